@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo check test soak release-check bench attack corpus lab deb clean require-root require-cargo
+.PHONY: help deps build demo check test soak release-check bench attack corpus lab deb docs packages clean require-root require-cargo
 
 CARGO ?= cargo
 # Where cargo puts what it builds, also when the environment moves it.
@@ -72,6 +72,26 @@ lab: require-root build ## run an experiment: make lab NAME=saturated-uplink [AR
 
 deb: build ## build the Debian packages: weir, and weir-ipvsadm for scripts that call ipvsadm
 	@tools/build-deb.sh $(WEIR) $(TARGET)/debian
+
+# WEIR_SIGNING_KEY names the key of the apt repository; without it the key is made for this one repository.
+packages: build ## build all artefacts into target/packages: deb, apt repository, RPM, container image, bill of materials
+	@rm -rf $(TARGET)/packages
+	@tools/build-deb.sh $(WEIR) $(TARGET)/packages/deb
+	@tools/build-repository.sh $(TARGET)/packages/apt $(TARGET)/packages/deb/*.deb
+	@tools/build-image.sh $(WEIR) $(TARGET)/packages
+	@tools/build-sbom.py $(CARGO) >$(TARGET)/packages/weir.cdx.json && echo $(TARGET)/packages/weir.cdx.json
+	@if command -v rpmbuild >/dev/null; then tools/build-rpm.sh $(WEIR) $(TARGET)/packages; else echo "no RPM: needs rpmbuild"; fi
+	@cd $(TARGET)/packages && find . -type f ! -name SHA256SUMS -print0 | LC_ALL=C sort -z | xargs -0 sha256sum >SHA256SUMS
+
+# A pinned version: another one may lay the site out differently. Without network access, set MDBOOK to an installed one.
+MDBOOK_VERSION := 0.5.4
+MDBOOK ?= $(TARGET)/tools/bin/mdbook
+
+docs: require-cargo ## build the manual as a site with search: target/docs/index.html
+	@if ! [[ "$$($(MDBOOK) --version 2>/dev/null)" == "mdbook v"* ]]; then \
+	  $(CARGO) install --locked --root $(TARGET)/tools --version $(MDBOOK_VERSION) --no-default-features --features search mdbook; fi
+	$(MDBOOK) build --dest-dir $(abspath $(TARGET))/docs docs/manual
+	@echo "the manual: $(TARGET)/docs/index.html"
 
 clean: require-cargo ## remove what was built
 	$(CARGO) clean

@@ -8,6 +8,7 @@
  *   recvmsg4, recvmsg6            source of a datagram: server → VIP
  *   getpeername4, getpeername6    peer: server → VIP
  *   sock_release                  the socket is closed: it does not count any more
+ *   sockops                       the connection is established: its time is a sample for least-time
  *
  * An IPv6 socket may use IPv4-mapped addresses. The programs are loaded once per cgroup, with its number as constant.
  */
@@ -115,6 +116,20 @@ RESTORE(recvmsg, 4)
 RESTORE(recvmsg, 6)
 RESTORE(getpeername, 4)
 RESTORE(getpeername, 6)
+
+/*
+ * The kernel measures the time from SYN to SYN-ACK, in units of 1/8 us; 0 = not measured, because the SYN was
+ * retransmitted. `reply` is left to other programs: for this event the kernel ignores it.
+ */
+SEC("sockops")
+int weir_sock_ops(struct bpf_sock_ops *ctx)
+{
+	__u32 us = ctx->srtt_us >> 3;
+
+	if (ctx->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB && us)
+		socket_measured(bpf_get_socket_cookie(ctx), us * 1000LL);
+	return ALLOW;
+}
 
 SEC("cgroup/sock_release")
 int weir_sock_release(struct bpf_sock *ctx)

@@ -6,6 +6,7 @@
 #include "lib/director.h"
 #include "lib/move.h"
 #include "lib/sweep.h"
+#include "lib/sync.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
@@ -45,4 +46,11 @@ SEC("xdp")
 int weir_sweep_start(struct xdp_md *ctx)
 {
 	return sweep_start() ? XDP_PASS : XDP_ABORTED;
+}
+
+/* Run by the daemon for flows that a peer has sent. */
+SEC("xdp")
+int weir_sync_insert(struct xdp_md *ctx)
+{
+	return sync_insert(ctx) ? XDP_PASS : XDP_ABORTED;
 }

@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# Makes Debian packages of a built program: `weir`, and `weir-ipvsadm`, which puts it in ipvsadm's place.
+# Makes Debian packages of a built program: `weir`, its debug symbols, and `weir-ipvsadm`, which puts it in ipvsadm's
+# place.
 #
-#   tools/build-deb.sh BINARY DIRECTORY    write weir_VERSION_ARCH.deb and weir-ipvsadm_VERSION_all.deb
+#   tools/build-deb.sh BINARY DIRECTORY    write weir_VERSION_ARCH.deb, weir-dbgsym_… and weir-ipvsadm_VERSION_all.deb
+#
+# WEIR_PACKAGE_VERSION replaces the program's version. Times in the packages are SOURCE_DATE_EPOCH, by default that of
+# the last commit, so the same program gives the same files.
 #
 # Installing starts nothing and enables nothing. Installing a newer version over a running Weir runs `weir upgrade`:
 # connections continue. Removing stops the unit and removes from the kernel what Weir created there.
@@ -13,72 +17,113 @@ if [[ $# -ne 2 || ! -x $1 ]]; then
   exit 2
 fi
 readonly BINARY=$1 OUT=$2
-for tool in dpkg-deb strip objdump; do
+for tool in dpkg-deb strip objcopy objdump readelf; do
   command -v "$tool" >/dev/null || { echo "needs $tool (packages dpkg and binutils)" >&2; exit 1; }
 done
 
-VERSION=$("$BINARY" --version | awk '{ print $2 }')
-ARCH=$(dpkg --print-architecture)
-# What the program asks of the C library decides where it can be installed.
-LIBC=$(objdump -T "$BINARY" | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -1)
+VERSION=${WEIR_PACKAGE_VERSION:-$("$BINARY" --version | awk '{ print $2 }')}
+ARCH=${WEIR_PACKAGE_ARCH:-$(dpkg --print-architecture)}
+# What the program asks of the C library decides where it can be installed; a static program asks nothing.
+LIBC=$(objdump -T "$BINARY" 2>/dev/null | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -1 || true)
 readonly VERSION ARCH LIBC=${LIBC#GLIBC_}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || echo 1)}
+export SOURCE_DATE_EPOCH
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+umask 022
 
 # control PACKAGE ARCHITECTURE DEPENDS DESCRIPTION [MORE FIELDS]
 control() {
   mkdir -p "$work/$1/DEBIAN"
-  cat >"$work/$1/DEBIAN/control" <<EOF
+  cat >"$work/$1/DEBIAN/control" <<END
 Package: $1
 Version: $VERSION
 Architecture: $2
 Maintainer: The Weir authors <weir@example.invalid>
+Installed-Size: $(du -sk --apparent-size "$work/$1" | cut -f 1)
 Section: net
 Priority: optional
-Depends: $3
-${5:+$5
+${3:+Depends: $3
+}${5:+$5
 }Description: $4
-EOF
+END
 }
 
 documents() {
   local doc="$work/$1/usr/share/doc/$1"
   mkdir -p "$doc"
   {
+    echo "Copyright: The Weir authors"
+    echo
     echo "Rust code: MIT or Apache-2.0, as you choose. BPF programs: GPL-2.0 or BSD-2-Clause."
-    echo "/usr/share/common-licenses has the Apache-2.0 and GPL-2 texts; MIT:"
+    echo "/usr/share/common-licenses/Apache-2.0 and /usr/share/common-licenses/GPL-2 have two of the texts. MIT:"
     echo
     cat LICENSE-MIT
   } >"$doc/copyright"
-  gzip -9n <CHANGELOG.md >"$doc/changelog.gz"
+  # Debian's form; it leads to the full list of changes.
+  gzip -9n >"$doc/changelog.gz" <<END
+weir ($VERSION) unstable; urgency=medium
+
+  * Changes, and what an upgrade changes: CHANGELOG.md.gz and
+    manual/upgrade-notes.md in /usr/share/doc/weir.
+
+ -- The Weir authors <weir@example.invalid>  $(date -u -R -d "@$SOURCE_DATE_EPOCH")
+END
 }
 
+# Writes the package of $work/$1 for architecture $2.
 pack() {
-  install -m 755 "docs/packaging/$1/"* "$work/$1/DEBIAN/"
-  find "$work/$1" -type d -exec chmod 755 {} +
+  local root="$work/$1"
+  [[ ! -d docs/packaging/$1 ]] || install -m 755 "docs/packaging/$1/"* "$root/DEBIAN/"
+  find "$root" -type d -exec chmod 755 {} +
+  (cd "$root" && find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0r md5sum) >"$root/DEBIAN/md5sums"
+  chmod 644 "$root/DEBIAN/md5sums"
   mkdir -p "$OUT"
-  dpkg-deb --root-owner-group --build "$work/$1" "$OUT/$1_${VERSION}_$2.deb" >/dev/null
+  dpkg-deb --root-owner-group --build "$root" "$OUT/$1_${VERSION}_$2.deb" >/dev/null
   echo "$OUT/$1_${VERSION}_$2.deb"
 }
 
-control weir "$ARCH" "libc6 (>= $LIBC), libgcc-s1" "load balancer from packet to request
- Layer 4 in XDP with the semantics of IPVS, health checks, and an HTTP and TCP
- proxy over the same pools, by one daemon and one configuration file."
-install -D -m 755 "$BINARY" "$work/weir/usr/bin/weir"
-strip --strip-unneeded "$work/weir/usr/bin/weir"
-install -D -m 644 docs/packaging/weir.service "$work/weir/usr/lib/systemd/system/weir.service"
-install -D -m 644 docs/packaging/weir-real-server@.service "$work/weir/usr/lib/systemd/system/weir-real-server@.service"
-install -d "$work/weir/etc/weir/real-server"
+# --- weir -----------------------------------------------------------------------------------------------------------
+
+root=$work/weir
+tools/install-files.sh "$BINARY" "$root"
 documents weir
-cp -r docs/manual docs/performance.md "$work/weir/usr/share/doc/weir/"
-find "$work/weir/usr/share/doc" -type f -exec chmod 644 {} +
+gzip -9n <CHANGELOG.md >"$root/usr/share/doc/weir/CHANGELOG.md.gz"
+install -D -m 644 /dev/stdin "$root/usr/share/lintian/overrides/weir" <<'END'
+# The instances of weir-real-server@ have names that only systemctl knows.
+weir: maintainer-script-calls-systemctl *
+END
+control weir "$ARCH" "${LIBC:+libc6 (>= $LIBC), libgcc-s1}" "load balancer from packet to request
+ Layer 4 in XDP with the semantics of IPVS, health checks, and an HTTP and TCP
+ proxy over the same pools, by one daemon and one configuration file." "Suggests: ca-certificates, nftables"
+echo /etc/logrotate.d/weir >"$root/DEBIAN/conffiles"
 pack weir "$ARCH"
 
-# ldirectord and others look for both paths, and depend on a package of that name.
+# --- debug symbols, found by the build ID ---------------------------------------------------------------------------
+
+id=$(readelf -n "$BINARY" | awk '/Build ID/ { print $3 }')
+if [[ -n $id ]]; then
+  debug=$work/weir-dbgsym/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug
+  mkdir -p "$(dirname "$debug")"
+  objcopy --only-keep-debug "$BINARY" "$debug"
+  chmod 644 "$debug"
+  mkdir -p "$work/weir-dbgsym/usr/share/doc"
+  ln -s weir "$work/weir-dbgsym/usr/share/doc/weir-dbgsym"
+  control weir-dbgsym "$ARCH" "weir (= $VERSION)" "debug symbols for weir
+ For debuggers, profilers and backtraces with lines." "Build-Ids: $id
+Auto-Built-Package: debug-symbols"
+  sed -i 's/^Section: .*/Section: debug/' "$work/weir-dbgsym/DEBIAN/control"
+  pack weir-dbgsym "$ARCH"
+fi
+
+# --- weir-ipvsadm: ldirectord and others look for both paths, and depend on a package of that name --------------------
+
+documents weir-ipvsadm
+install -d "$work/weir-ipvsadm/usr/share/man/man8"
+ln -s ../man1/weir-ipvsadm.1.gz "$work/weir-ipvsadm/usr/share/man/man8/ipvsadm.8.gz"
 control weir-ipvsadm all "weir (>= $VERSION)" "Weir under the name of ipvsadm
  Command lines, messages, exit codes and listings of ipvsadm 1.31, over Weir." "Provides: ipvsadm
 Conflicts: ipvsadm
 Replaces: ipvsadm"
-documents weir-ipvsadm
 pack weir-ipvsadm all

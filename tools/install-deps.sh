@@ -26,6 +26,7 @@ ethtool                          | ethtool        | sets offloads of the test li
 ping                             | iputils-ping   | tests ICMP to a VIP
 nft                              | nftables       | peer: stateless direct routing and DNAT
 /lib/systemd/systemd-networkd    | systemd        | takes foreign addresses off, which weir doctor tells
+systemd-analyze                  | systemd        | rates the units in the tests
 dbus-daemon                      | dbus-daemon    | asks networkd to in the tests
 iptables-legacy                  | iptables       | the firewall that weir doctor reads besides nftables
 nginx                            | nginx-light    | the real servers of all experiments
@@ -34,15 +35,20 @@ ab                               | apache2-utils  | load of the field reports
 wrk                              | wrk            | load with keep-alive
 ldirectord                       | ldirectord     | peer: health checks for IPVS, driving weir ipvsadm
 openssl                          | openssl        | makes certificates in the tests, and speaks TLS as a peer
+bird                             | bird2          | peer: the BGP speaker that [announce] controls
 keepalived                       | keepalived     | peer: its configuration check, beside weir import
+ocf-tester                       | resource-agents | peer: the tester of agents for Pacemaker, and its functions
+xmllint                          | libxml2-utils  | validates the metadata of the agent, for ocf-tester
 go                               | golang-go      | builds h2spec, the conformance suite of HTTP/2
 h2load                           | nghttp2-client | load by HTTP/2
 node                             | nodejs         | an origin of the smuggling tests; decodes brotli
 /usr/sbin/apache2                | apache2-bin    | an origin of the smuggling tests
 zstd                             | zstd           | decodes what the proxy compressed
 socat                            | socat          | UDP servers in the tests
+tmux                             | tmux           | a terminal for weir top in the tests
 redis-server                     | redis-server   | peer of the redis check
 dnsmasq                          | dnsmasq-base   | peer of the dns check
+dig                              | bind9-dnsutils | a client of local services, over both transports
 /usr/lib/python3/dist-packages/grpc | python3-grpcio | peer of the grpc check
 exim4                            | exim4-daemon-light | peer of the smtp check
 mariadbd                         | mariadb-server | peer of the mysql check
@@ -53,6 +59,10 @@ bpftool                          | bpftool        | removes and changes what Wei
 c++                              | g++            | compiles libFuzzer for the long tests
 strip                            | binutils       | makes the packages
 debootstrap                      | debootstrap    | makes the fresh systems of make release-check
+lintian                          | lintian        | checks the packages
+dpkg-scanpackages                | dpkg-dev       | makes the apt repository
+gpg                              | gnupg          | signs the apt repository
+rpmbuild                         | rpm            | makes the RPM
 '
 readonly POLICY=/usr/sbin/policy-rc.d
 

@@ -459,13 +459,62 @@ enum weir_state {
 	WEIR_STATE_UDP = 11,
 };
 
-/* Input and output of weir_move, in place of the packet. */
+/* Input and output of weir_move, in place of the packet; of weir_sync_insert, which uses only `count`. */
 struct weir_move {
 	__u32 position; /* first bucket of the old table */
 	__u32 count;    /* number of buckets */
 	__u32 moved;    /* flows moved to the current table; both directions count as one */
 	__u32 lost;     /* flows lost for lack of a free slot */
 };
+
+/* ---- flow synchronization ---------------------------------------------------------------------------------------- */
+
+/*
+ * weir_sync_rings: entry indexes of flows whose state has changed, for user space. CPUs whose numbers are equal modulo
+ * the ring count share a ring. A slot is the entry index in the lower half and the low half of 1 + position in the
+ * upper one, so that a reader detects a slot that is not written yet or was overwritten.
+ */
+#define WEIR_SYNC_RINGS 8
+#define WEIR_SYNC_RING_SLOTS 16384
+struct weir_sync_ring {
+	__u64 head; /* next position */
+	__u64 pad[7];
+	__u64 slots[WEIR_SYNC_RING_SLOTS];
+};
+
+/* weir_sync_batch: flows of a peer, written by user space before it runs weir_sync_insert over them. */
+#define WEIR_SYNC_BATCH 256
+struct weir_sync_flow {
+	struct weir_addr src;
+	struct weir_addr dst;
+	struct weir_addr snat; /* under snat: the source address towards the server */
+	__be16 sport;
+	__be16 dport;
+	__be16 snat_port; /* 0 = not under snat */
+	__u8 proto;
+	__u8 family;
+	__u8 kind; /* WEIR_KIND_FORWARD or WEIR_KIND_TEMPLATE */
+	__u8 state;
+	__u8 active; /* UDP: whether it counts as active */
+	__u8 result; /* WEIR_SYNC_*, written by the program */
+	__u32 dest;
+	__u32 dest_generation;
+	__u32 service;
+	__u32 idle;    /* ticks since its last packet */
+	__u32 age;     /* ticks since it started */
+	__u32 timeout; /* of a template, in ticks */
+	__u32 ifindex; /* device towards the client, used for replies without a route; 0 = unknown */
+	__u32 entry_index; /* written by the program; WEIR_NO_PLACE = none */
+	__u32 seen;        /* written by the program: tick of the entry's last packet */
+	__u32 pad[2];
+};
+#define WEIR_SYNC_INSERTED 1
+#define WEIR_SYNC_UPDATED  2
+#define WEIR_SYNC_OLDER    3 /* the flow had a packet here after the peer's record */
+#define WEIR_SYNC_CONFLICT 4 /* another live flow has the tag or the reverse tuple */
+#define WEIR_SYNC_FULL     5 /* no free slot */
+#define WEIR_SYNC_BUSY     6 /* a lock was not obtained */
+#define WEIR_SYNC_GONE     7 /* the server row is not in use any more, or cannot hold the flow */
 
 /* weir_fragments (LRU hash): where the first fragment of a datagram was forwarded. */
 struct weir_fragment_key {
@@ -502,6 +551,7 @@ struct weir_fragment {
 #define WEIR_SETTINGS_CACHE_BYPASS   512
 #define WEIR_SETTINGS_SCHEDULE_ICMP  1024 /* schedule_icmp: an ICMP error without a flow creates one */
 #define WEIR_SETTINGS_UNFINISHED     2048 /* XDP may see packets with partial checksums and passes them to tc */
+#define WEIR_SETTINGS_SYNC           4096 /* flows that change state are noted in weir_sync_rings */
 #define WEIR_SETTINGS_PROBES         128 /* health probes may use a service's forwarding method: see weir_probes */
 struct weir_settings {
 	__u32 timeouts[16]; /* ticks, by enum weir_state */
@@ -594,6 +644,7 @@ struct weir_latency_flow {
 #define WEIR_LATENCY_RING_SLOTS 512
 #define WEIR_LATENCY_METHOD_TIMESTAMPS 0
 #define WEIR_LATENCY_METHOD_GAPS       1
+#define WEIR_LATENCY_METHOD_CONNECT    2 /* the time of a local client's connect() */
 struct weir_latency_sample {
 	__s64 ns;
 	__u32 dest;

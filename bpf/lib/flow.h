@@ -420,33 +420,64 @@ static __always_inline void count_answered(__u32 dest_id)
 }
 
 /*
+ * Notes a flow for the director's peers. Called only when a flow's state has changed, and never for a half-open one:
+ * established packets and a SYN flood cost nothing. Entries of the old table are found by user space after their move.
+ */
+__noinline int sync_note(__u32 entry_index)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct weir_sync_ring *ring;
+	__u64 position;
+
+	if (!settings || !(settings->flags & WEIR_SETTINGS_SYNC) || is_old_entry(entry_index))
+		return 0;
+	ring = WEIR_LOOKUP(weir_sync_rings, bpf_get_smp_processor_id() & (WEIR_SYNC_RINGS - 1));
+	if (!ring)
+		return 0;
+	position = __sync_fetch_and_add(&ring->head, 1);
+	WRITE_ONCE(ring->slots[position & (WEIR_SYNC_RING_SLOTS - 1)], (position + 1) << 32 | entry_index);
+	return 1;
+}
+
+/* A forward entry has changed its state from that in `meta` to that in `next`. Not inlined, to save the callers' stack. */
+__noinline int flow_changed(__u32 entry_index, __u32 dest_id, __u64 meta, __u64 next)
+{
+	__u32 was_active = META_FLAGS(meta) & WEIR_FLOW_ACTIVE, is_active = META_FLAGS(next) & WEIR_FLOW_ACTIVE;
+
+	if (was_active != is_active) {
+		count(dest_id, is_active, 1, COUNT_CLASS);
+		count(dest_id, was_active, -1, COUNT_CLASS);
+	}
+	if (META_STATE(next) == WEIR_STATE_ESTABLISHED && META_STATE(meta) == WEIR_STATE_SYN_RECV)
+		count_answered(dest_id);
+	if (META_FLAGS(next) & WEIR_FLOW_TEMPLATE && META_STATE(next) == WEIR_STATE_ESTABLISHED)
+		template_assure(entry_index);
+	if (META_STATE(next) != WEIR_STATE_SYN_RECV)
+		sync_note(entry_index);
+	return 1;
+}
+
+/*
  * Sets the state and the time of a forward entry after a packet. If the compare-and-swap fails, another packet of the
  * flow has just updated it, and that update stays.
  */
 static __always_inline void flow_advance(struct weir_entry *entry, __u32 entry_index, __u32 dest_id, __u64 meta,
 					 __u32 state, __u32 now)
 {
-	__u32 flags = META_FLAGS(meta);
-	__u32 was_active = flags & WEIR_FLOW_ACTIVE, is_active;
+	__u32 flags = META_FLAGS(meta), is_active;
 	__u64 next;
 
 	if (state == META_STATE(meta) && META_SEEN(meta) == now)
 		return;
-	is_active = was_active;
-	if (state != META_STATE(meta))
-		is_active = state == WEIR_STATE_UDP ? was_active : (state_is_active(state) ? WEIR_FLOW_ACTIVE : 0);
+	is_active = flags & WEIR_FLOW_ACTIVE;
+	if (state != META_STATE(meta) && state != WEIR_STATE_UDP)
+		is_active = state_is_active(state) ? WEIR_FLOW_ACTIVE : 0;
 	flags = (flags & ~WEIR_FLOW_ACTIVE) | is_active;
 	next = meta_make(META_GENERATION(meta), META_KIND(meta), state, flags, now);
 	if (__sync_val_compare_and_swap(&entry->meta, meta, next) != meta)
 		return;
-	if (was_active != is_active) {
-		count(dest_id, is_active, 1, COUNT_CLASS);
-		count(dest_id, was_active, -1, COUNT_CLASS);
-	}
-	if (state == WEIR_STATE_ESTABLISHED && META_STATE(meta) == WEIR_STATE_SYN_RECV)
-		count_answered(dest_id);
-	if (flags & WEIR_FLOW_TEMPLATE && state == WEIR_STATE_ESTABLISHED && state != META_STATE(meta))
-		template_assure(entry_index);
+	if (state != META_STATE(meta))
+		flow_changed(entry_index, dest_id, meta, next);
 }
 
 /* ---- insert ------------------------------------------------------------------------------------------------------ */

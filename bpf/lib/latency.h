@@ -16,6 +16,7 @@
 
 #include "lib/candidate.h"
 #include "lib/context.h"
+#include "lib/latency_sample.h"
 
 #define LATENCY_MS 1000000LL
 #define LATENCY_US 1000LL
@@ -70,23 +71,9 @@ static __always_inline void latency_discard(struct weir_latency_flow *flow, enum
 
 static __always_inline void latency_emit(struct weir_latency_flow *flow, __s64 ns)
 {
-	struct weir_latency_ring *ring;
-	struct weir_latency_sample *sample;
-	__u64 position;
-
 	latency_discard(flow, WEIR_LATENCY_SAMPLES);
-	ring = WEIR_LOOKUP(weir_latency_rings, bpf_get_smp_processor_id() % WEIR_LATENCY_RINGS);
-	if (!ring)
-		return;
-	position = __sync_fetch_and_add(&ring->head, 1);
-	sample = &ring->samples[position % WEIR_LATENCY_RING_SLOTS];
-	/* A reader that sees the same sequence before and after reading has a consistent sample. */
-	__sync_lock_test_and_set(&sample->sequence, 0);
-	sample->ns = ns;
-	sample->dest = flow->dest;
-	sample->method = flow->flags & WEIR_LATENCY_TIMESTAMPS ? WEIR_LATENCY_METHOD_TIMESTAMPS :
-								 WEIR_LATENCY_METHOD_GAPS;
-	__sync_lock_test_and_set(&sample->sequence, position + 1);
+	latency_store(flow->dest, ns,
+		      flow->flags & WEIR_LATENCY_TIMESTAMPS ? WEIR_LATENCY_METHOD_TIMESTAMPS : WEIR_LATENCY_METHOD_GAPS);
 }
 
 /* Emits the held sample if it belongs to an answer: a message of the handshake came before it. */

@@ -85,6 +85,8 @@ WEIR_PERCPU(weir_budgets, struct weir_budget, 1);
 WEIR_ARRAY(weir_costs, struct weir_cost, 1);
 WEIR_ARRAY(weir_latency_flows, struct weir_latency_flow, 1 << WEIR_LATENCY_SLOTS_LOG2);
 WEIR_ARRAY(weir_latency_rings, struct weir_latency_ring, WEIR_LATENCY_RINGS);
+WEIR_ARRAY(weir_sync_rings, struct weir_sync_ring, WEIR_SYNC_RINGS);
+WEIR_ARRAY(weir_sync_batch, struct weir_sync_flow, WEIR_SYNC_BATCH);
 WEIR_PERCPU(weir_latency_counts, __u64, WEIR_LATENCY_REASON_COUNT);
 
 #define WEIR_LOOKUP(map, index)                                                                                        \

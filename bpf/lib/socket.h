@@ -10,6 +10,7 @@
 #define WEIR_SOCKET_LIB_H
 
 #include "lib/extent.h"
+#include "lib/latency_sample.h"
 #include "lib/schedule.h"
 #include "lib/socket_maps.h"
 
@@ -222,6 +223,22 @@ static __always_inline int socket_assign(struct socket_client *client, __u32 ind
 		persistence_store(client, dest);
 	}
 	return record_insert(client, dest, index, state);
+}
+
+/* ---- latency ----------------------------------------------------------------------------------------------------- */
+
+/* A sample of the server that a socket has connected to. Nothing where estimation is off. */
+static __always_inline void socket_measured(__u64 cookie, __s64 ns)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct weir_socket_key key = { .cookie = cookie };
+	struct weir_socket *record;
+
+	if (!settings || !settings->latency_sample)
+		return;
+	record = bpf_map_lookup_elem(&weir_sockets, &key);
+	if (record && record->state & WEIR_SOCKET_CONNECTED && record->scope == weir_scope)
+		latency_store(record->dest, ns, WEIR_LATENCY_METHOD_CONNECT);
 }
 
 /* ---- system calls ------------------------------------------------------------------------------------------------ */

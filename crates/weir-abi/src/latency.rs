@@ -35,6 +35,8 @@ constants! {
     LATENCY_METHOD_TIMESTAMPS: u32 = 0;
     /// [`LatencySample::method`]: times between packets.
     LATENCY_METHOD_GAPS: u32 = 1;
+    /// [`LatencySample::method`]: the time of a local client's `connect()`.
+    LATENCY_METHOD_CONNECT: u32 = 2;
     /// Age of costs, in nanoseconds, from which `least-time` behaves as `lc`.
     COST_STALE_NS: u64 = 1_000_000_000;
     /// [`Cost::share`] of the best server.

@@ -15,6 +15,7 @@ mod server;
 mod service;
 mod setting;
 mod socket;
+mod sync;
 mod tick;
 
 pub use addr::{Addr, Be16};
@@ -29,6 +30,7 @@ pub use server::*;
 pub use service::*;
 pub use setting::*;
 pub use socket::*;
+pub use sync::*;
 pub use tick::{ticks_from, ticks_to_duration};
 
 /// The layouts of all mirrored structs, for the comparison with the object's BTF.
@@ -41,6 +43,7 @@ pub fn layouts() -> Vec<Layout> {
         setting::LAYOUTS,
         probe::LAYOUTS,
         socket::LAYOUTS,
+        sync::LAYOUTS,
     ]
     .concat()
 }
@@ -54,6 +57,7 @@ pub fn constants() -> Vec<Constant> {
         latency::CONSTANTS,
         setting::CONSTANTS,
         socket::CONSTANTS,
+        sync::CONSTANTS,
     ]
     .concat()
 }

@@ -26,6 +26,8 @@ constants! {
     SETTINGS_REUSE_FIN_WAIT: u32 = 32;
     /// [`Settings::flags`]: `expire_nodest_conn`: also on one whose server takes no new flows.
     SETTINGS_EXPIRE_NODEST: u32 = 64;
+    /// [`Settings::flags`]: flows that change state are noted in `weir_sync_rings`.
+    SETTINGS_SYNC: u32 = 4096;
     /// [`Settings::flags`]: health probes may use a service's forwarding method.
     SETTINGS_PROBES: u32 = 128;
     /// [`Settings::flags`]: XDP may see packets with partial checksums and passes them to tc.

@@ -1,5 +1,6 @@
 //! The schema of `weir.toml`: every section and key, including those that are not implemented yet.
 
+mod announce;
 mod check;
 
 pub(crate) use check::{CHECK, CheckKind, EXPECT, OF_KINDS};
@@ -12,14 +13,15 @@ mod proxy;
 mod response;
 mod route;
 mod service;
+mod sync;
 mod tls;
 mod vrrp;
 
 use std::time::Duration;
 
 use weir_model::{
-    Attach, Forward, Forwarded, Ipvs, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node, OnRemove,
-    Persistence, ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord,
+    Adapt, Attach, Forward, Forwarded, Ipvs, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node,
+    OnRemove, Persistence, ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord,
     SocketMode, Timeouts, TunnelChecksum, TunnelKind, Underscores,
 };
 
@@ -28,16 +30,18 @@ use crate::lower::ALIASES;
 
 use check::{CHECKS, COMMAND, requires};
 
+pub(crate) use announce::ANNOUNCE;
 pub(crate) use condition::{ADDRESS_FILE, ROUTE_NOT};
 pub(crate) use ipvs::IPVS;
 pub(crate) use path::NORMALIZE_PATH;
 pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
 pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
-pub(crate) use route::{RESPONSE_HEADER, ROUTE};
+pub(crate) use route::{RESPONSE_HEADER, ROUTE, ROUTE_TIMEOUTS};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
+pub(crate) use sync::SYNC;
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
-pub(crate) use vrrp::{VRRP, VRRP_TRACK};
+pub(crate) use vrrp::{VRRP, VRRP_HMAC, VRRP_HMAC_KEY, VRRP_ROUTE, VRRP_RULE, VRRP_TRACK};
 
 use Presence::{Absent, Default, Required};
 
@@ -153,6 +157,13 @@ fn checksums() -> Choices {
     }
 }
 
+fn adapts() -> Choices {
+    Choices {
+        now: Adapt::ALL.iter().map(|choice| choice.as_str()).collect(),
+        ..Choices::default()
+    }
+}
+
 fn no_servers() -> Choices {
     Choices {
         now: NoServer::ALL.iter().map(|choice| choice.as_str()).collect(),
@@ -193,6 +204,23 @@ pub(crate) static ROOT: Section = Section {
     purpose: "",
     example: "",
     keys: &[
+        Key::new(
+            "include",
+            Kind::List(&Kind::DescribedText("the path of a file, with `*` and `?` in its last part")),
+            Absent("no other files"),
+            "Further files of the configuration, relative to the file with the key; a pattern's files are read in the \
+             order of their names, those that begin with `.` are not. Their tables are added to those of this file; a \
+             key that two files set, and a file that is included twice, are errors. All files are read at start and at \
+             each `weir reload`.",
+            "include = [\"conf.d/*.toml\"]",
+        ),
+        Key::new(
+            "defaults",
+            Kind::Table(&DEFAULTS),
+            Absent("the defaults of each key"),
+            "Values for services, pools and checks that do not set the key themselves.",
+            "",
+        ),
         Key::new(
             "node",
             Kind::Table(&NODE),
@@ -262,9 +290,57 @@ pub(crate) static ROOT: Section = Section {
             "IPVS settings, named as in `/proc/sys/net/ipv4/vs`.",
             "",
         ),
-        Key::later("sync", "Synchronizes flows between directors."),
-        Key::later("announce", "Announces VIPs by BGP through a speaker on this machine."),
+        Key::new(
+            "sync",
+            Kind::Table(&SYNC),
+            Absent("flows are not synchronized"),
+            "Synchronizes flows between directors.",
+            "",
+        )
+        .known_as(&["lvs_sync_daemon"]),
+        Key::new(
+            "announce",
+            Kind::Table(&ANNOUNCE),
+            Absent("no announcements"),
+            "Announces VIPs by BGP through a speaker on this machine.",
+            "",
+        ),
         Key::later("cluster", "State that directors share in etcd."),
+    ],
+};
+
+/// `[defaults]`.
+pub(crate) static DEFAULTS: Section = Section {
+    path: "defaults",
+    page: "defaults",
+    purpose: "Values for all services, pools and checks that do not set the key themselves. They are used only where \
+              the key is valid: those for `http` services not in `tcp` services, those of one kind of check not in \
+              others. Of `timeouts` and `limits`, each key has its own default.",
+    example: "[defaults.service]\ntimeouts = { server = \"30s\" }\n\n[defaults.check]\ninterval = \
+              \"5s\"\n\n[pool.web]\nservers = [\"10.0.0.5\"]\ncheck = {}\n\n[service.web]\nlisten = \
+              [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n",
+    keys: &[
+        Key::new(
+            "service",
+            Kind::Table(&SERVICE),
+            Absent("no defaults"),
+            "Keys of `[service.NAME]`, except `listen`.",
+            "service = { strict_ipvs = true }",
+        ),
+        Key::new(
+            "pool",
+            Kind::Table(&POOL),
+            Absent("no defaults"),
+            "Keys of `[pool.NAME]`, except those for its servers (`servers`, `servers_file`, `servers_dns`, `sorry`).",
+            "pool = { scheduler = \"wlc\" }",
+        ),
+        Key::new(
+            "check",
+            Kind::Table(&CHECK),
+            Absent("no defaults"),
+            "Keys of checks, for those of pools, servers and `[check.NAME]`. Pools without a check get none.",
+            "check = { interval = \"5s\", fall = 2 }",
+        ),
     ],
 };
 
@@ -325,6 +401,15 @@ pub(crate) static NODE: Section = Section {
              address, as with `forward = \"socket\"`. Only processes in the director's network namespace are \
              affected. The servers must accept connections to their own addresses.",
             "balance_own = true",
+        ),
+        Key::new(
+            "latency",
+            Kind::Flag,
+            Default("true"),
+            "Estimates the latency of layer 4 servers from the packets of clients, as `weir status --json` shows it. \
+             If `false`, packets cost nothing for it, `least-time` behaves as `lc`, and `adapt` and `max_latency` of \
+             pools have no effect at layer 4.",
+            "latency = false",
         ),
         Key::new(
             "socket_group",
@@ -494,7 +579,8 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 30] = [
+pub(crate) static PAGES: [&Section; 38] = [
+    &DEFAULTS,
     &NODE,
     &ADMIN,
     &TIMEOUTS,
@@ -521,8 +607,15 @@ pub(crate) static PAGES: [&Section; 30] = [
     &STICKY,
     &ROUTE,
     &ROUTE_NOT,
+    &ROUTE_TIMEOUTS,
     &ADDRESS_FILE,
     &RESPONSE_HEADER,
     &VRRP,
     &VRRP_TRACK,
+    &VRRP_ROUTE,
+    &VRRP_RULE,
+    &VRRP_HMAC,
+    &VRRP_HMAC_KEY,
+    &ANNOUNCE,
+    &SYNC,
 ];

@@ -210,6 +210,10 @@ codes! {
         "The file is missing, not readable, too large, or a line is not a network. A route with such a list would let \
          in or keep out the wrong clients.",
         "Create it where the message indicates, readable by the user that runs Weir, with one network per line.";
+    /// An included file cannot be used.
+    NoInclude = "E076",
+        "A file of `include` does not exist, cannot be read, or is included twice.",
+        "Correct the path, which is relative to the file that contains the `include`.";
     /// No service uses this pool.
     UnusedPool = "W001",
         "No service or route refers to it, so its servers get no clients and are not checked.",

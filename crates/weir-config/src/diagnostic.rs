@@ -7,6 +7,8 @@ use std::ops::Range;
 use weir_model::Source;
 
 use crate::code::{Code, Severity};
+use crate::include;
+use crate::tree::shift;
 
 /// A related position.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,6 +149,10 @@ impl Diagnostic {
         if count == 0 {
             return None;
         }
+        let own = self.at.file;
+        if self.further.iter().any(|one| one.at.file != own) {
+            return Some(format!("{count} more, also in other files"));
+        }
         let mut lines: Vec<u32> = self.further.iter().map(|one| one.at.line).collect();
         lines.sort_unstable();
         lines.dedup();
@@ -170,6 +176,17 @@ impl Diagnostic {
         Some(format!("{count} more on {lines} {shown}{rest}"))
     }
 
+    /// Moves all spans, for a text that is a part of a longer one.
+    pub(crate) fn shift(&mut self, by: usize) {
+        shift(&mut self.span, by);
+        self.related
+            .iter_mut()
+            .for_each(|it| shift(&mut it.span, by));
+        self.further
+            .iter_mut()
+            .for_each(|it| shift(&mut it.span, by));
+    }
+
     /// Severity of the code.
     pub const fn severity(&self) -> Severity {
         self.code.severity()
@@ -180,6 +197,8 @@ impl Diagnostic {
 pub(crate) struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
+    /// First line and name of every included file; empty without `include`.
+    files: Vec<(usize, &'t str)>,
 }
 
 impl<'t> Lines<'t> {
@@ -189,10 +208,37 @@ impl<'t> Lines<'t> {
             .enumerate()
             .filter(|(_, byte)| *byte == b'\n')
             .map(|(at, _)| at + 1);
-        Self {
+        let mut lines = Self {
             text,
             starts: std::iter::once(0).chain(breaks).collect(),
+            files: Vec::new(),
+        };
+        if include::is_bundle(text) {
+            let parts = include::parts(text);
+            let included = parts.iter().skip(1);
+            lines.files = included
+                .map(|part| (lines.index(part.start), part.name))
+                .collect();
         }
+        lines
+    }
+
+    /// The file of a line: its number, from 0 for the main file, its name, empty for the main file, and its first line.
+    fn file(&self, line: usize) -> (usize, &'t str, usize) {
+        let count = self.files.partition_point(|(first, _)| *first <= line);
+        let at = count.checked_sub(1).and_then(|at| self.files.get(at));
+        at.map_or((0, "", 0), |(first, name)| (count, name, *first))
+    }
+
+    /// Name of the file of a line; `None` = the main file.
+    pub(crate) fn file_name(&self, line: usize) -> Option<&'t str> {
+        let (number, name, _) = self.file(line);
+        (number > 0).then_some(name)
+    }
+
+    /// Number of a line in its file, from 1.
+    pub(crate) fn number(&self, line: usize) -> usize {
+        line - self.file(line).2 + 1
     }
 
     /// Index of the line, from 0, that contains the offset; the last line for offsets after the text.
@@ -224,9 +270,11 @@ impl<'t> Lines<'t> {
             .filter(|byte| **byte & 0xc0 != 0x80)
             .count();
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let (file, _, first) = self.file(index);
         Source {
-            line: narrow(index + 1),
+            line: narrow(index - first + 1),
             column: narrow(column + 1),
+            file: narrow(file),
         }
     }
 }
@@ -235,12 +283,20 @@ impl<'t> Lines<'t> {
 mod tests {
     use super::*;
 
+    const fn at(line: u32, column: u32) -> Source {
+        Source {
+            line,
+            column,
+            file: 0,
+        }
+    }
+
     #[test]
     fn columns_count_characters() {
         let lines = Lines::new("a = 1\r\n\u{e9}\u{e9} = 2\n");
-        assert_eq!(lines.source(0), Source { line: 1, column: 1 });
+        assert_eq!(lines.source(0), at(1, 1));
         assert_eq!(lines.range(0), 0..5);
-        assert_eq!(lines.source(12), Source { line: 2, column: 4 });
-        assert_eq!(lines.source(99), Source { line: 3, column: 1 });
+        assert_eq!(lines.source(12), at(2, 4));
+        assert_eq!(lines.source(99), at(3, 1));
     }
 }

@@ -14,12 +14,15 @@
 //! ```
 
 mod address;
+mod canonical;
 mod card;
 mod catalog;
 mod code;
+mod defaults;
 mod diagnostic;
 mod duration;
 mod file;
+mod include;
 mod json;
 mod key;
 mod lower;
@@ -37,16 +40,18 @@ mod unit;
 mod verify;
 mod view;
 
+pub use canonical::canonical;
 pub use card::{cards, codes};
 pub use code::{Code, Explanation, Severity};
 pub use diagnostic::{Diagnostic, Occurrence, Related};
 pub use duration::parse as duration;
 pub use file::{FileError, MAX_FILE_BYTES, load};
+pub use include::{Bundle, Files, bundle, files};
 pub use members::{
     MEMBER_KEYS, Member, MemberError, MemberReason, MigratedMembers, members, migrate_members,
 };
 pub use parse::{Parsed, parse, parse_json};
-pub use privilege::privileged_changes;
+pub use privilege::{FileUse, NamedFile, named_files, privileged_changes};
 pub use render::{render, render_file_error};
 pub use schema::schema;
 pub use spelling::{header, string};

@@ -7,7 +7,9 @@ use toml::de::DeTable;
 use weir_model::{Desired, Proxy};
 
 use crate::code::{Code, Severity};
+use crate::defaults;
 use crate::diagnostic::{Diagnostic, Lines};
+use crate::include;
 use crate::json;
 use crate::lower::{LoweredProxy, LoweredRoute, lower};
 use crate::tree::{Table, Value};
@@ -28,6 +30,9 @@ pub struct Parsed {
 /// # Errors
 /// All diagnostics in text order, including warnings and notes, if one of them is an error.
 pub fn parse(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
+    if include::is_bundle(text) {
+        return parse_bundle(text, false, host);
+    }
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.iter().any(stops_parser) {
         let root = Table::from_toml(document.into_inner());
@@ -38,6 +43,58 @@ pub fn parse(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> 
     let root = Table::from_toml(document.into_inner());
     errors.extend(others);
     finish(text, &root, syntax_errors(text, &root, &errors), host)
+}
+
+/// Parses a text that contains its included files.
+fn parse_bundle(text: &str, json: bool, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
+    let (mut root, mut syntax) = (Table::default(), Syntax::of(Vec::new()));
+    let lines = Lines::new(text);
+    for (index, part) in include::parts(text).into_iter().enumerate() {
+        let json = if index == 0 { json } else { part.is_json() };
+        let (mut table, mut own) = match json {
+            true => read_json(part.text),
+            false => read_toml(part.text),
+        };
+        table.shift(part.start);
+        own.found.iter_mut().for_each(|it| it.shift(part.start));
+        let first = lines.index(part.start);
+        syntax
+            .broken
+            .extend(own.broken.iter().map(|line| line + first));
+        syntax.found.append(&mut own.found);
+        include::merge(&mut root, table, &mut syntax.found);
+    }
+    finish(text, &root, syntax, host)
+}
+
+fn read_toml(text: &str) -> (Table<'static>, Syntax) {
+    let (document, mut errors) = DeTable::parse_recoverable(text);
+    if !errors.iter().any(stops_parser) {
+        let root = Table::from_toml(document.into_inner());
+        let syntax = syntax_errors(text, &root, &errors);
+        return (root.into_owned(), syntax);
+    }
+    let (blanked_text, stopping) = blank_unparsable_lines(text, errors);
+    let (document, others) = DeTable::parse_recoverable(&blanked_text);
+    let root = Table::from_toml(document.into_inner());
+    errors = stopping;
+    errors.extend(others);
+    let syntax = syntax_errors(text, &root, &errors);
+    (root.into_owned(), syntax)
+}
+
+fn read_json(text: &str) -> (Table<'static>, Syntax) {
+    match json::read(text) {
+        Ok((item, twice)) => match item.value {
+            Value::Table(root) => (root.into_owned(), Syntax::of(twice)),
+            other => {
+                let message = format!("expected an object, found {}", other.describe());
+                let diagnostic = Diagnostic::new(Code::WrongType, &item.span, message);
+                (Table::default(), Syntax::of(vec![diagnostic]))
+            }
+        },
+        Err(diagnostic) => (Table::default(), Syntax::of(vec![*diagnostic])),
+    }
 }
 
 /// Whether the TOML parser stops at this error.
@@ -78,20 +135,11 @@ fn blank_unparsable_lines(
 /// # Errors
 /// As [`parse`]; the text after a syntax error is not checked.
 pub fn parse_json(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
-    let (item, twice) = match json::read(text) {
-        Ok(read) => read,
-        Err(diagnostic) => {
-            return finish(text, &Table::default(), Syntax::of(vec![*diagnostic]), host);
-        }
-    };
-    match item.value {
-        Value::Table(root) => finish(text, &root, Syntax::of(twice), host),
-        other => {
-            let message = format!("expected an object, found {}", other.describe());
-            let diagnostic = Diagnostic::new(Code::WrongType, &item.span, message);
-            finish(text, &Table::default(), Syntax::of(vec![diagnostic]), host)
-        }
+    if include::is_bundle(text) {
+        return parse_bundle(text, true, host);
     }
+    let (root, syntax) = read_json(text);
+    finish(text, &root, syntax, host)
 }
 
 /// Syntax errors.
@@ -124,6 +172,11 @@ fn finish(
         .into_iter()
         .for_each(|diagnostic| sink.push(diagnostic));
     let certain = sink.found.len();
+    if !include::is_bundle(text) {
+        report_unread_includes(&mut sink, root);
+    }
+    let with_defaults = defaults::applied(&mut sink, root);
+    let root = with_defaults.as_ref().unwrap_or(root);
     let lowered = lower(&mut sink, root);
     verify(&mut sink, &lowered, host);
 
@@ -158,6 +211,10 @@ fn finish(
         return Err(found);
     }
     let desired = Desired {
+        files: match include::is_bundle(text) {
+            true => include::files(text),
+            false => Vec::new(),
+        },
         node: lowered.node,
         timeouts: lowered.timeouts,
         ipvs: lowered.ipvs,
@@ -174,11 +231,29 @@ fn finish(
             .collect(),
         proxies: routed(lowered.proxies, lowered.routes),
         vrrp: lowered.vrrp,
+        announce: lowered.announce,
+        sync: lowered.sync,
     };
     Ok(Parsed {
         desired,
         findings: found,
     })
+}
+
+/// A text without a file has no directory in which files could be searched for.
+fn report_unread_includes(sink: &mut Sink<'_>, root: &Table<'_>) {
+    let include = root.entries.iter().find(|entry| entry.key == "include");
+    if let Some(entry) = include
+        && let Value::List(items) = &entry.item.value
+        && !items.is_empty()
+    {
+        let message = "`include` is only possible in a file";
+        sink.push(
+            Diagnostic::new(Code::NoInclude, &entry.key_span, message)
+                .cause("this text is not a file, so that no directory is known")
+                .fix("insert the text of the included files here"),
+        );
+    }
 }
 
 /// Proxy services with their routes; verification has checked that each route's service exists.

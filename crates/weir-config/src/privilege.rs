@@ -8,17 +8,19 @@
 //! Both texts are compared as trees before lowering, so that keys that are not implemented yet are included, and every
 //! diagnostic has a position.
 
+mod files;
+
 use std::collections::HashMap;
 use std::ops::Range;
-
-use toml::de::DeTable;
 
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::{Diagnostic, Lines};
-use crate::json;
+use crate::include;
 use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
+
+pub use files::{FileUse, NamedFile, named_files};
 
 /// The privilege that a key grants to whoever sets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,11 +60,20 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("error-pages", "file", Privilege::Read),
     ("service", "access_log", Privilege::Write),
     ("access-log", "path", Privilege::Write),
+    ("sync", "listen", Privilege::Control),
+    ("sync", "peers", Privilege::Control),
     ("vrrp", "notify", Privilege::Program),
     ("vrrp", "notify_master", Privilege::Program),
     ("vrrp", "notify_backup", Privilege::Program),
     ("vrrp", "notify_fault", Privilege::Program),
     ("vrrp", "notify_stop", Privilege::Program),
+    ("announce", "socket", Privilege::Write),
+    ("announce", "include", Privilege::Write),
+    ("announce", "pipe", Privilege::Write),
+    ("announce", "command", Privilege::Program),
+    ("vrrp", "notify_group", Privilege::Program),
+    ("vrrp", "notify_user", Privilege::Program),
+    ("vrrp", "notify_fifo", Privilege::Write),
     ("vrrp-track", "script", Privilege::Program),
     ("vrrp-track", "user", Privilege::Program),
     ("vrrp-track", "file", Privilege::Read),
@@ -176,27 +187,20 @@ impl Use {
 }
 
 fn uses(text: &str) -> Vec<Use> {
-    let root = if text.trim_start().starts_with('{') {
-        match json::read(text) {
-            Ok((
-                Item {
-                    value: Value::Table(root),
-                    ..
-                },
-                _,
-            )) => root,
-            _ => Table::default(),
-        }
-    } else {
-        Table::from_toml(DeTable::parse_recoverable(text).0.into_inner())
-    };
-    let mut walk = Walk { uses: Vec::new() };
-    walk.table(&catalog::ROOT, &root, "");
-    walk.uses
+    walk(text).uses
 }
 
+fn walk(text: &str) -> Walk {
+    let root = include::any_tree(text);
+    let mut walk = Walk::default();
+    walk.table(&catalog::ROOT, &root, "");
+    walk
+}
+
+#[derive(Debug, Default)]
 struct Walk {
     uses: Vec<Use>,
+    files: Vec<NamedFile>,
 }
 
 impl Walk {
@@ -265,6 +269,7 @@ impl Walk {
         if privilege == Privilege::Write && value == plain(&Value::Text("-".into())) {
             return;
         }
+        self.collect(section, key, privilege, &entry.item.value);
         let bound = matches!(privilege, Privilege::Program | Privilege::Control);
         // `access_log = FILE` is equivalent to a table with `path`.
         let (page, name) = match (section.page, key) {

@@ -88,6 +88,7 @@ fn group<'a>(
         .elements(std::iter::empty::<Origin<'_>>());
     for (line, marks) in locations(diagnostic, lines) {
         let range = lines.range(line);
+        let file_name = lines.file_name(line).unwrap_or(file_name);
         group = if range.len() > LONGEST_LINE {
             let at = lines.source(marks[0].span.start);
             group.element(
@@ -98,7 +99,7 @@ fn group<'a>(
         } else {
             let snippet = Snippet::source(text.get(range.clone()).unwrap_or(""))
                 .path(file_name)
-                .line_start(line + 1);
+                .line_start(lines.number(line));
             group.element(snippet.annotations(marks.iter().map(|mark| mark.annotation(&range))))
         };
     }

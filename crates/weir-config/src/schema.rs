@@ -26,6 +26,11 @@ fn section(section: &Section) -> Value {
         .built()
         .map(|key| (key.name.to_owned(), property(key)))
         .collect();
+    // Of defaults, nothing is required.
+    let properties = match section.page == catalog::DEFAULTS.page {
+        true => properties.into_iter().map(optional).collect(),
+        false => properties,
+    };
     let required: Vec<&str> = section
         .built()
         .filter(|key| matches!(key.presence, Presence::Required))
@@ -37,6 +42,13 @@ fn section(section: &Section) -> Value {
         schema["required"] = json!(required);
     }
     schema
+}
+
+fn optional((name, mut schema): (String, Value)) -> (String, Value) {
+    if let Value::Object(schema) = &mut schema {
+        schema.remove("required");
+    }
+    (name, schema)
 }
 
 fn property(key: &Key) -> Value {

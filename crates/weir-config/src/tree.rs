@@ -72,9 +72,60 @@ impl<'t> Table<'t> {
         entries.sort_by_key(|entry| entry.key_span.start);
         Self { entries }
     }
+
+    /// Moves all spans, for a text that is a part of a longer one.
+    pub(crate) fn shift(&mut self, by: usize) {
+        for entry in &mut self.entries {
+            shift(&mut entry.key_span, by);
+            entry.item.shift(by);
+        }
+    }
+
+    /// A copy without references to the text.
+    pub(crate) fn into_owned(self) -> Table<'static> {
+        let entries = self.entries.into_iter().map(|entry| Entry {
+            key: Cow::Owned(entry.key.into_owned()),
+            key_span: entry.key_span,
+            item: entry.item.into_owned(),
+        });
+        Table {
+            entries: entries.collect(),
+        }
+    }
+}
+
+/// Moves a span.
+pub(crate) fn shift(span: &mut Range<usize>, by: usize) {
+    *span = span.start + by..span.end + by;
 }
 
 impl<'t> Item<'t> {
+    fn shift(&mut self, by: usize) {
+        shift(&mut self.span, by);
+        match &mut self.value {
+            Value::List(items) => items.iter_mut().for_each(|item| item.shift(by)),
+            Value::Table(table) => table.shift(by),
+            _ => {}
+        }
+    }
+
+    fn into_owned(self) -> Item<'static> {
+        let value = match self.value {
+            Value::Text(text) => Value::Text(Cow::Owned(text.into_owned())),
+            Value::Integer(value) => Value::Integer(value),
+            Value::Float(value) => Value::Float(value),
+            Value::Bool(value) => Value::Bool(value),
+            Value::Datetime => Value::Datetime,
+            Value::Null => Value::Null,
+            Value::List(items) => Value::List(items.into_iter().map(Self::into_owned).collect()),
+            Value::Table(table) => Value::Table(table.into_owned()),
+        };
+        Item {
+            span: self.span,
+            value,
+        }
+    }
+
     fn from_toml(span: Range<usize>, value: DeValue<'t>) -> Self {
         let value = match value {
             DeValue::String(text) => Value::Text(text),

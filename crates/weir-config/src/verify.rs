@@ -4,6 +4,7 @@
 //! Checks everything that could be lowered, so that one run reports all problems. Each diagnostic shows both positions.
 
 mod check;
+mod latency;
 mod layer4;
 mod listener;
 mod mark;
@@ -127,6 +128,8 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
         }
     }
     proxy::verify(sink, lowered, &pools);
+    announced(sink, lowered);
+    latency::verify(sink, lowered, &pools);
     check::checks(sink, lowered);
     listener::admin(sink, lowered);
     socket_group(sink, lowered, host);
@@ -169,6 +172,24 @@ fn interfaces(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
 }
 
 /// Reports a pool that does not exist.
+/// The services that `[announce]` names exist.
+fn announced(sink: &mut Sink<'_>, lowered: &Lowered) {
+    let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
+    let proxies = lowered.proxies.iter().map(|it| it.proxy.name.as_str());
+    let names: Vec<&str> = layer_4.chain(proxies).collect();
+    for (name, span) in &lowered.announced {
+        if names.contains(&name.as_str()) {
+            continue;
+        }
+        let message = format!("service `{name}` does not exist");
+        let diagnostic = Diagnostic::new(Code::DanglingPool, span, message);
+        sink.push(match nearest(name, names.iter().copied()) {
+            Some(near) => diagnostic.fix(format!("did you mean `{near}`?")),
+            None => diagnostic.fix(format!("add {}", header(&["service", name]))),
+        });
+    }
+}
+
 fn report_missing_pool(
     sink: &mut Sink<'_>,
     lowered: &Lowered,

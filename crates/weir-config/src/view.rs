@@ -360,7 +360,7 @@ pub(crate) fn keyword<'a>(sink: &mut Sink<'_>, item: &'a Item<'_>, kind: &Kind) 
     None
 }
 
-fn unknown_keyword(keyword: &str, span: &Range<usize>, choices: &Choices) -> Diagnostic {
+pub(crate) fn unknown_keyword(keyword: &str, span: &Range<usize>, choices: &Choices) -> Diagnostic {
     let known = quoted_list(&choices.now);
     if choices.later.contains(&keyword) {
         return Diagnostic::new(
@@ -434,7 +434,7 @@ pub(crate) fn wrong_type(item: &Item<'_>, kind: &Kind) -> Diagnostic {
     }
 }
 
-fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagnostic {
+pub(crate) fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagnostic {
     let key = entry.key.as_ref();
     let message = format!("unknown key `{key}` in {}", section.heading());
     let diagnostic = Diagnostic::new(Code::UnknownKey, &entry.key_span, message);

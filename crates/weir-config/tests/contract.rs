@@ -295,6 +295,34 @@ fn manual_pages_match_catalog() {
     }
     let pages = std::fs::read_dir(&folder).unwrap().count();
     assert_eq!(pages, cards.len(), "a page without a section");
+    let path = folder.join("../SUMMARY.md");
+    let written = std::fs::read_to_string(&path).unwrap();
+    let summary = with_cards(&written, &cards);
+    if update {
+        std::fs::write(&path, &summary).unwrap();
+    } else {
+        assert_eq!(
+            written, summary,
+            "SUMMARY.md is stale; run with WEIR_UPDATE_DOCS=1"
+        );
+    }
+}
+
+/// The site's table of contents, with the cards between its two comments.
+fn with_cards(summary: &str, cards: &[(String, String)]) -> String {
+    let (before, rest) = summary.split_once("<!-- cards").expect("the first comment");
+    let (first, rest) = rest.split_once("-->\n").expect("its end");
+    let (_, after) = rest
+        .split_once("<!-- end of cards -->")
+        .expect("the second comment");
+    let pages = cards.iter().filter(|(name, _)| name != "README.md");
+    let lines = pages.map(|(name, page)| {
+        let title = page.lines().next().unwrap().trim_matches(['#', ' ', '`']);
+        let title = title.replace('[', "\\[").replace(']', "\\]");
+        format!("  - [{title}](configuration/{name})\n")
+    });
+    let lines: String = lines.collect();
+    format!("{before}<!-- cards{first}-->\n{lines}<!-- end of cards -->{after}")
 }
 
 /// `WEIR_UPDATE_DOCS=1` writes the page instead of comparing it.

@@ -1,5 +1,6 @@
-//! Examples in the manual and in the README are valid: each `toml` block parses, or is marked as part of a file and
-//! only lacks what the rest of the file would contain.
+//! Examples in the manual and in the README are valid: each `toml` block parses, or is marked as part of a file. A part
+//! names the file that it extends, and both together parse; a part that names none only lacks what the rest of the
+//! file would contain. Links between pages lead to files, and the site contains every page.
 
 #![allow(
     clippy::disallowed_methods,
@@ -9,9 +10,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use weir_config::{Diagnostic, Host, Severity, parse};
+use weir_config::{Diagnostic, Host, Severity, parse, parse_json};
 
-/// First line of a block that is not a complete file.
+/// First line of a block that is not a complete file; `: PATH` after it names the file that it extends.
 const PART: &str = "# part of a file";
 
 /// Errors that the rest of the file would fix: a missing pool, check or key of a continued table.
@@ -40,43 +41,160 @@ fn blocks(page: &str) -> Vec<(usize, String)> {
     blocks
 }
 
-fn errors(text: &str) -> Vec<Diagnostic> {
-    let mut found = parse(text, &HOST).err().unwrap_or_default();
+fn manual() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual")
+}
+
+/// The README and every page of the manual, with the name that messages use.
+fn pages() -> Vec<(String, String)> {
+    let mut paths = vec![manual().join("../../README.md")];
+    for folder in [".", "configuration", "forward", "getting-started"] {
+        let entries = fs::read_dir(manual().join(folder)).unwrap();
+        let all = entries.map(|entry| entry.unwrap().path());
+        paths.extend(all.filter(|path| path.extension().is_some_and(|it| it == "md")));
+    }
+    let pages = paths.into_iter().map(|path| {
+        let text = fs::read_to_string(&path).unwrap();
+        let name = path.strip_prefix(manual()).map_or(path.as_path(), |it| it);
+        (
+            name.components().collect::<PathBuf>().display().to_string(),
+            text,
+        )
+    });
+    pages.collect()
+}
+
+/// Adds the tables of `part` to those of `whole`; keys replace keys, arrays of tables are joined.
+fn extend(whole: &mut toml::Table, part: toml::Table) {
+    for (key, value) in part {
+        match (whole.get_mut(&key), value) {
+            (Some(toml::Value::Table(old)), toml::Value::Table(new)) => extend(old, new),
+            (Some(toml::Value::Array(old)), toml::Value::Array(new))
+                if old.iter().all(toml::Value::is_table) =>
+            {
+                old.extend(new);
+            }
+            (_, value) => drop(whole.insert(key, value)),
+        }
+    }
+}
+
+fn errors(result: Result<weir_config::Parsed, Vec<Diagnostic>>) -> Vec<Diagnostic> {
+    let mut found = result.err().unwrap_or_default();
     found.retain(|one| one.severity() == Severity::Error);
     found
 }
 
-/// Errors of a block.
+/// Errors of a block; its first line may name a file of the manual.
 fn wrong(text: &str) -> Vec<String> {
-    let mut found = errors(text);
-    if text.starts_with(PART) {
-        assert!(!found.is_empty(), "a whole file is marked as part of one");
-        found.retain(|one| !ELSEWHERE.contains(&one.code.as_str()));
-    }
     let rendered = |one: &Diagnostic| format!("{}: {}: {}", one.at.line, one.code, one.message);
+    let alone = errors(parse(text, &HOST));
+    let Some(named) = text.lines().next().and_then(|line| line.strip_prefix(PART)) else {
+        return alone.iter().map(rendered).collect();
+    };
+    let Some(named) = named.strip_prefix(": ") else {
+        assert!(!alone.is_empty(), "a whole file is marked as part of one");
+        let mut found = alone;
+        found.retain(|one| !ELSEWHERE.contains(&one.code.as_str()));
+        return found.iter().map(rendered).collect();
+    };
+    let Ok(whole) = fs::read_to_string(manual().join(named)) else {
+        return vec![format!("1: the manual has no file {named}")];
+    };
+    let mut whole: toml::Table = whole.parse().unwrap();
+    match text.parse() {
+        Ok(part) => extend(&mut whole, part),
+        Err(error) => return vec![error.to_string()],
+    }
+    let json = serde_json::to_string(&whole).unwrap();
+    let found = errors(parse_json(&json, &HOST));
+    let rendered = |one: &Diagnostic| format!("with {named}: {}: {}", one.code, one.message);
     found.iter().map(rendered).collect()
 }
 
 #[test]
 fn manual_examples_are_valid_configurations() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut pages: Vec<PathBuf> = vec![root.join("README.md")];
-    for folder in ["docs/manual", "docs/manual/configuration"] {
-        let entries = fs::read_dir(root.join(folder)).unwrap();
-        let paths = entries.map(|entry| entry.unwrap().path());
-        pages.extend(paths.filter(|path| path.extension().is_some_and(|it| it == "md")));
-    }
     let (mut count, mut mistakes) = (0, Vec::new());
-    for page in &pages {
-        for (line, text) in blocks(&fs::read_to_string(page).unwrap()) {
+    for (name, page) in pages() {
+        for (line, text) in blocks(&page) {
             count += 1;
-            let name = page.file_name().unwrap().display();
             let wrong = wrong(&text);
             mistakes.extend(wrong.iter().map(|one| format!("{name}:{line}: {one}")));
         }
     }
-    assert!(count >= 40, "{count} blocks");
+    assert!(count >= 60, "{count} blocks");
     assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+}
+
+#[test]
+fn files_that_examples_extend_are_valid() {
+    for entry in fs::read_dir(manual().join("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let mut found = parse(&text, &HOST).unwrap().findings;
+        // Pools that only the parts use.
+        found.retain(|one| one.code.as_str() != "W001");
+        assert_eq!(found, vec![], "{}", path.display());
+    }
+}
+
+/// Targets of links and images of a page, without those to other sites.
+fn targets(page: &str) -> Vec<String> {
+    let after = page.split("](").skip(1);
+    let targets = after
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(it, _)| it);
+    let local = targets.filter(|it| !it.contains("://") && !it.contains(char::is_whitespace));
+    local.map(str::to_owned).collect()
+}
+
+/// The anchor that a heading gets on the site and on code hosting sites.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    let kept = kept
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let mut broken = Vec::new();
+    for (name, page) in pages() {
+        if name.ends_with("../../README.md") {
+            continue;
+        }
+        for target in targets(&page) {
+            let (file, fragment) = target.split_once('#').unwrap_or((&target, ""));
+            let folder = manual().join(&name).parent().unwrap().to_owned();
+            let path = if file.is_empty() {
+                manual().join(&name)
+            } else {
+                folder.join(file)
+            };
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let headings = text.lines().filter(|line| line.starts_with('#'));
+            let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#')));
+            let found = path.exists() && (fragment.is_empty() || anchors.any(|it| it == fragment));
+            if !found {
+                broken.push(format!("{name}: {target}"));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn site_contains_every_page() {
+    let summary = fs::read_to_string(manual().join("SUMMARY.md")).unwrap();
+    let mut listed = targets(&summary);
+    listed.sort_unstable();
+    let names = pages().into_iter().map(|(name, _)| name);
+    let mut names: Vec<String> = names
+        .filter(|name| name != "SUMMARY.md" && !name.contains(".."))
+        .collect();
+    names.sort_unstable();
+    assert_eq!(listed, names);
 }
 
 #[test]
@@ -86,4 +204,8 @@ fn partial_examples_allow_only_missing_parts() {
     assert!(wrong(&format!("{PART}\n{whole}")).is_empty());
     let typo = whole.replace("listen", "listens");
     assert!(!wrong(&format!("{PART}\n{typo}")).is_empty());
+    let named = format!("{PART}: examples/layer4.toml\n");
+    assert_eq!(wrong(&format!("{named}{whole}")), Vec::<String>::new());
+    assert!(!wrong(&format!("{named}{typo}")).is_empty());
+    assert!(!wrong(&format!("{PART}: examples/none.toml\n{whole}")).is_empty());
 }

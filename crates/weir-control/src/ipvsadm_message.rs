@@ -15,6 +15,8 @@ pub enum Request {
     Connections,
     /// The active timeouts.
     Timeouts,
+    /// The daemons of flow synchronization.
+    Daemons,
 }
 
 /// The response to a [`Request`].
@@ -29,6 +31,8 @@ pub enum Answer {
     Connections(Vec<Connection>),
     /// See [`Request::Timeouts`].
     Timeouts(Timeouts),
+    /// See [`Request::Daemons`]: the text of `-L --daemon`.
+    Daemons(String),
 }
 
 /// Adds the file's name to rejections that refer to a line of it.

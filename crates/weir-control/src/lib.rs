@@ -5,6 +5,7 @@
 //! [`explain`]) is made from plain values, mainly the [`snapshot`]. The [`keeper`] starts the daemon again after a
 //! crash. This crate uses the kernel only through weir-engine, weir-dataplane, weir-netlink and weir-sys.
 
+mod announce;
 pub mod api;
 pub mod client;
 pub mod configuration;
@@ -15,6 +16,7 @@ pub mod import;
 pub mod ipvsadm;
 mod ipvsadm_message;
 pub mod keeper;
+pub mod log_filter;
 pub mod metrics;
 mod order_file;
 pub mod plan;

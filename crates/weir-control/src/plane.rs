@@ -19,7 +19,7 @@ use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
 use crate::snapshot::Snapshot;
 use weir_dataplane::ProbeTable;
-use weir_engine::Claim;
+use weir_engine::{Claim, Engine};
 
 /// When a probe that was sent directly to a server last passed, since the Unix epoch, by pool and server.
 pub type LastPass<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
@@ -31,6 +31,16 @@ pub trait Plane {
 
     /// Applies `desired` and returns the revision; on an error, the former configuration stays active.
     fn apply(&mut self, desired: &Desired) -> impl Future<Output = Result<u64, Self::Error>>;
+
+    /// Loads the certificate files of `desired`, the active configuration, again; on an error, the former ones stay in
+    /// use.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    fn reload_certificates(&mut self, desired: &Desired) -> Result<(), Self::Error> {
+        let _ = desired;
+        Ok(())
+    }
 
     /// Sets or removes the override of a server.
     fn order_server(
@@ -68,6 +78,17 @@ pub trait Plane {
 
     /// Servers in maintenance: they are not checked.
     fn suspended(&self) -> Suspended;
+
+    /// Whether clients of a pool are served.
+    fn serves(&self, pool: &str) -> bool {
+        let _ = pool;
+        true
+    }
+
+    /// Whether packets reach the data plane.
+    fn is_attached(&self) -> bool {
+        true
+    }
 
     /// Takes the changes of pools since the last call.
     fn take_pool_changes(&mut self) -> Vec<PoolChange> {
@@ -136,6 +157,11 @@ pub trait Plane {
     /// The plane's.
     fn publish_latency(&mut self) -> Result<Option<Duration>, Self::Error> {
         Ok(None)
+    }
+
+    /// The engine, for flow synchronization; `None` without one.
+    fn engine(&mut self) -> Option<&mut Engine> {
+        None
     }
 
     /// Runs once per second.

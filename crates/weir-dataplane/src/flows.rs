@@ -122,6 +122,14 @@ impl FlowTable {
         None
     }
 
+    /// A copy of a cold record, which may be that of an earlier flow.
+    ///
+    /// # Errors
+    /// The index is outside the table.
+    pub fn cold(&self, index: u32) -> Result<FlowCold> {
+        self.cold.get(index)
+    }
+
     fn entry(&self, index: u32) -> Option<Entry> {
         let bucket = self.buckets.get(index / BUCKET_SLOTS).ok()?;
         bucket.slots.get((index % BUCKET_SLOTS) as usize).copied()

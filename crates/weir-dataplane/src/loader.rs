@@ -206,6 +206,7 @@ fn load_program(name: &str, program: &mut Program) -> std::result::Result<(), St
         Program::SchedClassifier(program) => until_verified(|| program.load()),
         Program::CgroupSockAddr(program) => until_verified(|| program.load()),
         Program::CgroupSock(program) => until_verified(|| program.load()),
+        Program::SockOps(program) => until_verified(|| program.load()),
         _ => {
             return Err(format!("program {name} has an unsupported type"));
         }

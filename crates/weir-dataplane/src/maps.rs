@@ -12,8 +12,8 @@ use std::time::Duration;
 use weir_abi::{
     Addr, Budget, Client, Cost, Cursor, Dest, Device, Element, Filter, Fragment, FragmentKey,
     HOP_REDIRECT, HOP_SEND, HOPS_PER_DEST, Hop, HopParts, LatencyRing, Listener, Live, Locality,
-    LocalityKey, Probe, ProbeKey, REASON_COUNT, Range, Service, Settings, SweepPublic, Traffic,
-    Vip,
+    LocalityKey, Probe, ProbeKey, REASON_COUNT, Range, Service, Settings, SweepPublic, SyncFlow,
+    SyncRing, Traffic, Vip,
 };
 
 use crate::error::{Context, Error, Result};
@@ -66,6 +66,10 @@ pub struct Maps {
     pub costs: Mapped<Cost>,
     /// Samples of the latency estimator.
     pub latency_rings: Mapped<LatencyRing>,
+    /// Entry indexes of flows whose state has changed.
+    pub sync_rings: Mapped<SyncRing>,
+    /// Flows of a peer that are being inserted.
+    pub sync_batch: Mapped<SyncFlow>,
     /// Counters of the latency estimator.
     pub latency_counts: PerCpu<u64>,
     /// The flow table.
@@ -101,6 +105,8 @@ impl Maps {
             budgets: PerCpu::new("weir_budgets", open("weir_budgets")?)?,
             costs: Mapped::open("weir_costs", state, access)?,
             latency_rings: Mapped::open("weir_latency_rings", state, access)?,
+            sync_rings: Mapped::open("weir_sync_rings", state, access)?,
+            sync_batch: Mapped::open("weir_sync_batch", state, access)?,
             latency_counts: PerCpu::new("weir_latency_counts", open("weir_latency_counts")?)?,
             flows: FlowTable::open(flows, access)?,
             settings: Mapped::open("weir_settings", state, access)?,

@@ -68,6 +68,8 @@ pod!(
     weir_abi::Bucket,
     weir_abi::Entry,
     weir_abi::Move,
+    weir_abi::SyncFlow,
+    weir_abi::SyncRing,
 );
 
 /// The bytes of a value.

@@ -42,7 +42,7 @@ const fn hook(name: &'static str, program: &'static str, kind: LinkKind, selects
 }
 
 /// In the order of attaching: a socket is counted only when its end is noticed too.
-const HOOKS: [Hook; 9] = [
+const HOOKS: [Hook; 10] = [
     hook("release", "weir_sock_release", LinkKind::SockRelease, false),
     hook("recvmsg4", "weir_recvmsg4", LinkKind::Recvmsg4, false),
     hook("recvmsg6", "weir_recvmsg6", LinkKind::Recvmsg6, false),
@@ -58,6 +58,7 @@ const HOOKS: [Hook; 9] = [
         LinkKind::Getpeername6,
         false,
     ),
+    hook("sockops", "weir_sock_ops", LinkKind::SockOps, true),
     hook("connect4", "weir_connect4", LinkKind::Connect4, true),
     hook("connect6", "weir_connect6", LinkKind::Connect6, true),
     hook("sendmsg4", "weir_sendmsg4", LinkKind::Sendmsg4, true),

@@ -7,9 +7,9 @@ use weir_abi::{
     Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cost, Cursor, Dest, Device, Element,
     Filter, FlowCold, Fragment, FragmentKey, HINTS, HOPS_PER_DEST, Hints, Hop,
     LATENCY_REASON_COUNT, LATENCY_RINGS, LATENCY_SLOTS_LOG2, LatencyFlow, LatencyRing, Listener,
-    Live, Locality, LocalityKey, MARKS_ROWS, Marks, Probe, ProbeKey, REASON_COUNT, Service,
-    Settings, Socket, SocketClient, SocketClientKey, SocketKey, SocketListener, SweepPublic,
-    Traffic, Vip,
+    Live, Locality, LocalityKey, MARKS_ROWS, Marks, Probe, ProbeKey, REASON_COUNT, SYNC_BATCH,
+    SYNC_RINGS, Service, Settings, Socket, SocketClient, SocketClientKey, SocketKey,
+    SocketListener, SweepPublic, SyncFlow, SyncRing, Traffic, Vip,
 };
 
 use crate::error::{Error, Result};
@@ -127,6 +127,8 @@ pub(crate) const MAPS: &[MapSpec] = &[
         1 << LATENCY_SLOTS_LOG2
     }),
     mapped::<LatencyRing>("weir_latency_rings", Group::Counts, |_| LATENCY_RINGS),
+    mapped::<SyncRing>("weir_sync_rings", Group::Counts, |_| SYNC_RINGS),
+    mapped::<SyncFlow>("weir_sync_batch", Group::Counts, |_| SYNC_BATCH),
     per_cpu::<u64>("weir_latency_counts", |_| LATENCY_REASON_COUNT),
     per_cpu::<Traffic>("weir_traffic", |sizes| sizes.dests),
     per_cpu::<u64>("weir_reasons", |_| REASON_COUNT),

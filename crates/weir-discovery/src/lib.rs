@@ -19,8 +19,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use weir_config::{MAX_FILE_BYTES, Member};
 use weir_model::{Desired, Family, Pool, Server};
+use weir_sys::privileged;
 use weir_sys::replace_file;
-use weir_sys::untrusted_file::{self, Owner};
+use weir_sys::untrusted_file::Owner;
 
 use crate::dns::{Names, ServerList};
 use crate::watch::Watch;
@@ -113,7 +114,8 @@ impl Lists {
                 read.insert(key, list);
             };
             if let Some(file) = &pool.servers_file {
-                let text = untrusted_file::read(Path::new(file), Owner::Expected, MAX_FILE_BYTES);
+                let text =
+                    privileged::read_untrusted(Path::new(file), Owner::Expected, MAX_FILE_BYTES);
                 update(ListSource::File, Some(text));
             }
             if let Some(name) = &pool.servers_dns {

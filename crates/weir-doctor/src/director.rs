@@ -11,7 +11,7 @@ use weir_model::{Desired, Forward};
 use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
 
 use crate::manager::{self, Held};
-use crate::{Diagnosis, ServerReport, ServiceReport, claimant, duplicate, reach, stack};
+use crate::{Diagnosis, ServerReport, ServiceReport, claimant, duplicate, reach, slow, stack};
 
 /// Time limit for resolving link addresses. The kernel sends a request each second, and one request or reply may be
 /// lost.
@@ -324,6 +324,7 @@ fn status_findings(
         }
         // Removed servers only serve their existing flows.
         let servers = service.servers.iter().filter(|server| !server.removed);
+        found.extend(slow::slow_servers(service));
         for server in servers.clone() {
             found.extend(ejected_server(name, server, (desired, state)));
             found.extend(server_with_warning(name, server, (desired, state)));

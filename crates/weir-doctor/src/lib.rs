@@ -15,9 +15,10 @@ pub mod manager;
 pub mod persistence;
 mod reach;
 mod report;
+mod slow;
 pub mod source;
 mod stack;
 
 pub use diagnosis::Diagnosis;
 pub use director::{Daemon, director};
-pub use report::{Handshakes, ServerReport, ServiceReport};
+pub use report::{Handshakes, Latency, ServerReport, ServiceReport};

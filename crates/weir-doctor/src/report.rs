@@ -32,6 +32,17 @@ pub struct ServerReport {
     pub warning: Option<String>,
     /// TCP handshakes of clients; `None` = no handshake has started.
     pub handshakes: Option<Handshakes>,
+    /// The latency of recent answers; `None` = unknown.
+    pub latency: Option<Latency>,
+}
+
+/// The latency of a server's recent answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// Median, microseconds.
+    pub p50_us: i64,
+    /// Samples since the server was added.
+    pub samples: u64,
 }
 
 /// TCP handshakes of clients since the server was added.

@@ -50,7 +50,7 @@ mod write;
 
 pub use self::claim::Claim;
 pub use self::clean::{Cleaned, clean, clean_unused, is_pinned};
-pub use self::engine::{Applied, Engine, Handshakes, Opening, WeightOrder};
+pub use self::engine::{Adjusted, Applied, Engine, Handshakes, Opening, SyncCounts, WeightOrder};
 pub use self::error::{Error, Result};
 pub use self::ipvsadm_term::is_from_ipvsadm;
 pub use self::packet::{Explanation, Packet, PacketError};

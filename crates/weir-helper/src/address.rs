@@ -1,64 +1,90 @@
-//! Adds and removes addresses, and remembers which ones it added.
+//! Adds and removes addresses, routes, rules and devices, and remembers which ones it added.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use weir_model::VirtualRouter;
-use weir_netlink::{Change, Netlink};
+use weir_model::{Network, VirtualRouter};
+use weir_netlink::{Change, Link, Netlink};
 
 use crate::Error;
-use crate::record::{self, Added};
+use crate::extra;
+use crate::record::{self, Added, Extra, Record};
 
-/// The addresses of the virtual routers on this machine.
+/// What the virtual routers have on this machine.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    netlink: Netlink,
+    pub(crate) netlink: Netlink,
     runtime_dir: PathBuf,
-    added: BTreeSet<Added>,
+    pub(crate) record: Record,
 }
 
 impl Addresses {
-    /// Removes what an earlier helper left.
-    pub(crate) async fn open(runtime_dir: &Path) -> Result<Self, Error> {
+    /// Removes what an earlier helper left, or adopts it.
+    pub(crate) async fn open(runtime_dir: &Path, adopt: bool) -> Result<Self, Error> {
         let mut addresses = Self {
             netlink: Netlink::open()?,
             runtime_dir: runtime_dir.to_owned(),
-            added: record::read(runtime_dir),
+            record: record::read(runtime_dir),
         };
-        addresses.remove(None).await?;
+        if !adopt {
+            addresses.remove(&|_| true).await?;
+        }
         Ok(addresses)
     }
 
-    /// Adds the missing addresses of a virtual router.
+    pub(crate) fn write(&self) -> Result<(), Error> {
+        record::write(&self.runtime_dir, &self.record)
+    }
+
+    /// Adds what is missing of a virtual router's addresses, routes and rules.
     pub(crate) async fn add(&mut self, router: &VirtualRouter) -> Result<(), Error> {
-        let present = self.netlink.addresses().await?;
+        let base = self.base(router).await?;
+        let link = if router.virtual_mac {
+            extra::add_device(self, router, &base).await?
+        } else {
+            base.clone()
+        };
+        let added = self.add_addresses(router, &link).await;
+        let more = extra::add(self, router, &base).await;
+        added.and(more)
+    }
+
+    /// The interface of a virtual router.
+    async fn base(&self, router: &VirtualRouter) -> Result<Link, Error> {
         let links = self.netlink.links().await?;
-        let link = match (&router.interface, router.source) {
-            (Some(name), _) => links.iter().find(|link| link.name == *name),
+        let found = match (&router.interface, router.source) {
+            (Some(name), _) => links.into_iter().find(|link| link.name == *name),
             (None, Some(source)) => {
+                let present = self.netlink.addresses().await?;
                 let holder = present.iter().find(|address| address.ip == source);
-                holder.and_then(|holder| links.iter().find(|link| link.index == holder.ifindex))
+                holder.and_then(|it| links.into_iter().find(|link| link.index == it.ifindex))
             }
             (None, None) => None,
         };
-        let link = link.ok_or_else(|| Error::NoInterface {
+        found.ok_or_else(|| Error::NoInterface {
             name: router.name.clone(),
-        })?;
-        let is_missing = |network: &&weir_model::Network| {
+        })
+    }
+
+    async fn add_addresses(&mut self, router: &VirtualRouter, link: &Link) -> Result<(), Error> {
+        let present = self.netlink.addresses().await?;
+        let is_missing = |network: &&Network| {
             let same =
                 |it: &weir_netlink::Address| it.ifindex == link.index && it.ip == network.address;
             !present.iter().any(same)
         };
         let missing: Vec<_> = router.managed().filter(is_missing).copied().collect();
-        let entry = |network: &weir_model::Network| Added {
+        let entry = |network: &Network| Added {
             router: router.name.clone(),
             interface: link.name.clone(),
             address: network.address,
             prefix: network.prefix,
         };
+        if missing.is_empty() {
+            return Ok(());
+        }
         // Recorded first: after a crash, no added address is unrecorded.
-        self.added.extend(missing.iter().map(entry));
-        record::write(&self.runtime_dir, &self.added)?;
+        self.record.added.extend(missing.iter().map(entry));
+        self.write()?;
         let mut first_error = None;
         for network in &missing {
             let added = self
@@ -68,10 +94,10 @@ impl Addresses {
             match added {
                 Ok(Change::Made) => {}
                 Ok(Change::None) => {
-                    self.added.remove(&entry(network));
+                    self.record.added.remove(&entry(network));
                 }
                 Err(error) => {
-                    self.added.remove(&entry(network));
+                    self.record.added.remove(&entry(network));
                     first_error.get_or_insert(error);
                 }
             }
@@ -82,15 +108,56 @@ impl Addresses {
         }
     }
 
-    /// Removes the addresses that were added for a virtual router, `None`: for all.
-    pub(crate) async fn remove(&mut self, router: Option<&str>) -> Result<(), Error> {
-        let concerned = |added: &&Added| router.is_none_or(|name| added.router == name);
-        let leaving: Vec<Added> = self.added.iter().filter(concerned).cloned().collect();
-        if leaving.is_empty() {
+    /// Removes what was added for some virtual routers: rules, routes, addresses, devices, in this order.
+    pub(crate) async fn remove(
+        &mut self,
+        is_concerned: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<(), Error> {
+        if self.record.is_empty() {
             return Ok(());
         }
         let links = self.netlink.links().await?;
         let mut first_error = None;
+        let is_device = |it: &Extra| matches!(it, Extra::Device { .. });
+        for devices in [false, true] {
+            if devices {
+                self.remove_addresses(is_concerned, &links, &mut first_error)
+                    .await;
+            }
+            let leaving: Vec<Extra> = self
+                .record
+                .extra
+                .iter()
+                .filter(|it| it.router().is_some_and(is_concerned) && is_device(it) == devices)
+                .rev()
+                .cloned()
+                .collect();
+            for it in leaving {
+                match extra::remove(&self.netlink, &it, &links).await {
+                    Ok(()) => self.record.extra.retain(|other| *other != it),
+                    Err(error) => drop(first_error.get_or_insert(error)),
+                }
+            }
+        }
+        extra::restore_settings(&mut self.record);
+        self.write()?;
+        first_error.map_or(Ok(()), Err)
+    }
+
+    async fn remove_addresses(
+        &mut self,
+        is_concerned: &(dyn Fn(&str) -> bool + Sync),
+        links: &[Link],
+        first_error: &mut Option<Error>,
+    ) {
+        let concerned = |added: &&Added| is_concerned(&added.router);
+        let leaving: Vec<Added> = self
+            .record
+            .added
+            .iter()
+            .filter(concerned)
+            .cloned()
+            .collect();
         for added in leaving {
             if let Some(link) = links.iter().find(|link| link.name == added.interface) {
                 let removed = self
@@ -98,29 +165,25 @@ impl Addresses {
                     .remove_address(link.index, added.address, added.prefix)
                     .await;
                 if let Err(error) = removed {
-                    first_error.get_or_insert(error);
+                    first_error.get_or_insert(error.into());
                     continue;
                 }
             }
-            self.added.remove(&added);
-        }
-        record::write(&self.runtime_dir, &self.added)?;
-        match first_error {
-            Some(error) => Err(error.into()),
-            None => Ok(()),
+            self.record.added.remove(&added);
         }
     }
 }
 
-/// Removes all addresses that a helper has added and not removed. Returns how many there were. Must be called inside a
-/// tokio runtime, while no helper runs.
+/// Removes all that a helper has added and not removed. Returns how many addresses, routes, rules and devices there
+/// were. Must be called inside a tokio runtime, while no helper runs.
 ///
 /// # Errors
-/// An address cannot be removed, or the record cannot be written.
+/// Something cannot be removed, or the record cannot be written.
 pub async fn remove_recorded(runtime_dir: &Path) -> Result<usize, Error> {
-    let count = record::read(runtime_dir).len();
+    let record = record::read(runtime_dir);
+    let count = record.added.len() + record.extra.len();
     if count > 0 {
-        Addresses::open(runtime_dir).await?;
+        Addresses::open(runtime_dir, false).await?;
     }
     Ok(count)
 }

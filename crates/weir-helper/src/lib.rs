@@ -3,14 +3,18 @@
 //!
 //! Its caller can only name what the configuration contains: a virtual router by its name, a tracked object by its
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
-//! An address that it found present is never removed. When its caller ends, it removes every address that it has added,
-//! because nothing advertises them any more.
+//! An address that it found present is never removed. When the channel is closed, it removes every address that it has
+//! added, because nothing advertises them any more. The keeper holds both ends of the channel, so the helper and its
+//! caller can be replaced separately: a new helper adopts the record of the former one.
 //!
-//! Added addresses are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so that the next helper,
-//! `weir run` and `weir clean` can remove them.
+//! Added addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so that
+//! the next helper, `weir run` and `weir clean` can remove them.
 
 mod address;
 mod client;
+mod daemon;
+mod extra;
+mod machine;
 mod message;
 mod program;
 mod record;
@@ -20,6 +24,8 @@ use std::path::PathBuf;
 
 pub use address::remove_recorded;
 pub use client::{Answered, Client};
+pub use daemon::{DaemonClient, is_trusted, serve_daemon};
+pub use extra::virtual_mac;
 pub use message::{Answer, NotifyState, Reply, Request, TrackedOutcome, VERSION};
 pub use serve::serve;
 

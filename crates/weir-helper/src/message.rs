@@ -32,6 +32,11 @@ pub enum Request {
         /// Its name.
         router: String,
     },
+    /// Remove what was added for all virtual routers but these, which a new caller does not continue.
+    Settle {
+        /// Their names.
+        active: Vec<String>,
+    },
     /// Run its notification programs.
     Notify {
         /// Its name.
@@ -40,6 +45,13 @@ pub enum Request {
         state: NotifyState,
         /// Its priority.
         priority: u8,
+    },
+    /// Run the notification program of its group.
+    NotifyGroup {
+        /// The name of the virtual router that has the program.
+        router: String,
+        /// State of the group.
+        state: NotifyState,
     },
     /// Run a tracked program, or read a tracked file.
     Track {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -48,6 +49,7 @@ pub(crate) fn notify(router: &VirtualRouter, state: NotifyState, priority: u8) {
         backup,
         fault,
         stop,
+        ..
     } = &router.notify;
     let single = match state {
         NotifyState::Master => active,
@@ -55,20 +57,54 @@ pub(crate) fn notify(router: &VirtualRouter, state: NotifyState, priority: u8) {
         NotifyState::Fault => fault,
         NotifyState::Stop => stop,
     };
+    write_fifo(router, "INSTANCE", &router.name, state, priority);
     let priority = priority.to_string();
     let arguments = ["INSTANCE", &router.name, state.as_str(), &priority];
-    for (words, extra) in [(single, &[][..]), (all, &arguments[..])] {
-        if words.is_empty() {
-            continue;
+    start(router, single, &[]);
+    start(router, all, &arguments);
+}
+
+/// Runs the notification program of the group; does not wait for it.
+pub(crate) fn notify_group(router: &VirtualRouter, state: NotifyState) {
+    let group = router.group.as_deref().unwrap_or_default();
+    write_fifo(router, "GROUP", group, state, 0);
+    let arguments = ["GROUP", group, state.as_str(), "0"];
+    start(router, &router.notify.group, &arguments);
+}
+
+fn start(router: &VirtualRouter, words: &[String], extra: &[&str]) {
+    if words.is_empty() {
+        return;
+    }
+    let user = &router.notify.user;
+    let user = (user != "root").then_some(user.as_str());
+    match spawn(words, extra, user) {
+        Ok(mut child) => drop(tokio::spawn(async move { child.wait().await })),
+        Err(error) => tracing::warn!(
+            router = router.name,
+            error,
+            "failed to run a notification program"
+        ),
+    }
+}
+
+/// Writes a line of keepalived's format, if somebody reads the FIFO.
+fn write_fifo(router: &VirtualRouter, kind: &str, name: &str, state: NotifyState, priority: u8) {
+    let Some(path) = &router.notify.fifo else {
+        return;
+    };
+    let line = format!("{kind} \"{name}\" {} {priority}\n", state.as_str());
+    // A file of another kind is not written, whoever placed it there.
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let written = rustix::fs::open(path.as_str(), flags, Mode::empty()).and_then(|file| {
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+        if kind != FileType::Fifo {
+            return Err(rustix::io::Errno::INVAL);
         }
-        match spawn(words, extra, None) {
-            Ok(mut child) => drop(tokio::spawn(async move { child.wait().await })),
-            Err(error) => tracing::warn!(
-                router = router.name,
-                error,
-                "failed to run a notification program"
-            ),
-        }
+        rustix::io::write(&file, line.as_bytes())
+    });
+    if let Err(error) = written {
+        tracing::debug!(path, %error, "failed to write a state change to the FIFO");
     }
 }
 
@@ -81,7 +117,11 @@ pub(crate) async fn track(object: &TrackObject) -> Option<TrackedOutcome> {
             let number = text.ok().and_then(|text| text.trim().parse().ok());
             Some(number.map_or(TrackedOutcome::Number(0), TrackedOutcome::Number))
         }
-        TrackObject::Interface(_) | TrackObject::Process(_) => None,
+        TrackObject::Interface(_)
+        | TrackObject::Process(_)
+        | TrackObject::Service(_)
+        | TrackObject::Pool(_)
+        | TrackObject::DataPlane => None,
     }
 }
 

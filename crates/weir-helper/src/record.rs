@@ -1,4 +1,5 @@
-//! `RUNTIME_DIR/vrrp.json`: addresses that the helper has added. A reboot removes them, so a record of another boot is
+//! `RUNTIME_DIR/vrrp.json`: addresses, routes, rules and devices that the helper has added, and settings of devices
+//! that it has changed. A reboot removes them, so a record of another boot is
 //! ignored.
 
 use std::collections::BTreeSet;
@@ -8,6 +9,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use weir_model::{VirtualRoute, VirtualRule};
 use weir_sys::{boot_id, replace_file};
 
 use crate::Error;
@@ -23,25 +25,81 @@ pub(crate) struct Added {
     pub(crate) prefix: u8,
 }
 
+/// What the helper has changed besides addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Extra {
+    /// A route through an interface.
+    Route {
+        router: String,
+        interface: String,
+        route: VirtualRoute,
+    },
+    /// A policy routing rule.
+    Rule { router: String, rule: VirtualRule },
+    /// A device with a virtual MAC address, on another device.
+    Device {
+        router: String,
+        name: String,
+        base: String,
+    },
+    /// A setting of a device below others, and its former value.
+    Sysctl {
+        base: String,
+        name: String,
+        value: String,
+    },
+}
+
+impl Extra {
+    /// The virtual router, unless it belongs to several.
+    pub(crate) fn router(&self) -> Option<&str> {
+        match self {
+            Self::Route { router, .. }
+            | Self::Rule { router, .. }
+            | Self::Device { router, .. } => Some(router),
+            Self::Sysctl { .. } => None,
+        }
+    }
+}
+
+/// All that the helper has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) added: BTreeSet<Added>,
+    pub(crate) extra: Vec<Extra>,
+}
+
 #[derive(Serialize, Deserialize)]
 struct Content {
     boot: String,
     added: BTreeSet<Added>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    extra: Vec<Extra>,
 }
 
-pub(crate) fn read(runtime_dir: &Path) -> BTreeSet<Added> {
-    let Ok(text) = fs::read(runtime_dir.join(FILE)) else {
-        return BTreeSet::new();
-    };
-    match serde_json::from_slice::<Content>(&text) {
-        Ok(content) if boot_id().is_ok_and(|boot| boot == content.boot) => content.added,
-        _ => BTreeSet::new(),
+impl Record {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.extra.is_empty()
     }
 }
 
-pub(crate) fn write(runtime_dir: &Path, added: &BTreeSet<Added>) -> Result<(), Error> {
+pub(crate) fn read(runtime_dir: &Path) -> Record {
+    let Ok(text) = fs::read(runtime_dir.join(FILE)) else {
+        return Record::default();
+    };
+    match serde_json::from_slice::<Content>(&text) {
+        Ok(content) if boot_id().is_ok_and(|boot| boot == content.boot) => Record {
+            added: content.added,
+            extra: content.extra,
+        },
+        _ => Record::default(),
+    }
+}
+
+pub(crate) fn write(runtime_dir: &Path, record: &Record) -> Result<(), Error> {
     let path: PathBuf = runtime_dir.join(FILE);
-    let written = if added.is_empty() {
+    let written = if record.is_empty() {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -49,7 +107,8 @@ pub(crate) fn write(runtime_dir: &Path, added: &BTreeSet<Added>) -> Result<(), E
     } else {
         let content = Content {
             boot: boot_id()?,
-            added: added.clone(),
+            added: record.added.clone(),
+            extra: record.extra.clone(),
         };
         serde_json::to_vec(&content)
             .map_err(Into::into)

@@ -6,21 +6,28 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::geteuid;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use weir_config::Host;
+use tokio::time::{Instant, sleep_until};
+use weir_config::Files;
 use weir_model::VirtualRouter;
 use weir_sys::{Channel, sealed_file};
 
 use crate::Error;
 use crate::address::Addresses;
+use crate::machine::ThisMachine;
 use crate::message::{Envelope, Reply, Request};
 use crate::program;
 
-/// Serves the caller at the other end of the channel until it ends, then removes all added addresses. `configuration`
-/// are the files that may hold the active configuration; the first one that exists does. Must be called inside a tokio
-/// runtime.
+/// How long the caller may take to stop being active after this process was told to end.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Serves the caller at the other end of the channel until the channel is closed, then removes all that it added.
+/// `configuration` are the files that may hold the active configuration; the first one that exists does. `adopt`: an
+/// earlier helper's addresses stay, for the same caller or its successor. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// The addresses cannot be read or removed.
@@ -28,14 +35,26 @@ pub async fn serve(
     channel: Channel,
     runtime_dir: &Path,
     configuration: &[PathBuf],
+    adopt: bool,
 ) -> Result<(), Error> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(|source| Error::File {
+        path: "signals".into(),
+        source,
+    })?;
     let channel = Arc::new(channel);
     let mut helper = Helper {
-        addresses: Addresses::open(runtime_dir).await?,
+        addresses: Addresses::open(runtime_dir, adopt).await?,
         configuration: configuration.to_vec(),
         routers: Vec::new(),
         channel: Arc::clone(&channel),
     };
+    if adopt {
+        // Requests for the former helper may be waiting.
+        match read(configuration) {
+            Ok(routers) => helper.routers = routers,
+            Err(error) => tracing::error!(%error, "failed to read the virtual routers"),
+        }
+    }
     let (sender, mut requests) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         while let Ok(Some(message)) = channel.receive() {
@@ -44,13 +63,23 @@ pub async fn serve(
             }
         }
     });
-    while let Some(bytes) = requests.recv().await {
+    let mut end: Option<Instant> = None;
+    loop {
+        let bytes = tokio::select! {
+            bytes = requests.recv() => bytes,
+            _ = terminate.recv() => {
+                end.get_or_insert_with(|| Instant::now() + END_TIMEOUT);
+                continue;
+            }
+            () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => None,
+        };
+        let Some(bytes) = bytes else { break };
         match Envelope::<Request>::decode(&bytes) {
             Ok(envelope) => helper.handle(envelope).await,
             Err(error) => tracing::error!(%error, "rejected a request"),
         }
     }
-    helper.addresses.remove(None).await
+    helper.addresses.remove(&|_| true).await
 }
 
 struct Helper {
@@ -70,7 +99,14 @@ impl Helper {
                 Ok(router) => self.addresses.add(&router).await,
                 Err(error) => Err(error),
             },
-            Request::Remove { router } => self.addresses.remove(Some(&router)).await,
+            Request::Remove { router } => self.addresses.remove(&|name| name == router).await,
+            Request::Settle { active } => {
+                let is_left = |name: &str| !active.iter().any(|it| it == name);
+                self.addresses.remove(&is_left).await
+            }
+            Request::NotifyGroup { router, state } => self
+                .router(&router)
+                .map(|router| program::notify_group(&router, state)),
             Request::Notify {
                 router,
                 state,
@@ -154,21 +190,55 @@ fn read(configuration: &[PathBuf]) -> Result<Vec<VirtualRouter>, Error> {
                 source,
             })?,
         };
-        let known = fs::metadata(path).map_err(|source| Error::File {
+        let is_trusted = is_trusted(path).map_err(|source| Error::File {
             path: path.clone(),
             source,
         })?;
-        let is_trusted = known.uid() == 0 || known.uid() == geteuid().as_raw();
-        if !is_trusted || known.mode() & 0o022 != 0 {
+        if !is_trusted {
             return Err(Error::Untrusted { path: path.clone() });
         }
+        let bundle = weir_config::bundle(&text, path, &TrustedFiles);
+        if !bundle.errors.is_empty() {
+            return Err(Error::Configuration { path: path.clone() });
+        }
         let parsed = if text.trim_start().starts_with('{') {
-            weir_config::parse_json(&text, &Host::default())
+            weir_config::parse_json(&bundle.text, &ThisMachine)
         } else {
-            weir_config::parse(&text, &Host::default())
+            weir_config::parse(&bundle.text, &ThisMachine)
         };
         let parsed = parsed.map_err(|_| Error::Configuration { path: path.clone() })?;
         return Ok(parsed.desired.vrrp);
     }
     Ok(Vec::new())
+}
+
+/// Whether only root and this process's user can change the file.
+fn is_trusted(path: &Path) -> std::io::Result<bool> {
+    let known = fs::metadata(path)?;
+    let is_owned = known.uid() == 0 || known.uid() == geteuid().as_raw();
+    Ok(is_owned && known.mode() & 0o022 == 0)
+}
+
+/// Included files, under the rule of the main file: they name the programs that this process runs.
+struct TrustedFiles;
+
+impl Files for TrustedFiles {
+    fn read(&self, path: &Path) -> Result<(PathBuf, String), String> {
+        let read = || {
+            if !is_trusted(path)? {
+                return Err(std::io::Error::other("other users can change it"));
+            }
+            let name = path.canonicalize()?;
+            Ok((name, fs::read_to_string(path)?))
+        };
+        read().map_err(|error| error.to_string())
+    }
+
+    fn list(&self, directory: &Path) -> Result<Vec<String>, String> {
+        let entries = fs::read_dir(directory).map_err(|error| error.to_string())?;
+        let files = entries.flatten().filter(|entry| entry.path().is_file());
+        Ok(files
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect())
+    }
 }

@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use time::UtcDateTime;
 use weir_model::LogFormat;
 
+use crate::route::glob;
+
 /// The data of a finished exchange. Text is as the client sent it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Time of the end, in milliseconds since 1970.
     pub time_ms: u64,
@@ -43,6 +45,8 @@ pub struct Record<'a> {
     pub retries: u32,
     /// Termination state: who ended the exchange and in which phase, in HAProxy's letters.
     pub end: [u8; 2],
+    /// Further variables that the format contains, by name.
+    pub more: Vec<(&'a str, &'a [u8])>,
 }
 
 impl Record<'_> {
@@ -105,7 +109,24 @@ impl Record<'_> {
                 None => self.number(name, out),
             }
         }
+        for (name, value) in &self.more {
+            let _ = write!(out, ",\"{name}\":\"");
+            escaped(value, out, Escape::Json);
+            out.push(b'"');
+        }
         out.push(b'}');
+    }
+
+    /// Whether the value of a variable matches a pattern, in which `*` is any text.
+    pub fn matches(&self, name: &str, pattern: &[u8]) -> bool {
+        match self.text(name) {
+            Some(text) => glob(pattern, text),
+            None => {
+                let mut text = Vec::new();
+                self.number(name, &mut text);
+                glob(pattern, &text)
+            }
+        }
     }
 
     fn template(&self, text: &str, out: &mut Vec<u8>) {
@@ -138,7 +159,12 @@ impl Record<'_> {
             "agent" => self.agent,
             "end" => &self.end,
             "end_reason" => end_reason(self.end).as_bytes(),
-            _ => return None,
+            _ => {
+                let mut more = self.more.iter();
+                return more
+                    .find(|(known, _)| *known == name)
+                    .map(|(_, value)| *value);
+            }
         })
     }
 
@@ -163,18 +189,7 @@ impl Record<'_> {
             "bytes_in" => write!(out, "{}", self.bytes_in),
             "bytes_out" => write!(out, "{}", self.bytes_out),
             "retries" => write!(out, "{}", self.retries),
-            "time" => {
-                let at = utc(self.time_ms);
-                let (hour, minute, second) = at.as_hms();
-                write!(
-                    out,
-                    "{:04}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
-                    at.year(),
-                    u8::from(at.month()),
-                    at.day(),
-                    self.time_ms % 1_000
-                )
-            }
+            "time" => write!(out, "{}", rfc3339(self.time_ms)),
             "date" => {
                 const MONTHS: [&str; 12] = [
                     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov",
@@ -217,6 +232,15 @@ const fn end_reason(end: [u8; 2]) -> &'static str {
         b"PR" => "the request was rejected",
         _ => "unknown",
     }
+}
+
+/// Milliseconds since 1970 as RFC 3339 writes a time, in UTC.
+pub fn rfc3339(ms: u64) -> String {
+    let at = utc(ms);
+    let (hour, minute, second) = at.as_hms();
+    let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
+    let rest = ms % 1_000;
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{rest:03}Z")
 }
 
 /// Milliseconds since 1970 as date and time in UTC; times after the year 9999 are cut off.
@@ -280,6 +304,7 @@ mod tests {
             spent_us: [0, 0, 120, 1_500, 12_345],
             retries: 0,
             end: *b"--",
+            more: Vec::new(),
         }
     }
 
@@ -309,7 +334,7 @@ mod tests {
             ..line()
         };
         assert_eq!(
-            written(line),
+            written(line.clone()),
             "192.0.2.1 4711 [21/Nov/2026:13:23:04 +0000] web p/10.0.0.5 0.000/0.120/12.345 10/2000 SD \
              \"the server aborted the transfer\"\n"
         );
@@ -333,6 +358,44 @@ mod tests {
         assert_eq!(value["total_ms"], 12.345);
         assert_eq!(value["end"], "--");
         assert_eq!(value["end_reason"], "completed");
+    }
+
+    #[test]
+    fn further_variables_are_escaped_and_appended() {
+        let line = Record {
+            more: vec![("request_id", b"r-1"), ("header.x", b"a\"\nb")],
+            ..line()
+        };
+        let mut out = Vec::new();
+        line.write(&LogFormat::Json, &mut out);
+        let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(
+            (&value["request_id"], &value["header.x"]),
+            (&"r-1".into(), &"a\"\nb".into())
+        );
+        let format = LogFormat::Template("{request_id} {header.x} {cookie.none}.".to_owned());
+        let mut out = Vec::new();
+        line.write(&format, &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), "r-1 a\\x22\\x0Ab .\n");
+    }
+
+    #[test]
+    fn patterns_match_text_and_numbers() {
+        let line = line();
+        for (name, pattern, expected) in [
+            ("status", "2*", true),
+            ("status", "5*", false),
+            ("method", "GET", true),
+            ("host", "*.example", true),
+            ("client", "192.0.2.*", true),
+            ("target", "/b*", false),
+        ] {
+            assert_eq!(
+                line.matches(name, pattern.as_bytes()),
+                expected,
+                "{name}={pattern}"
+            );
+        }
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct RequestEdit<'a> {
     pub client: Option<Client>,
     /// Fields about the client with a rule; `client` does not apply to them.
     pub fields: Option<ClientEdit<'a>>,
+    /// Replaces `Host`; the fields about the client still contain the requested host.
+    pub set_host: Option<&'a [u8]>,
     /// `Host` if the client sent none, which HTTP/1.0 allows.
     pub host: &'a [u8],
     /// The version that the client speaks, as `Via` has it: `1.0`, `1.1`, `2`.
@@ -93,12 +95,19 @@ pub fn write_request(
     out.extend_from_slice(path);
     out.extend_from_slice(b" HTTP/1.1\r\n");
     let named = fields.iter().any(|field| field.name == Name::Host);
-    if request.is_absolute() || !named {
+    if let Some(host) = edit.set_host {
+        out.extend_from_slice(b"Host: ");
+        out.extend_from_slice(host);
+        out.extend_from_slice(b"\r\n");
+    } else if request.is_absolute() || !named {
         out.extend_from_slice(b"Host: ");
         out.extend_from_slice(request.host_in(head, fields).unwrap_or(edit.host));
         out.extend_from_slice(b"\r\n");
     }
     copy(head, fields, out, |field| {
+        if field.name == Name::Host && edit.set_host.is_some() {
+            return false;
+        }
         let rule = match field.name {
             Name::ForwardedFor | Name::Forwarded => edit.rule_of(field.name_in(head)),
             _ => None,

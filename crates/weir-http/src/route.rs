@@ -10,7 +10,7 @@ use weir_model::{
 };
 
 pub use table::RouteTable;
-pub use text::{SERVER_MARK, Surroundings, Target, fill, location, rewritten};
+pub use text::{RequestId, SERVER_MARK, Surroundings, Target, fill, location, rewritten};
 
 use crate::cookie;
 use crate::field::Field;
@@ -22,6 +22,8 @@ use crate::path::RequestPath;
 pub struct TlsFacts<'a> {
     /// `None` = no TLS.
     pub version: Option<TlsVersion>,
+    /// The cipher suite.
+    pub cipher: Option<&'a str>,
     /// SNI.
     pub server_name: Option<&'a str>,
     /// Subject of the client's certificate, which was verified.
@@ -238,7 +240,7 @@ fn host_matches(pattern: &HostPattern, host: &[u8]) -> bool {
 }
 
 /// Whether `text` matches `pattern`, in which `*` matches any bytes. Backtracks only to the last star.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
+pub(crate) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     wildcard(pattern, text, |byte| *byte)
 }
 

@@ -304,6 +304,7 @@ fn exchange(
     };
     let mut to_server = Vec::new();
     let edit = RequestEdit {
+        set_host: None,
         add: b"",
         edits: [None, None],
         fields: None,

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use crate::attack::{self, AttackArguments};
 use crate::error::Result;
 use crate::experiment::{self, RunOptions, default_report_directory};
+use crate::failover;
 use crate::rate::Rate;
 use crate::report::table;
 
@@ -125,6 +126,14 @@ pub fn execute_attack(arguments: &AttackArguments) -> ExitCode {
 }
 
 fn run(arguments: &RunArguments) -> Result<ExitCode> {
+    if arguments.name == failover::NAME {
+        let succeeded = failover::run(&arguments.into(), arguments.json)?;
+        return Ok(if succeeded {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        });
+    }
     let report = experiment::run(&arguments.name, &arguments.into())?;
     if arguments.json {
         println!("{}", report.json());
@@ -148,17 +157,18 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
 }
 
 fn list(json: bool) -> String {
-    let experiments = experiment::list();
+    let experiments = experiment::list()
+        .iter()
+        .map(|it| (it.name, it.summary))
+        .chain([(failover::NAME, failover::SUMMARY)]);
     if json {
         let entries: Vec<_> = experiments
-            .iter()
-            .map(|experiment| serde_json::json!({ "name": experiment.name, "summary": experiment.summary }))
+            .map(|(name, summary)| serde_json::json!({ "name": name, "summary": summary }))
             .collect();
         return format!("{}\n", serde_json::json!({ "experiments": entries }));
     }
     experiments
-        .iter()
-        .map(|experiment| format!("{:<18} {}\n", experiment.name, experiment.summary))
+        .map(|(name, summary)| format!("{name:<18} {summary}\n"))
         .collect()
 }
 

@@ -12,9 +12,11 @@
 //! `peer` (the programs) and `report` (the results).
 
 mod attack;
+mod cgroup;
 mod command;
 mod error;
 mod experiment;
+mod failover;
 mod interrupt;
 mod latency;
 mod namespace;
@@ -35,4 +37,4 @@ pub use experiment::{Experiment, RunOptions, list, run};
 pub use latency::Latency;
 pub use rate::Rate;
 pub use report::{Failure, Panel, Report, Row, Timing};
-pub use sample::{HostSeries, Series};
+pub use sample::{HostSeries, Series, Shares};

@@ -84,6 +84,8 @@ pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> 
 pub(crate) struct Launcher<'a> {
     /// The network namespace.
     pub(crate) namespace: &'a Namespace,
+    /// The cgroup; `None` = that of the lab.
+    pub(crate) cgroup: Option<&'a Path>,
     /// Directory for the file `NAME.log` with its output.
     pub(crate) directory: &'a Path,
 }
@@ -100,8 +102,15 @@ impl Launcher<'_> {
         let errors = output.try_clone().map_err(LabError::file(&log))?;
         let mut network = std::ffi::OsString::from("--net=");
         network.push(self.namespace.path());
-        // setpriv and nsenter exec the next program, so the child's process ID is the program's.
-        let child = Command::new("setpriv")
+        // setpriv, nsenter and sh exec the next program, so the child's process ID is the program's.
+        let mut command = Command::new("sh");
+        match self.cgroup {
+            Some(cgroup) => command
+                .args(["-c", "echo $$ >\"$0\" && exec setpriv \"$@\""])
+                .arg(cgroup.join("cgroup.procs")),
+            None => command.args(["-c", "exec setpriv \"$@\"", "sh"]),
+        };
+        let child = command
             .args(["--pdeathsig", "KILL", "nsenter"])
             .arg(network)
             .arg("--")

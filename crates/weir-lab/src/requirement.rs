@@ -21,6 +21,7 @@ pub(crate) const NGINX: Program = program("nginx", "nginx-light");
 pub(crate) const HAPROXY: Program = program("haproxy", "haproxy");
 pub(crate) const NFT: Program = program("nft", "nftables");
 pub(crate) const PHP_FPM: Program = program("php-fpm", "php-fpm");
+pub(crate) const KEEPALIVED: Program = program("keepalived", "keepalived");
 pub(crate) const WRK: Program = program("wrk", "wrk");
 pub(crate) const LDIRECTORD: Program = program("ldirectord", "ldirectord");
 /// Programs that attacks require in addition to the proxies.

@@ -37,6 +37,20 @@ pub struct Series {
     pub hosts: Vec<HostSeries>,
 }
 
+/// The first server's share of the answers during a run. JSON: `"slow_server_share"`.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Shares {
+    /// Of all answers of the run, 0 to 1.
+    #[serde(rename = "slow_server_share")]
+    pub mean: f64,
+    /// End of each interval, in seconds since the start of the run.
+    #[serde(skip)]
+    pub seconds: Vec<f64>,
+    /// The share in each interval; an interval without answers repeats the one before.
+    #[serde(skip)]
+    pub shares: Vec<f64>,
+}
+
 impl Series {
     /// Returns the mean rates `(transmit, receive)` of a host in Mbit/s.
     pub fn mean(&self, host: &str) -> Option<(f64, f64)> {

@@ -12,11 +12,14 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{LabError, Result};
 use crate::namespace;
+use crate::process;
 
 const PREFIX: &str = "weir-lab-";
 const RUN_DIRECTORY: &str = "/run";
 const BPF_DIRECTORY: &str = "/sys/fs/bpf";
 const LOCK: &str = "lock";
+/// A mount of cgroup2, if the machine has none.
+const CGROUPS: &str = "cgroup2";
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
@@ -73,6 +76,21 @@ impl Session {
         Ok(path)
     }
 
+    /// Returns the directory of a cgroup `name`, which the caller creates.
+    pub(crate) fn cgroup_directory(&self, name: &str) -> Result<PathBuf> {
+        let name = format!("{}-{name}", self.tag);
+        if let Some(root) = mounted_cgroups() {
+            return Ok(root.join(name));
+        }
+        let root = self.directory.join(CGROUPS);
+        if !root.join("cgroup.procs").exists() {
+            self.directory(CGROUPS)?;
+            let target = root.display().to_string();
+            process::run("mount", &["-t", "cgroup2", "none", &target])?;
+        }
+        Ok(root.join(name))
+    }
+
     /// Returns the pin directory for a program `name`; Weir creates it.
     pub(crate) fn pin_directory(&self, name: &str) -> PathBuf {
         Path::new(BPF_DIRECTORY).join(format!("{}-{name}", self.tag))
@@ -121,5 +139,40 @@ fn remove_traces(tag: &str) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
-    let _ = std::fs::remove_dir_all(Path::new(RUN_DIRECTORY).join(tag));
+    let directory = Path::new(RUN_DIRECTORY).join(tag);
+    if !remove_cgroups(&directory.join(CGROUPS), &own) {
+        // Removing the directory would remove other programs' cgroups.
+        return;
+    }
+    let _ = std::fs::remove_dir_all(directory);
+}
+
+/// The machine's mount of the whole cgroup2 hierarchy.
+fn mounted_cgroups() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (path, kind) = (fields.next()?, fields.next()?);
+        let usable = kind == "cgroup2" && path.starts_with("/sys/");
+        usable.then(|| PathBuf::from(path))
+    })
+}
+
+/// Removes cgroups whose names start with `own`, and the run's mount. Returns whether there is none any more.
+fn remove_cgroups(mount: &Path, own: &str) -> bool {
+    for root in mounted_cgroups()
+        .iter()
+        .map(PathBuf::as_path)
+        .chain([mount])
+    {
+        for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(own) {
+                let _ = std::fs::remove_dir(entry.path());
+            }
+        }
+    }
+    if mount.join("cgroup.procs").exists() {
+        let _ = process::run("umount", &["-l", &mount.display().to_string()]);
+    }
+    !mount.join("cgroup.procs").exists()
 }

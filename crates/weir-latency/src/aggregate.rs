@@ -7,6 +7,8 @@ pub enum Method {
     Timestamps,
     /// By the times between packets.
     Gaps,
+    /// By the times that local clients took to connect.
+    Connect,
 }
 
 impl Method {
@@ -16,6 +18,7 @@ impl Method {
         match self {
             Self::Timestamps => "timestamps",
             Self::Gaps => "gaps",
+            Self::Connect => "measured",
         }
     }
 }

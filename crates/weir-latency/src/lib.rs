@@ -4,6 +4,7 @@
 //! sends into samples. [`aggregate`] turns samples into a server's statistics, and [`share`] turns the statistics of a
 //! service's servers into the shares that `least-time` draws by. No I/O; times are arguments.
 
+pub mod adapt;
 pub mod aggregate;
 pub mod flow;
 pub mod share;

@@ -1,5 +1,7 @@
 //! `access_log` of a proxy service: destination and format of log lines.
 
+use crate::Variable;
+
 /// Format of a log line.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum LogFormat {
@@ -40,13 +42,115 @@ impl LogFormat {
         "end_reason",
         "date",
     ];
+
+    /// Variables of the request that a line in JSON has in addition.
+    const JSON: [&str; 6] = [
+        "request_id",
+        "route",
+        "scheme",
+        "tls_version",
+        "tls_cipher",
+        "tls_sni",
+    ];
+
+    /// Whether a template may contain a name: one of [`NAMES`](Self::NAMES), a variable of the request, or
+    /// `response.NAME` for a field of the response.
+    pub fn knows(name: &str) -> bool {
+        if Self::NAMES.contains(&name) {
+            return true;
+        }
+        if let Some(field) = name.strip_prefix("response.") {
+            return !field.is_empty();
+        }
+        // Groups and the rest of a path belong to texts of a route.
+        Variable::named(name).is_some_and(|it| !matches!(it, Variable::Group(_) | Variable::Rest))
+    }
+
+    /// The names in it that are not in [`NAMES`](Self::NAMES), without duplicates.
+    pub fn variables(&self) -> Vec<&str> {
+        let text = match self {
+            Self::Combined => return Vec::new(),
+            Self::Json => return Self::JSON.to_vec(),
+            Self::Template(text) => text,
+        };
+        let mut found = Vec::new();
+        let mut rest = text.as_str();
+        while let Some((name, after)) = rest
+            .split_once('{')
+            .and_then(|(_, tail)| tail.split_once('}'))
+        {
+            if !Self::NAMES.contains(&name) && !found.contains(&name) {
+                found.push(name);
+            }
+            rest = after;
+        }
+        found
+    }
 }
 
 /// Destination and format of log lines.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AccessLog {
-    /// The file, appended to; `-` = standard output.
+    /// The file, appended to; `-` = standard output; `syslog`, `journald`, or these with `:SOCKET`.
     pub path: String,
     /// Format of a log line.
     pub format: LogFormat,
+    /// One of so many exchanges is logged; failures always are. 1 = all.
+    pub sample: u32,
+    /// Format of the messages to syslog.
+    pub syslog: SyslogFormat,
+}
+
+crate::named_enum! {
+    /// Format of messages to syslog.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum SyslogFormat {
+        /// The local form of RFC 3164: the syslog daemon adds time and host.
+        #[default]
+        Rfc3164 = "rfc3164",
+        /// RFC 5424.
+        Rfc5424 = "rfc5424",
+    }
+}
+
+/// Where log lines go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogTarget<'a> {
+    /// Standard output.
+    Stdout,
+    /// A file.
+    File(&'a str),
+    /// The datagram socket of a syslog daemon.
+    Syslog(&'a str),
+    /// The socket of systemd-journald's native protocol.
+    Journal(&'a str),
+}
+
+impl AccessLog {
+    /// The syslog daemon's socket.
+    pub const SYSLOG: &str = "/dev/log";
+    /// systemd-journald's socket.
+    pub const JOURNAL: &str = "/run/systemd/journal/socket";
+
+    /// A log of every exchange.
+    pub fn to(path: &str, format: LogFormat) -> Self {
+        Self {
+            path: path.to_owned(),
+            format,
+            sample: 1,
+            syslog: SyslogFormat::default(),
+        }
+    }
+
+    /// Where the lines go.
+    pub fn target(&self) -> LogTarget<'_> {
+        match (self.path.as_str(), self.path.split_once(':')) {
+            ("-", _) => LogTarget::Stdout,
+            ("syslog", _) => LogTarget::Syslog(Self::SYSLOG),
+            ("journald", _) => LogTarget::Journal(Self::JOURNAL),
+            (_, Some(("syslog", socket))) => LogTarget::Syslog(socket),
+            (_, Some(("journald", socket))) => LogTarget::Journal(socket),
+            (file, _) => LogTarget::File(file),
+        }
+    }
 }

@@ -9,8 +9,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::{
-    Admin, Check, Family, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy, ProxyHeader,
-    Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel, VirtualRouter,
+    Admin, Announce, Check, Family, FlowSync, Forward, HashKey, Health, Ipvs, Listener, Mark,
+    Proxy, ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel,
+    VirtualRouter,
 };
 
 /// The largest weight, ipvsadm's limit.
@@ -23,6 +24,8 @@ pub struct Source {
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
+    /// Index of the file: 0 = the main file, others are included ones.
+    pub file: u32,
 }
 
 /// Values that differ only in their position have the same hash, so that inserting a line changes nothing.
@@ -33,6 +36,8 @@ impl Hash for Source {
 /// A complete configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Desired {
+    /// Names of the files by [`Source::file`]; the main file's is empty. Empty without `include`.
+    pub files: Vec<String>,
     /// The director itself.
     pub node: Node,
     /// Timeouts of flows.
@@ -50,9 +55,22 @@ pub struct Desired {
     pub proxies: Vec<Proxy>,
     /// Virtual routers in file order, names unique.
     pub vrrp: Vec<VirtualRouter>,
+    /// How VIPs are announced by BGP.
+    pub announce: Option<Announce>,
+    /// Flow synchronization; `None` = off.
+    pub sync: Option<FlowSync>,
 }
 
 impl Desired {
+    /// Name of the file of a position; `main` is the main file's.
+    pub fn file_name<'a>(&'a self, source: Source, main: &'a str) -> &'a str {
+        let name = self
+            .files
+            .get(source.file as usize)
+            .map_or("", String::as_str);
+        if name.is_empty() { main } else { name }
+    }
+
     /// The `[check.NAME]` with this name.
     pub fn check(&self, name: &str) -> Option<&Check> {
         let mut checks = self.checks.iter();
@@ -76,7 +94,10 @@ impl Desired {
             .iter()
             .filter_map(|pool| pool.sticky.as_ref()?.secret.as_ref());
         let tickets = self.proxies.iter().filter_map(|proxy| proxy.tls.as_ref());
-        cookies.chain(tickets.flat_map(|tls| &tls.ticket_keys))
+        let sync = self.sync.iter().map(|sync| &sync.key);
+        cookies
+            .chain(tickets.flat_map(|tls| &tls.ticket_keys))
+            .chain(sync)
     }
 
     /// Whether a virtual router manages the address; nothing else adds it then.
@@ -110,6 +131,8 @@ pub struct Node {
     pub attach: Attach,
     /// This machine's own connections to its layer 4 services are balanced when they connect.
     pub balance_own: bool,
+    /// The latency of layer 4 servers is estimated.
+    pub latency: bool,
     /// Interface to add missing VIPs to; `None` = none are added.
     pub vip_interface: Option<String>,
     /// HTTP API, metrics and dashboard over TCP; `None` = unix socket only.
@@ -194,6 +217,7 @@ impl Default for Node {
             interfaces: None,
             attach: Attach::default(),
             balance_own: false,
+            latency: true,
             vip_interface: None,
             admin: None,
             socket_group: None,
@@ -261,6 +285,18 @@ named_enum! {
     }
 }
 
+named_enum! {
+    /// What the weights of a pool's servers are adjusted to in layer 4 services.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum Adapt {
+        /// Nothing: they stay.
+        #[default]
+        None = "none",
+        /// The servers' latency.
+        Latency = "latency",
+    }
+}
+
 /// `[pool.NAME]`: a group of interchangeable servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pool {
@@ -268,6 +304,8 @@ pub struct Pool {
     pub name: String,
     /// Scheduler; `None` = the default of the service, [`Scheduler::L4_DEFAULT`] at layer 4.
     pub scheduler: Option<Scheduler>,
+    /// What weights are adjusted to.
+    pub adapt: Adapt,
     /// Servers in file order, without duplicate addresses and ports.
     pub servers: Vec<Server>,
     /// Absolute path of a file with additional servers, maintained by another program.
@@ -296,6 +334,8 @@ pub struct Pool {
     pub sticky: Option<Sticky>,
     /// PROXY protocol header that proxy services send to servers.
     pub proxy_protocol: Option<ProxyHeader>,
+    /// `Host` of requests to the servers; `None` = the client's.
+    pub host: Option<String>,
     /// Position of the pool's table.
     pub source: Source,
 }
@@ -309,6 +349,7 @@ impl Pool {
         Self {
             name: name.into(),
             scheduler: None,
+            adapt: Adapt::default(),
             servers: Vec::new(),
             servers_file: None,
             servers_dns: None,
@@ -323,6 +364,7 @@ impl Pool {
             queue_timeout: Self::QUEUE_TIMEOUT,
             sticky: None,
             proxy_protocol: None,
+            host: None,
             source: Source::default(),
         }
     }

@@ -30,6 +30,8 @@ pub enum Change {
     Timeouts(Vec<Edit>),
     /// `[ipvs]` differs; at least one edit.
     Ipvs(Vec<Edit>),
+    /// `[announce]` differs; at least one edit.
+    Announce(Vec<Edit>),
     /// A virtual router is added, removed or changed.
     VirtualRouter {
         /// Virtual router.
@@ -57,6 +59,11 @@ pub enum Change {
         pool: String,
         /// What differs.
         edits: Vec<Edit>,
+    },
+    /// `[sync]` is added, removed or differs.
+    Sync {
+        /// `+`, `-` or `~`.
+        sign: char,
     },
     /// A server is added to an existing pool.
     ServerAdded {
@@ -118,7 +125,9 @@ impl fmt::Display for Change {
             Self::Node(edits) => write!(f, "~ node: {}", join(edits)),
             Self::Timeouts(edits) => write!(f, "~ timeouts: {}", join(edits)),
             Self::Ipvs(edits) => write!(f, "~ ipvs: {}", join(edits)),
+            Self::Announce(edits) => write!(f, "~ announce: {}", join(edits)),
             Self::VirtualRouter { router, sign } => write!(f, "{sign} vrrp {router}"),
+            Self::Sync { sign } => write!(f, "{sign} sync"),
             Self::PoolAdded { pool, servers } => write!(f, "+ pool {pool}: {}", count(*servers)),
             Self::PoolRemoved { pool, servers } => write!(f, "- pool {pool}: {}", count(*servers)),
             Self::PoolChanged { pool, edits } => write!(f, "~ pool {pool}: {}", join(edits)),
@@ -163,6 +172,10 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
     if !edits.is_empty() {
         changes.push(Change::Ipvs(edits));
     }
+    let edits = global::announce(old.announce.as_ref(), new.announce.as_ref());
+    if !edits.is_empty() {
+        changes.push(Change::Announce(edits));
+    }
     pool::diff(&old.pools, &new.pools, &mut changes);
     service::diff(&old.services, &new.services, &mut changes);
     proxy::diff(&old.proxies, &new.proxies, &mut changes);
@@ -181,6 +194,12 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
             changes.push(Change::VirtualRouter { router, sign });
         },
     );
+    let sign = match (&old.sync, &new.sync) {
+        (None, Some(_)) => Some('+'),
+        (Some(_), None) => Some('-'),
+        (before, now) => (before != now).then_some('~'),
+    };
+    changes.extend(sign.map(|sign| Change::Sync { sign }));
     changes
 }
 

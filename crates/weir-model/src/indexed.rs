@@ -158,6 +158,7 @@ impl Indexed {
 
     fn compute_hashes(&mut self) {
         let Desired {
+            files: _,
             node,
             timeouts,
             ipvs,
@@ -168,6 +169,8 @@ impl Indexed {
             proxies,
             // The data plane does not depend on them.
             vrrp: _,
+            announce: _,
+            sync: _,
         } = &self.desired;
         let common = hash_of((node, timeouts, ipvs));
         let of_pools: Vec<u64> = pools.iter().map(hash_of).collect();

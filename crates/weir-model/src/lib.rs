@@ -16,6 +16,7 @@ mod named;
 
 mod access;
 mod admin;
+mod announce;
 mod body;
 mod check;
 mod desired;
@@ -39,20 +40,22 @@ mod route;
 mod scheduler;
 mod secret;
 mod sticky;
+mod sync;
 mod template;
 mod tls;
 mod vrrp;
 
-pub use access::{AccessLog, LogFormat};
+pub use access::{AccessLog, LogFormat, LogTarget, SyslogFormat};
 pub use admin::Admin;
+pub use announce::{Announce, Community, RequiredServices, Speaker};
 pub use body::{Digest, Pattern};
 pub use check::{
     Check, CheckTls, DnsRecord, Health, Http, OnFailure, Probe, ProbeKind, ProbePath, ProbeTarget,
     ProxyHeader, Require, Script, Start, Timing, Via,
 };
 pub use desired::{
-    Attach, Desired, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node, OnRemove, Persistence, Pool,
-    Server, Service, SocketMode, Source, Timeouts,
+    Adapt, Attach, Desired, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node, OnRemove,
+    Persistence, Pool, Server, Service, SocketMode, Source, Timeouts,
 };
 pub use diff::{Change, Edit, diff};
 pub use discovery::{ServersDns, ServersRecord};
@@ -74,11 +77,15 @@ pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
 pub use route::{
     ConditionKey, Conditions, HeaderEdit, HeaderEdits, HostPattern, NamedCondition, Route,
-    RouteAction, RouteEdits, ValuePattern,
+    RouteAction, RouteEdits, RouteOptions, RouteTimeouts, ValuePattern,
 };
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};
 pub use sticky::{Sticky, StickyMode};
+pub use sync::FlowSync;
 pub use template::{Part, Template, UnknownVariable, Variable};
 pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
-pub use vrrp::{Notify, Track, TrackObject, TrackScript, VirtualRouter};
+pub use vrrp::{
+    Notify, RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, Track, TrackObject,
+    TrackScript, VirtualRoute, VirtualRouter, VirtualRule,
+};

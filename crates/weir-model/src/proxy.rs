@@ -225,6 +225,8 @@ pub struct Proxy {
     pub trusted: Vec<Network>,
     /// Whether clients send a PROXY protocol header; with `trusted`, only those networks do.
     pub proxy_protocol: bool,
+    /// Field in which a server receives the identifier of a request, and trusted clients send one.
+    pub request_id: Option<String>,
     /// Access log.
     pub access_log: Option<AccessLog>,
     /// Position of the service's table.
@@ -281,6 +283,10 @@ impl Proxy {
                 .texts()
                 .flat_map(Template::variables)
                 .any(Variable::needs_tls)
+            || self.access_log.iter().any(|log| {
+                let mut names = log.format.variables().into_iter();
+                names.any(|name| Variable::named(name).is_some_and(|it| it.needs_tls()))
+            })
     }
 
     /// A service without listeners, with default settings.
@@ -310,6 +316,7 @@ impl Proxy {
             compression: None,
             trusted: Vec::new(),
             proxy_protocol: false,
+            request_id: None,
             access_log: None,
             source: Source::default(),
         }

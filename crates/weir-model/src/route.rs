@@ -3,6 +3,7 @@
 mod condition;
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::Template;
 
@@ -101,6 +102,57 @@ pub struct RouteEdits {
     pub response: HeaderEdits,
 }
 
+/// Settings of a route that replace those of its service.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct RouteOptions {
+    /// Timeouts.
+    pub timeouts: RouteTimeouts,
+    /// Number of other servers to try.
+    pub retries: Option<u32>,
+    /// Maximum size of a request's body in bytes; 0 = no limit.
+    pub max_body: Option<u32>,
+    /// Compression of responses; the inner `None` = none.
+    pub compression: Option<Option<crate::Compression>>,
+    /// Whether requests are logged, if the service has a log.
+    pub access_log: Option<bool>,
+}
+
+/// Timeouts of a route; `None` = the service's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct RouteTimeouts {
+    /// As in [`crate::ProxyTimeouts`].
+    pub client: Option<Duration>,
+    /// As in [`crate::ProxyTimeouts`].
+    pub connect: Option<Duration>,
+    /// As in [`crate::ProxyTimeouts`].
+    pub server: Option<Duration>,
+    /// As in [`crate::ProxyTimeouts`].
+    pub response: Option<Duration>,
+    /// As in [`crate::ProxyTimeouts`].
+    pub tunnel: Option<Duration>,
+    /// As in [`crate::ProxyTimeouts`].
+    pub total: Option<Duration>,
+}
+
+impl RouteTimeouts {
+    /// The timeouts of a service with these in their place.
+    pub fn over(&self, service: &crate::ProxyTimeouts) -> crate::ProxyTimeouts {
+        crate::ProxyTimeouts {
+            client: self.client.unwrap_or(service.client),
+            connect: self.connect.unwrap_or(service.connect),
+            server: self.server.unwrap_or(service.server),
+            // A route with its own `server` does not keep the service's time to the first byte.
+            response: self.response.or(match self.server {
+                Some(_) => None,
+                None => service.response,
+            }),
+            tunnel: self.tunnel.unwrap_or(service.tunnel),
+            total: self.total.or(service.total),
+            ..*service
+        }
+    }
+}
+
 impl RouteAction {
     /// The pools that the action may use.
     pub fn pools(&self) -> Vec<&str> {
@@ -121,6 +173,8 @@ pub struct Route {
     pub not: Option<Box<Conditions>>,
     /// Changes to requests and responses.
     pub edits: RouteEdits,
+    /// Settings that replace those of the service; `None` = none.
+    pub options: Option<Box<RouteOptions>>,
     /// Action.
     pub action: RouteAction,
     /// Position in the configuration.
@@ -134,6 +188,7 @@ impl Route {
             when: Conditions::default(),
             not: None,
             edits: RouteEdits::default(),
+            options: None,
             action,
             source: crate::Source::default(),
         }
@@ -153,6 +208,7 @@ impl Route {
     pub fn is_by_name(&self) -> bool {
         self.conditions().all(Conditions::is_by_host_only)
             && self.edits == RouteEdits::default()
+            && self.options.is_none()
             && matches!(self.action, RouteAction::Pool(_) | RouteAction::Split(_))
     }
 

@@ -81,14 +81,9 @@ impl SchedulerKind {
             | Self::Sh
             | Self::Mh
             | Self::Maglev
-            | Self::P2c => true,
-            Self::Ovf
-            | Self::Twos
-            | Self::Dh
-            | Self::Lblc
-            | Self::Lblcr
-            | Self::LeastTime
-            | Self::Hash => false,
+            | Self::P2c
+            | Self::LeastTime => true,
+            Self::Ovf | Self::Twos | Self::Dh | Self::Lblc | Self::Lblcr | Self::Hash => false,
         }
     }
 

@@ -31,6 +31,8 @@ pub enum Variable {
     Route,
     /// `1.2` or `1.3`; empty without TLS.
     TlsVersion,
+    /// The cipher suite, as IANA names it.
+    TlsCipher,
     /// The server name of the TLS handshake.
     TlsSni,
     /// The subject of the verified client certificate (RFC 4514).
@@ -47,7 +49,7 @@ pub enum Variable {
 
 impl Variable {
     /// Names of the variables without a suffix.
-    pub const TABLE: [(&'static str, Self); 15] = [
+    pub const TABLE: [(&'static str, Self); 16] = [
         ("client", Self::Client),
         ("client_port", Self::ClientPort),
         ("scheme", Self::Scheme),
@@ -60,6 +62,7 @@ impl Variable {
         ("pool", Self::Pool),
         ("route", Self::Route),
         ("tls_version", Self::TlsVersion),
+        ("tls_cipher", Self::TlsCipher),
         ("tls_sni", Self::TlsSni),
         ("client_cert_subject", Self::ClientCertSubject),
         ("rest", Self::Rest),
@@ -97,7 +100,7 @@ impl Variable {
     pub const fn needs_tls(&self) -> bool {
         matches!(
             self,
-            Self::TlsVersion | Self::TlsSni | Self::ClientCertSubject
+            Self::TlsVersion | Self::TlsCipher | Self::TlsSni | Self::ClientCertSubject
         )
     }
 }

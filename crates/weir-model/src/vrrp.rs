@@ -1,5 +1,6 @@
 //! Virtual routers: addresses that move between directors.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -40,6 +41,107 @@ pub struct VirtualRouter {
     pub track: Vec<Track>,
     /// Programs that are called on state changes.
     pub notify: Notify,
+    /// How long it waits before it takes part.
+    pub start_delay: Duration,
+    /// Missed advertisements after which a backup becomes active, 1 to 100.
+    pub down_adverts: u32,
+    /// Whether version 3 over IPv4 starts with the checksum that includes a pseudo header.
+    pub pseudo_header: bool,
+    /// Whether its packets and its addresses use the virtual MAC address (RFC 9568 section 7.3).
+    pub virtual_mac: bool,
+    /// Announcements of the addresses while it is active.
+    pub announcements: RouterAnnouncements,
+    /// Simple text password of version 2, at most 8 bytes.
+    pub password: Option<RouterKey>,
+    /// Authentication trailer.
+    pub hmac: Option<RouterHmac>,
+    /// Routes that exist while it is active.
+    pub routes: Vec<VirtualRoute>,
+    /// Policy routing rules that exist while it is active.
+    pub rules: Vec<VirtualRule>,
+}
+
+/// Announcements of addresses by gratuitous ARP and unsolicited neighbour advertisements.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RouterAnnouncements {
+    /// Frames per address at a takeover.
+    pub repeat: u32,
+    /// Time to the second announcement; zero: none.
+    pub again: Duration,
+    /// Interval of further ones; zero: none.
+    pub refresh: Duration,
+    /// Frames per address of each of them.
+    pub refresh_repeat: u32,
+}
+
+/// A key or password; its value is never shown.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RouterKey(pub Vec<u8>);
+
+impl fmt::Debug for RouterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RouterKey")
+    }
+}
+
+/// keepalived's `auth_hmac`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RouterHmac {
+    /// Accepted keys by ID, 32 to 64 bytes each.
+    pub keys: Vec<(u8, RouterKey)>,
+    /// ID of the key that packets are signed with.
+    pub active: u8,
+    /// What is sent and required.
+    pub mode: RouterHmacMode,
+    /// How far the clocks of two directors may differ.
+    pub window: Duration,
+}
+
+named_enum! {
+    /// What is sent and required.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub enum RouterHmacMode {
+        /// Sent and required.
+        Enforce = "enforce",
+        /// Sent; packets without it are accepted.
+        Permissive = "permissive",
+        /// Not sent; packets without it are accepted.
+        ReceiveOnly = "receive-only",
+    }
+}
+
+/// A route that exists while a virtual router is active.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct VirtualRoute {
+    /// Destination.
+    pub to: Network,
+    /// Next hop.
+    pub via: Option<IpAddr>,
+    /// Interface; `None`: that of the virtual router.
+    pub interface: Option<String>,
+    /// Preferred source address.
+    pub source: Option<IpAddr>,
+    /// Routing table.
+    pub table: u32,
+    /// Metric; 0: the kernel's default.
+    pub metric: u32,
+}
+
+/// A policy routing rule that exists while a virtual router is active. Packets that match all conditions use a table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct VirtualRule {
+    /// Source.
+    pub from: Option<Network>,
+    /// Destination.
+    pub to: Option<Network>,
+    /// Interface that packets are received on.
+    pub interface: Option<String>,
+    /// Firewall mark.
+    pub mark: Option<u32>,
+    /// Routing table.
+    pub table: u32,
+    /// Priority of the rule.
+    pub priority: u32,
 }
 
 impl VirtualRouter {
@@ -72,6 +174,12 @@ pub enum TrackObject {
     File(String),
     /// A program that must exit with 0.
     Script(TrackScript),
+    /// A service whose pool must have a usable server.
+    Service(String),
+    /// A pool that must have a usable server, or the quorum that it requires.
+    Pool(String),
+    /// The data plane, which must be able to forward.
+    DataPlane,
 }
 
 /// A tracked program.
@@ -104,4 +212,10 @@ pub struct Notify {
     pub fault: Vec<String>,
     /// When it stops.
     pub stop: Vec<String>,
+    /// On every change of the group's state, once for the group.
+    pub group: Vec<String>,
+    /// A FIFO that receives a line for every change, as from keepalived.
+    pub fifo: Option<String>,
+    /// Account that the programs run as.
+    pub user: String,
 }

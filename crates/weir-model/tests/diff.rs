@@ -85,14 +85,20 @@ fn every_change_kind_formats_as_one_line() {
 #[test]
 fn source_positions_are_ignored() {
     let mut new = base();
-    new.pools[0].source = Source { line: 9, column: 1 };
+    new.pools[0].source = Source {
+        line: 9,
+        column: 1,
+        file: 0,
+    };
     new.pools[0].servers[0].source = Source {
         line: 10,
         column: 5,
+        file: 0,
     };
     new.services[0].source = Source {
         line: 20,
         column: 1,
+        file: 0,
     };
     assert_eq!(diff(&base(), &new), vec![]);
 }

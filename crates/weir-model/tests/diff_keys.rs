@@ -414,6 +414,14 @@ fn keys_of_pools_and_servers() {
             ),
             (|it| pool(it).health.max_ejected = 1, "max_ejected 50 -> 1"),
             (
+                |it| pool(it).health.max_latency = Some(SECOND),
+                "max_latency none -> 1s",
+            ),
+            (
+                |it| pool(it).adapt = weir_model::Adapt::Latency,
+                "adapt none -> latency",
+            ),
+            (
                 |it| pool(it).health.notify = vec![text("/n"), text("password")],
                 "notify none -> /n",
             ),

@@ -98,11 +98,13 @@ fn health_settings_are_one_line() {
         quorum_hysteresis: 1,
         panic_threshold: Some(50),
         max_ejected: 20,
+        max_latency: Some(Duration::from_millis(200)),
         notify: vec![text("/n"), text("password")],
     };
     assert_eq!(
         health.to_string(),
-        "require any, slow_start 30s, quorum 3 ± 1, panic_threshold 50 %, max_ejected 20 %, notify /n"
+        "require any, slow_start 30s, quorum 3 ± 1, panic_threshold 50 %, max_ejected 20 %, \
+         max_latency 200ms, notify /n"
     );
 }
 

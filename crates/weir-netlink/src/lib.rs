@@ -26,6 +26,7 @@ mod socket;
 mod socket_end;
 mod state;
 mod sysctl;
+mod virtual_router;
 mod watch;
 mod xdp;
 mod xdp_feature;
@@ -42,6 +43,7 @@ pub use socket::{TcpSocket, TcpState, tcp_sockets};
 pub use socket_end::end_sockets;
 pub use state::{NetState, Resolved, resolve};
 pub use sysctl::Sysctl;
+pub use virtual_router::{StaticRoute, TableRule};
 pub use watch::{Event, Watch};
 pub use xdp_feature::XdpFeatures;
 

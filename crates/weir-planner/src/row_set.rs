@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use weir_abi::{
     Addr, Dest, FILTER_WORDS, Filter, SETTINGS_DROP_ENTRY, SETTINGS_LEARN_CLIENTS,
-    SETTINGS_LOCAL_NAT, SETTINGS_UNFINISHED, Settings, VIP_RANGES,
+    SETTINGS_LOCAL_NAT, SETTINGS_SYNC, SETTINGS_UNFINISHED, Settings, VIP_RANGES,
 };
 use weir_model::Indexed;
 
@@ -213,8 +213,9 @@ impl RowSet {
             self.merge(*address);
         }
         self.link_siblings(rings, &mut changes);
-        // The share of sampled flows follows the traffic, not the configuration.
+        // The share of sampled flows follows the traffic, and synchronization what runs, not the configuration.
         let latency_sample = self.settings.latency_sample;
+        let synchronized = self.settings.flags & SETTINGS_SYNC != 0;
         self.settings = weir_abi::Settings {
             latency_sample,
             ..settings(desired)
@@ -227,6 +228,7 @@ impl RowSet {
             (SETTINGS_LOCAL_NAT, self.local_nat > 0),
             (SETTINGS_LEARN_CLIENTS, around.learn_clients),
             (SETTINGS_UNFINISHED, around.leaves_unfinished),
+            (SETTINGS_SYNC, synchronized),
             (
                 SETTINGS_DROP_ENTRY,
                 policy::defends(&desired.ipvs, around.memory_is_short),

@@ -58,12 +58,11 @@ fn open_socket(
     is_ping: bool,
 ) -> io::Result<UdpSocket> {
     let to = SocketAddr::new(target.address, target.port.unwrap_or(0));
-    let (kind, protocol) = match (is_ping, to) {
-        (false, _) => (Type::DGRAM, Protocol::UDP),
-        (true, SocketAddr::V4(_)) => (Type::RAW, Protocol::ICMPV4),
-        (true, SocketAddr::V6(_)) => (Type::RAW, Protocol::ICMPV6),
+    let socket = if is_ping {
+        Socket::from(weir_sys::privileged::ping_socket(to.is_ipv6())?)
+    } else {
+        Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?
     };
-    let socket = Socket::new(Domain::for_address(to), kind, Some(protocol))?;
     if let Some(interface) = &target.interface {
         socket.bind_device(Some(interface.as_bytes()))?;
     }

@@ -1,5 +1,6 @@
 //! Checks that run on the director itself: the exit code of a program, and a weight in a file.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
 
@@ -7,13 +8,17 @@ use rustix::process::Signal;
 use tokio::process::Command;
 use weir_health::{Outcome, ReportedWeight, Target};
 use weir_model::{MAX_WEIGHT, Script};
-use weir_sys::untrusted_file::{self, Owner};
+use weir_sys::privileged::{self, PrivilegedHelper, Program};
+use weir_sys::untrusted_file::Owner;
 
 /// Runs a program, which is killed when the probe ends. `WEIR_ADDRESS` and `WEIR_PORT` identify the server.
 pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
     let Some((program, arguments)) = script.command.split_first() else {
         return Outcome::unknown("no program is configured");
     };
+    if let Some(helper) = privileged::helper() {
+        return run_by_helper(helper, script, target).await;
+    }
     let Some((user, group)) = account(&script.user) else {
         return Outcome::unknown(format!("no such user: {}", script.user));
     };
@@ -48,6 +53,43 @@ pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
         Ok(status) => evaluate(status.code(), script.dynamic),
         Err(error) => Outcome::unknown(format!("{program}: {error}")),
     }
+}
+
+/// Runs it by the privileged helper, because this process may start no program.
+async fn run_by_helper(
+    helper: &'static dyn PrivilegedHelper,
+    script: &Script,
+    target: &Target,
+) -> Outcome {
+    let program = Program::Check {
+        command: script.command.clone(),
+        user: script.user.clone(),
+        address: target.address,
+        port: target.port,
+    };
+    match by_helper(helper, &program).await {
+        Ok(code) => evaluate(code, script.dynamic),
+        Err(error) => Outcome::unknown(error.to_string()),
+    }
+}
+
+/// Runs a program by the helper, which kills it when the future is dropped.
+pub(crate) async fn by_helper(
+    helper: &'static dyn PrivilegedHelper,
+    program: &Program,
+) -> io::Result<Option<i32>> {
+    struct Running(&'static dyn PrivilegedHelper, u64);
+    impl Drop for Running {
+        fn drop(&mut self) {
+            self.0.kill(self.1);
+        }
+    }
+    let (sender, ended) = tokio::sync::oneshot::channel();
+    let on_end = Box::new(move |result| drop(sender.send(result)));
+    let _running = Running(helper, helper.run(program, on_end)?);
+    ended
+        .await
+        .unwrap_or_else(|_| Err(io::Error::other("the helper has ended")))
 }
 
 /// The process group of a program. Dropping it kills the processes.
@@ -94,7 +136,7 @@ const FILE_MAX_BYTES: u64 = 4096;
 /// no content except a weight is reported.
 pub(crate) async fn read_weight(path: &str) -> Outcome {
     let (path, name) = (PathBuf::from(path), path.to_owned());
-    let read = move || untrusted_file::read(&path, Owner::Any, FILE_MAX_BYTES);
+    let read = move || privileged::read_untrusted(&path, Owner::Any, FILE_MAX_BYTES);
     let text = match tokio::task::spawn_blocking(read).await {
         Ok(Ok(text)) => text,
         Ok(Err(problem)) => return Outcome::failed(format!("{name}: {problem}")),

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use tokio::process::Command;
 use tokio::time::timeout;
+use weir_sys::privileged::{self, Program};
+
+use crate::local::by_helper;
 
 /// A program that runs longer is killed.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,6 +46,24 @@ pub(crate) async fn run(command: Vec<String>, change: Change) {
         Subject::ServerInService(server, service) => (server.as_str(), service.as_str()),
         Subject::Service(name) => ("", name.as_str()),
     };
+    if let Some(helper) = privileged::helper() {
+        let order = Program::Notify {
+            command: command.clone(),
+            pool: change.pool.clone(),
+            server: server.to_owned(),
+            service: service.to_owned(),
+            from: change.from.to_owned(),
+            to: change.to.to_owned(),
+            reason: change.reason.clone(),
+        };
+        match timeout(TIMEOUT, by_helper(helper, &order)).await {
+            Ok(Ok(Some(0))) => {}
+            Ok(Ok(code)) => tracing::warn!(program, ?code, "notify program failed"),
+            Ok(Err(error)) => tracing::warn!(program, %error, "could not run the notify program"),
+            Err(_) => tracing::warn!(program, "notify program timed out"),
+        }
+        return;
+    }
     let mut command = Command::new(program);
     weir_sys::restore_nofile(command.as_std_mut());
     let child = command

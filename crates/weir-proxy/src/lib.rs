@@ -28,6 +28,7 @@ mod session;
 mod slab;
 mod socket;
 mod status;
+pub mod tap;
 pub mod times;
 mod tls;
 mod transport;
@@ -42,11 +43,12 @@ use rustix::io::Errno;
 pub use descriptor::Descriptors;
 pub use error::{Error, Result};
 pub use handover::{Handed, Inlet, TAKEN_ALONG_MAX, Tunnel};
+pub use log::reopen_logs;
 pub use proxy::{Prepared, Proxy};
 pub use status::{Conduct, ServerStatus, ServiceStatus};
 pub use tls::{
     CertificateError, NoCertificateVerification, Peer, Problem, ServiceTickets, TicketKey,
-    describe_error, describe_io_error, listener_tls, server_verifier,
+    certificate_files, describe_error, describe_io_error, listener_tls, server_verifier,
 };
 
 /// Checks the files and limits that `desired` needs, as of `now`.

@@ -3,19 +3,20 @@
 //! A worker takes an uncontended lock and copies some bytes. If the writer does not keep up, records are dropped and
 //! counted.
 
-use std::fs::OpenOptions;
-use std::io::Write;
+mod sink;
+
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_http::access::Record;
-use weir_model::{AccessLog, Desired, LogFormat, ProxyProtocol};
+use weir_model::{AccessLog, Desired, LogFormat, LogTarget, ProxyProtocol};
 
 use crate::tls::Problem;
+use sink::Sink;
 
 /// Bytes of records that a worker may buffer.
 const ROOM: usize = 4 << 20;
@@ -24,6 +25,14 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Interval of warnings about an access log that cannot be written.
 const COMPLAINT: Duration = Duration::from_secs(60);
+
+/// Changes when every file has to be opened again.
+static REOPEN: AtomicU32 = AtomicU32::new(0);
+
+/// Opens the files of all logs again before their next lines.
+pub fn reopen_logs() {
+    REOPEN.fetch_add(1, Ordering::Relaxed);
+}
 
 /// The record of an exchange in progress.
 #[derive(Debug, Default)]
@@ -40,6 +49,8 @@ pub(crate) struct Note {
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) status: u16,
+    /// Values of the log's further variables, in their order; absent ones are empty.
+    pub(crate) more: Vec<Vec<u8>>,
 }
 
 impl Note {
@@ -78,6 +89,8 @@ pub(crate) struct Outcome<'a> {
     pub(crate) server: &'a str,
     pub(crate) retries: u32,
     pub(crate) end: [u8; 2],
+    /// The route's line in the configuration; 0 = none.
+    pub(crate) route: u32,
 }
 
 /// Finds access logs that cannot be opened.
@@ -85,8 +98,13 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let logs = desired.proxies.iter();
     let logs = logs.filter_map(|proxy| Some((proxy, proxy.access_log.as_ref()?)));
     let problems = logs.filter_map(|(proxy, log)| {
-        let path = Path::new(&log.path);
-        let directory = path.parent().filter(|_| log.path != "-")?;
+        let file = match log.target() {
+            LogTarget::File(file) => file,
+            // Daemons that are restarted create their sockets again.
+            LogTarget::Stdout | LogTarget::Syslog(_) | LogTarget::Journal(_) => return None,
+        };
+        let path = Path::new(file);
+        let directory = path.parent()?;
         let place = if directory.as_os_str().is_empty() {
             Path::new(".")
         } else {
@@ -108,6 +126,14 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     problems.collect()
 }
 
+/// Records of one worker.
+#[derive(Debug, Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    /// Exchanges that were sampled.
+    seen: u32,
+}
+
 /// One service's log.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -115,7 +141,9 @@ pub(crate) struct Log {
     pub(crate) protocol: ProxyProtocol,
     service: String,
     /// One for each worker.
-    noted: Box<[Mutex<Vec<u8>>]>,
+    noted: Box<[Mutex<Buffer>]>,
+    /// Names in the format that are not columns of a record.
+    pub(crate) more: Vec<String>,
     dropped: AtomicU64,
     reopen: AtomicBool,
 }
@@ -129,6 +157,12 @@ impl Log {
     ) -> Self {
         Self {
             kind: kind.clone(),
+            more: kind
+                .format
+                .variables()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             protocol,
             service: service.to_owned(),
             noted: (0..workers).map(|_| Mutex::default()).collect(),
@@ -149,9 +183,20 @@ impl Log {
 
     /// Adds a finished record; `time_ms` counts from 1970.
     pub(crate) fn put(&self, worker: usize, time_ms: u64, note: &Note, outcome: &Outcome<'_>) {
-        let mut into = self.noted[worker]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        // A tap may have been opened for another number of workers.
+        let Some(buffer) = self.noted.get(worker) else {
+            return;
+        };
+        let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_failure = note.status >= 500 || outcome.end != *b"--";
+        if self.kind.sample > 1 && !is_failure {
+            let turn = buffer.seen % self.kind.sample;
+            buffer.seen = buffer.seen.wrapping_add(1);
+            if turn != 0 {
+                return;
+            }
+        }
+        let into = &mut buffer.bytes;
         if into.len() > ROOM {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
@@ -180,19 +225,40 @@ impl Log {
             into.extend_from_slice(&len.to_le_bytes());
             into.extend_from_slice(part);
         }
+        let route = match outcome.route {
+            0 => String::new(),
+            line => line.to_string(),
+        };
+        for (at, name) in self.more.iter().enumerate() {
+            let value = match name.as_str() {
+                "route" => route.as_bytes(),
+                _ => note.more.get(at).map_or(&b""[..], Vec::as_slice),
+            };
+            let len = u32::try_from(value.len()).unwrap_or(0);
+            into.extend_from_slice(&len.to_le_bytes());
+            into.extend_from_slice(value);
+        }
     }
 
-    /// Formats the buffered records and returns their number.
-    fn lines(&self, spare: &mut Vec<u8>, out: &mut Vec<u8>) -> u64 {
+    /// Formats the buffered records that are `wanted`, and returns their number.
+    pub(crate) fn lines(
+        &self,
+        spare: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+        wanted: impl Fn(&Record<'_>) -> bool,
+    ) -> u64 {
         let mut count = 0;
         for noted in &self.noted {
             spare.clear();
             std::mem::swap(
                 spare,
-                &mut *noted.lock().unwrap_or_else(PoisonError::into_inner),
+                &mut noted.lock().unwrap_or_else(PoisonError::into_inner).bytes,
             );
             let mut rest = spare.as_slice();
-            while let Some(line) = read(&mut rest, &self.service) {
+            while let Some(line) = read(&mut rest, &self.service, &self.more) {
+                if !wanted(&line) {
+                    continue;
+                }
                 match (&self.kind.format, self.protocol) {
                     (LogFormat::Combined, ProxyProtocol::Tcp) => line.write_tcp(out),
                     (format, _) => line.write(format, out),
@@ -204,7 +270,7 @@ impl Log {
     }
 }
 
-fn read<'a>(rest: &mut &'a [u8], service: &'a str) -> Option<Record<'a>> {
+fn read<'a>(rest: &mut &'a [u8], service: &'a str, more: &'a [String]) -> Option<Record<'a>> {
     fn number(rest: &mut &[u8]) -> Option<u64> {
         let (bytes, after) = rest.split_first_chunk::<8>()?;
         *rest = after;
@@ -228,7 +294,7 @@ fn read<'a>(rest: &mut &'a [u8], service: &'a str) -> Option<Record<'a>> {
     let text = |bytes: &'a [u8]| std::str::from_utf8(bytes).unwrap_or_default();
     let (pool, server) = (text(part(rest)?), text(part(rest)?));
     let version = text(part(rest)?);
-    Some(Record {
+    let mut record = Record {
         time_ms,
         client: SocketAddr::new(address, end as u16),
         service,
@@ -246,7 +312,12 @@ fn read<'a>(rest: &mut &'a [u8], service: &'a str) -> Option<Record<'a>> {
         spent_us,
         retries: status as u32,
         end: ((end >> 16) as u16).to_be_bytes(),
-    })
+        more: Vec::with_capacity(more.len()),
+    };
+    for name in more {
+        record.more.push((name.as_str(), part(rest)?));
+    }
+    Some(record)
 }
 
 /// The thread that writes all logs.
@@ -260,7 +331,8 @@ pub(crate) struct Writer {
 /// A log's open file.
 struct Open {
     log: Arc<Log>,
-    file: Option<Box<dyn Write + Send>>,
+    file: Option<Sink>,
+    reopened: u32,
     /// The last write may have ended within a line.
     torn: bool,
     trouble: Option<Trouble>,
@@ -326,6 +398,7 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
                 open.push(Open {
                     log,
                     file: None,
+                    reopened: REOPEN.load(Ordering::Relaxed),
                     torn: false,
                     trouble: None,
                 });
@@ -333,7 +406,7 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
         }
         for one in &mut open {
             out.clear();
-            let count = one.log.lines(&mut spare, &mut out);
+            let count = one.log.lines(&mut spare, &mut out, |_| true);
             if count > 0 {
                 one.write(&out, count, Instant::now());
             }
@@ -349,8 +422,12 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
 
 impl Open {
     fn write(&mut self, out: &[u8], count: u64, now: Instant) {
-        if self.log.reopen.swap(false, Ordering::Relaxed) {
-            self.file = None;
+        let reopened = REOPEN.load(Ordering::Relaxed);
+        let is_due = self.log.reopen.swap(false, Ordering::Relaxed) || reopened != self.reopened;
+        self.reopened = reopened;
+        let is_moved = |file: &Sink| file.is_moved(&self.log.kind.path);
+        if is_due || self.file.as_ref().is_some_and(is_moved) {
+            (self.file, self.torn) = (None, false);
         }
         match self.try_write(out) {
             Ok(()) => {
@@ -367,17 +444,14 @@ impl Open {
     /// # Errors
     /// The operation that failed, and its error.
     fn try_write(&mut self, out: &[u8]) -> Result<(), (&'static str, std::io::Error)> {
-        let path = &self.log.kind.path;
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(match path.as_str() {
-                "-" => Box::new(std::io::stdout()),
-                path => match OpenOptions::new().append(true).create(true).open(path) {
-                    Ok(file) => Box::new(file),
-                    Err(error) => return Err(("opened", error)),
-                },
-            }),
+            none => {
+                let opened = sink::open(&self.log.kind, &self.log.service);
+                none.insert(opened.map_err(|error| ("opened", error))?)
+            }
         };
+        let file = &mut file.to;
         let begun = if self.torn {
             file.write_all(b"\n")
         } else {
@@ -421,15 +495,13 @@ impl Open {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn log() -> Log {
-        let kind = AccessLog {
-            path: "-".to_owned(),
-            format: LogFormat::Template(
-                "{client} {method} {target} {version} {status} {server} {retries} {end}".to_owned(),
-            ),
-        };
+        let text = "{client} {method} {target} {version} {status} {server} {retries} {end}";
+        let kind = AccessLog::to("-", LogFormat::Template(text.to_owned()));
         Log::new(&kind, ProxyProtocol::Http, "web", 1)
     }
 
@@ -440,6 +512,7 @@ mod tests {
             server: "10.0.0.5",
             retries: 2,
             end: *b"sH",
+            route: 0,
         }
     }
 
@@ -453,7 +526,7 @@ mod tests {
         log.put(0, 0, &note, &outcome());
         log.put(0, 0, &note, &outcome());
         let (mut spare, mut out) = (Vec::new(), Vec::new());
-        assert_eq!(log.lines(&mut spare, &mut out), 2);
+        assert_eq!(log.lines(&mut spare, &mut out, |_| true), 2);
         let line = "192.0.2.1 GET /x HTTP/2.0 504 10.0.0.5 2 sH\n";
         assert_eq!(String::from_utf8(out).unwrap(), line.repeat(2));
     }
@@ -478,12 +551,85 @@ mod tests {
         }
     }
 
+    fn full(disk: &Arc<Mutex<(Vec<u8>, usize)>>) -> Sink {
+        Sink {
+            to: Box::new(Full(Arc::clone(disk))),
+            identity: None,
+        }
+    }
+
+    #[test]
+    fn sample_keeps_failures_and_one_of_many() {
+        let mut log = log();
+        log.kind.sample = 10;
+        let mut note = Note::default();
+        note.begin(0);
+        note.status = 200;
+        let normal = Outcome {
+            end: *b"--",
+            ..outcome()
+        };
+        (0..30).for_each(|_| log.put(0, 0, &note, &normal));
+        (0..5).for_each(|_| log.put(0, 0, &note, &outcome()));
+        note.status = 503;
+        log.put(0, 0, &note, &normal);
+        let count = log.lines(&mut Vec::new(), &mut Vec::new(), |_| true);
+        assert_eq!(count, 3 + 5 + 1);
+        assert_eq!(log.dropped(), 0, "what is not sampled is not lost");
+    }
+
+    #[test]
+    fn further_variables_have_the_values_of_the_request() {
+        let format = "{request_id} {header.x} {route} {response.y}.".to_owned();
+        let kind = AccessLog::to("-", LogFormat::Template(format));
+        let log = Log::new(&kind, ProxyProtocol::Http, "web", 1);
+        let mut note = Note::default();
+        note.begin(0);
+        note.more = vec![b"r1".to_vec(), b"a b".to_vec()];
+        let outcome = Outcome {
+            route: 12,
+            ..outcome()
+        };
+        log.put(0, 0, &note, &outcome);
+        let mut out = Vec::new();
+        log.lines(&mut Vec::new(), &mut out, |_| true);
+        assert_eq!(String::from_utf8(out).unwrap(), "r1 a b 12 .\n");
+    }
+
+    #[test]
+    fn renamed_file_is_created_again() {
+        let path = std::env::temp_dir().join(format!("weir-log-{}", std::process::id()));
+        let text = path.to_str().unwrap();
+        let moved = path.with_extension("1");
+        let mut kind = AccessLog::to(text, LogFormat::Combined);
+        kind.sample = 1;
+        let log = Log::new(&kind, ProxyProtocol::Http, "web", 1);
+        let mut open = Open {
+            log: Arc::new(log),
+            file: None,
+            reopened: REOPEN.load(Ordering::Relaxed),
+            torn: false,
+            trouble: None,
+        };
+        let now = Instant::now();
+        open.write(b"one\n", 1, now);
+        std::fs::rename(&path, &moved).unwrap();
+        open.write(b"two\n", 1, now);
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        assert_eq!(
+            (read(&moved), read(&path)),
+            ("one\n".into(), "two\n".into())
+        );
+        let _ = (std::fs::remove_file(&path), std::fs::remove_file(&moved));
+    }
+
     #[test]
     fn line_after_full_disk_starts_on_a_new_line() {
         let disk = Arc::new(Mutex::new((Vec::new(), 6)));
         let mut open = Open {
             log: Arc::new(log()),
-            file: Some(Box::new(Full(Arc::clone(&disk)))),
+            file: Some(full(&disk)),
+            reopened: REOPEN.load(Ordering::Relaxed),
             torn: false,
             trouble: None,
         };
@@ -491,7 +637,7 @@ mod tests {
         open.write(b"one\ntwo\n", 2, now);
         assert_eq!(open.log.dropped(), 2);
         disk.lock().unwrap().1 = 100;
-        open.file = Some(Box::new(Full(Arc::clone(&disk))));
+        open.file = Some(full(&disk));
         open.write(b"three\n", 1, now);
         open.write(b"four\n", 1, now);
         assert_eq!(disk.lock().unwrap().0, b"one\ntw\nthree\nfour\n");
@@ -501,7 +647,7 @@ mod tests {
     fn records_that_do_not_fit_are_counted() {
         let log = log();
         let note = Note::default();
-        let noted = || log.noted[0].lock().unwrap().len();
+        let noted = || log.noted[0].lock().unwrap().bytes.len();
         while noted() <= ROOM {
             log.put(0, 0, &note, &outcome());
         }

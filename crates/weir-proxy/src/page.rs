@@ -3,8 +3,8 @@
 //! A file that starts with a status line is a whole response, as HAProxy's error files are: its body and its
 //! `Content-Type` are used.
 
-use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
 
 use weir_model::{Desired, ErrorPage, Proxy};
 
@@ -56,7 +56,7 @@ impl Page {
 /// Reads a page's media type and body.
 fn read(page: &ErrorPage) -> io::Result<(String, Vec<u8>)> {
     let mut body = Vec::new();
-    File::open(&page.file)?
+    weir_sys::privileged::open(Path::new(&page.file))?
         .take(SIZE_MAX + 1)
         .read_to_end(&mut body)?;
     if body.len() as u64 > SIZE_MAX {

@@ -27,6 +27,7 @@ use crate::log::Log;
 use crate::misdirect::Misdirect;
 use crate::page::Page;
 use crate::queue::Queue;
+use crate::tap::Taps;
 use crate::tls::TlsConnector;
 
 pub(crate) use counters::Sharded;
@@ -123,6 +124,8 @@ pub(crate) struct Targets {
     pub(crate) tiers: [usize; 2],
     pub(crate) hash_key: HashKey,
     pub(crate) sticky: Option<Stickiness>,
+    /// `Host` of requests to the servers.
+    pub(crate) host: Option<String>,
     /// Version of the PROXY protocol that servers expect.
     pub(crate) preamble: Option<ProxyHeader>,
     pub(crate) queue: Arc<Queue>,
@@ -178,6 +181,10 @@ pub(crate) struct Service {
     /// The service's own pool, then those of its routes.
     pub(crate) pools: Vec<Targets>,
     pub(crate) routes: Routes,
+    /// By route, what replaces the service's settings; empty if no route has any.
+    pub(crate) options: Vec<Option<Box<RouteOptions>>>,
+    /// Most bytes of the body of a request whose route does not say otherwise, if some route does; 0 = no limit.
+    pub(crate) body_bytes: u64,
     /// The form in which paths are compared; `None` = as received.
     pub(crate) normalize_path: Option<NormalizePath>,
     pub(crate) limits: Limits,
@@ -216,6 +223,9 @@ pub(crate) struct Service {
     /// Whether clients send a PROXY protocol header.
     pub(crate) preamble: bool,
     pub(crate) log: Option<Arc<Log>>,
+    pub(crate) taps: Arc<Taps>,
+    /// The field of request identifiers.
+    pub(crate) request_id: Option<String>,
     pub(crate) counters: Arc<Sharded>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
     /// One per route, with its conditions.
@@ -258,6 +268,17 @@ impl Service {
     pub(crate) fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
         self.pools.iter().flat_map(|pool| &pool.list)
     }
+}
+
+/// Settings of a route in place of its service's.
+#[derive(Debug)]
+pub(crate) struct RouteOptions {
+    pub(crate) timeouts: Millis,
+    pub(crate) retry: RetryPolicy,
+    /// Most bytes of a request's body; 0 = no limit.
+    pub(crate) body_bytes: u64,
+    pub(crate) compression: Option<Compression>,
+    pub(crate) logged: bool,
 }
 
 /// The timeouts in milliseconds.

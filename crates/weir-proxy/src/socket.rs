@@ -61,18 +61,7 @@ pub(crate) fn listen(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
 
 /// Binds such a socket without listening.
 pub(crate) fn bind(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
-    let socket = stream(address)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_reuseport(&socket, true)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
-    }
-    // Accepted sockets inherit it.
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    // The VIP may be configured on another machine at present.
-    let _ = sockopt::set_ip_freebind(&socket, true);
-    rustix::net::bind(&socket, &address)?;
-    Ok(socket)
+    weir_sys::privileged::bind_stream(address)
 }
 
 /// The next client, if there is one.

@@ -4,6 +4,11 @@
 //! belongs to root or to the user of the process, and other users cannot access it; members of `[node] socket_group`
 //! can access the socket in it. Files are created with mode 0600. Wider modes, as set by earlier versions, are
 //! restricted; a directory of another user is rejected. This crate does not read the content of the files.
+//!
+//! While a daemon without rights runs, the directory belongs to its account ([`ACCOUNT`]), except the locks and the
+//! records of changes that only root reverts.
+
+mod ownership;
 
 use std::fs::{self, DirBuilder, DirEntry, Metadata, Permissions};
 use std::io::{self, ErrorKind};
@@ -13,6 +18,9 @@ use std::path::{Path, PathBuf};
 use rustix::process::geteuid;
 use weir_model::Node;
 use weir_sys::names;
+
+use ownership::is_account;
+pub use ownership::{ACCOUNT, account_that_owns, give, give_to_root};
 
 /// Mode of the directory without a socket group.
 const PRIVATE_MODE: u32 = 0o700;
@@ -31,6 +39,8 @@ const FILES: &[&str] = &[
     "proxy-left.json",
     "vips.json",
     "vrrp.json",
+    "node.json",
+    "announced.json",
     "cookie.key",
     "members.json",
     "real-server.json",
@@ -38,8 +48,14 @@ const FILES: &[&str] = &[
     "protect.lock",
     "protect.sysctl",
 ];
-/// Names of the API socket, and of the VRRP agent's.
-const SOCKETS: &[&str] = &["weir.sock", "weir.sock.new", "weir.sock.held", "vrrp.sock"];
+/// Names of the API socket, and of those of the VRRP agent and the announcer.
+const SOCKETS: &[&str] = &[
+    "weir.sock",
+    "weir.sock.new",
+    "weir.sock.held",
+    "vrrp.sock",
+    "announce.sock",
+];
 /// Names of the link to the active configuration.
 const LINKS: &[&str] = &["configuration", "configuration.new"];
 /// Directories whose files are named after processes.
@@ -312,7 +328,7 @@ fn restrict_mode(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
 /// Rejects files that belong neither to root nor to the user of the process.
 fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
     let owner = metadata.uid();
-    if owner == 0 || owner == geteuid().as_raw() {
+    if owner == 0 || owner == geteuid().as_raw() || is_account(owner) {
         return Ok(());
     }
     Err(Unusable::Owner {

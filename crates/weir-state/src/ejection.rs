@@ -1,7 +1,8 @@
 //! Passive checks of both planes: servers that fail for clients, while others of their pool do not, are ejected.
 //!
 //! The layer 4 plane counts handshakes in each service, the proxy counts requests over all of its services. Both are
-//! judged here by [`Outliers`], by the same rule. Servers that a check has taken out already are left to the check.
+//! judged here by [`Outliers`], by the same rule; so are answers that take longer than `max_latency`. Servers that a
+//! check has taken out already are left to the check.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -16,6 +17,8 @@ pub enum Source {
     Handshakes,
     /// Requests and connections of all proxy services.
     Requests,
+    /// Answers of the servers of a layer 4 service: `answered` counts those within `max_latency`, `syns` all.
+    Latencies,
 }
 
 /// An ejected server.
@@ -30,13 +33,6 @@ pub struct Ejected {
 }
 
 impl Ejected {
-    fn source(&self) -> Source {
-        match self.service {
-            Some(_) => Source::Handshakes,
-            None => Source::Requests,
-        }
-    }
-
     /// The group that outliers are searched in.
     fn group(&self) -> &str {
         self.service.as_ref().unwrap_or(&self.pool)
@@ -66,25 +62,35 @@ pub struct EjectionEvent {
 /// Ejected servers, and what was observed of all. Not persisted: a new run starts without ejections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ejections {
+    handshakes: Judged,
+    requests: Judged,
+    latencies: Judged,
+}
+
+/// The ejections of one source.
+#[derive(Clone, Debug, Default)]
+struct Judged {
     ejected: BTreeMap<Ejected, Ejection>,
-    handshakes: Outliers,
-    requests: Outliers,
+    outliers: Outliers,
 }
 
 impl Ejections {
     pub(crate) fn get(&self, pool: &str, server: &str, service: Option<&str>) -> Option<&Ejection> {
-        if self.ejected.is_empty() {
+        if self.all().next().is_none() {
             return None;
         }
-        self.ejected.get(&Ejected {
+        let server = Ejected {
             pool: pool.to_owned(),
             service: service.map(str::to_owned),
             server: server.to_owned(),
-        })
+        };
+        let mut sources = self.sources().into_iter();
+        sources.find_map(|source| source.ejected.get(&server))
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Ejected> {
-        self.ejected.keys()
+        let sources = self.sources().into_iter();
+        sources.flat_map(|source| source.ejected.keys())
     }
 
     /// Applies all samples of one source. `is_down` returns whether checks have taken a server out; `explain` may
@@ -112,7 +118,7 @@ impl Ejections {
                 .filter(|(server, _)| !is_down(name, server, service))
                 .map(|(server, sample)| (server.as_str(), *sample))
                 .collect();
-            for mut change in self.outliers(source).observe(group, share, &up, now) {
+            for mut change in self.source(source).outliers.observe(group, share, &up, now) {
                 if let Some(ejection) = &mut change.ejection {
                     explain(name, &change.server, ejection);
                 }
@@ -125,14 +131,14 @@ impl Ejections {
                     ejection: change.ejection,
                 };
                 changed.insert(name.to_owned());
-                self.apply(&event);
+                self.source(source).apply(&event);
                 events.push(event);
             }
         }
-        self.outliers(source)
-            .retain(|group| watched.contains(group));
-        self.ejected.retain(|server, _| {
-            let stays = server.source() != source || watched.contains(server.group());
+        let judged = self.source(source);
+        judged.outliers.retain(|group| watched.contains(group));
+        judged.ejected.retain(|server, _| {
+            let stays = watched.contains(server.group());
             if !stays {
                 changed.insert(server.pool.clone());
             }
@@ -143,27 +149,42 @@ impl Ejections {
 
     /// Ends the ejections that are not in `then`; returns the pools.
     pub(crate) fn end_all_but(&mut self, then: &BTreeSet<Ejected>) -> BTreeSet<String> {
-        let ended = self.ejected.keys().filter(|server| !then.contains(server));
-        let ended: Vec<Ejected> = ended.cloned().collect();
-        for server in &ended {
-            self.outliers(server.source())
-                .reset(server.group(), &server.server);
-            self.ejected.remove(server);
+        let mut pools = BTreeSet::new();
+        for judged in [
+            &mut self.handshakes,
+            &mut self.requests,
+            &mut self.latencies,
+        ] {
+            judged.ejected.retain(|server, _| {
+                let stays = then.contains(server);
+                if !stays {
+                    judged.outliers.reset(server.group(), &server.server);
+                    pools.insert(server.pool.clone());
+                }
+                stays
+            });
         }
-        ended.into_iter().map(|server| server.pool).collect()
+        pools
     }
 
+    const fn sources(&self) -> [&Judged; 3] {
+        [&self.handshakes, &self.requests, &self.latencies]
+    }
+
+    const fn source(&mut self, source: Source) -> &mut Judged {
+        match source {
+            Source::Handshakes => &mut self.handshakes,
+            Source::Requests => &mut self.requests,
+            Source::Latencies => &mut self.latencies,
+        }
+    }
+}
+
+impl Judged {
     fn apply(&mut self, event: &EjectionEvent) {
         match &event.ejection {
             Some(ejection) => drop(self.ejected.insert(event.server.clone(), ejection.clone())),
             None => drop(self.ejected.remove(&event.server)),
-        }
-    }
-
-    const fn outliers(&mut self, source: Source) -> &mut Outliers {
-        match source {
-            Source::Handshakes => &mut self.handshakes,
-            Source::Requests => &mut self.requests,
         }
     }
 }

@@ -107,6 +107,12 @@ impl Pools {
         }
     }
 
+    /// Whether clients of a pool are served; `None` if that was not determined in this run.
+    pub(crate) fn serves(&self, pool: &str) -> Option<bool> {
+        let (state, has_sorry) = self.states.get(pool)?;
+        Some(state.serves(*has_sorry))
+    }
+
     /// What [`Self::set`] may change of a pool.
     pub(crate) fn checkpoint(&self, pool: &str) -> Checkpoint {
         Checkpoint {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_health::{
     Candidate, Ejection, Regime, SavedState, Standing, State, Suspended, Weighed, weigh,
 };
-use weir_model::{Pool, Server};
+use weir_model::{Adapt, MAX_WEIGHT, Pool, SchedulerKind, Server};
 
 use crate::ejection::{Ejected, EjectionEvent, Ejections, Source, Watched};
 use crate::overrides::{Override, Overrides};
@@ -21,6 +21,8 @@ pub struct ServerStates {
     overrides: Overrides,
     standings: Standings,
     ejections: Ejections,
+    /// Percentages of weights by layer 4 service and server, where the latency changed them.
+    adjusted: BTreeMap<String, BTreeMap<String, u32>>,
     pools: Pools,
     /// Since when servers of proxy services are in their override's state.
     since: BTreeMap<String, BTreeMap<String, Duration>>,
@@ -125,6 +127,16 @@ impl ServerStates {
         };
         self.ejections
             .observe(source, pools, &is_down, explain, now)
+    }
+
+    /// The weights of a layer 4 service's servers follow their latency: percentages by server. Servers that are not
+    /// listed keep all of their weight.
+    pub fn handle_latency(&mut self, service: String, percent: BTreeMap<String, u32>) {
+        if percent.is_empty() {
+            self.adjusted.remove(&service);
+        } else {
+            self.adjusted.insert(service, percent);
+        }
     }
 
     /// Ends the ejections that are not in `then`; returns the pools whose weights may have changed.
@@ -247,6 +259,11 @@ impl ServerStates {
         self.since.get(pool)?.get(server).copied()
     }
 
+    /// Whether clients of a pool are served, by its servers or its sorry server. A pool without events is.
+    pub fn serves(&self, pool: &str) -> bool {
+        self.pools.serves(pool).unwrap_or(true)
+    }
+
     /// The state of a pool that does not use its servers by their states.
     pub fn exceptional_state(&self, pool: &str) -> Option<PoolState> {
         match self.pools.regime(pool) {
@@ -258,7 +275,10 @@ impl ServerStates {
 
     /// The effective weights of a pool's servers, in a layer 4 service or in all proxy services.
     pub fn weights(&self, pool: &Pool, service: Option<&str>) -> PoolWeights {
-        let (weighed, _) = self.weigh(pool, service);
+        let (mut weighed, _) = self.weigh(pool, service);
+        if let Some(percent) = service.and_then(|service| self.adjusted.get(service)) {
+            adjust(pool, &mut weighed, percent);
+        }
         let base = self.overrides.base(pool);
         let weight = |server: &Server, weighed: Weighed| ServerWeight {
             effective: weighed.effective,
@@ -334,6 +354,31 @@ impl ServerStates {
             let standing = standing.or(before_first.as_ref());
             standing.is_none_or(|standing| standing.state != State::Down)
         })
+    }
+}
+
+/// Most weight of all servers together that source hashing distributes: the number of its slots (`ip_vs_sh.c`).
+const SH_SLOTS: u32 = 256;
+/// Greatest factor for weights that are adjusted, so that percentages of small weights are integers.
+const FINEST: u32 = 100;
+
+/// Reduces weights to percentages, after multiplying all of them by the same factor.
+fn adjust(pool: &Pool, weighed: &mut [Weighed], percent: &BTreeMap<String, u32>) {
+    if pool.adapt == Adapt::None {
+        return;
+    }
+    let weights = || weighed.iter().map(|one| one.effective);
+    let most = if pool.l4_scheduler().kind == SchedulerKind::Sh {
+        SH_SLOTS / weights().fold(0, u32::saturating_add).max(1)
+    } else {
+        MAX_WEIGHT / weights().max().unwrap_or(1).max(1)
+    };
+    let factor = u64::from(most.clamp(1, FINEST));
+    let servers = pool.servers.iter().zip(weighed);
+    for (server, one) in servers.filter(|(_, one)| one.effective > 0) {
+        let percent = percent.get(&server.name).copied().unwrap_or(100).min(100);
+        let weight = u64::from(one.effective) * factor * u64::from(percent) / 100;
+        one.effective = u32::try_from(weight.max(1)).unwrap_or(MAX_WEIGHT);
     }
 }
 

@@ -11,6 +11,7 @@ mod capability;
 mod cgroup;
 mod channel;
 mod clock;
+mod confine;
 mod cpu;
 mod error;
 pub mod ethtool;
@@ -23,7 +24,9 @@ mod netns;
 mod notify;
 mod packet;
 mod privilege;
+pub mod privileged;
 mod raw_ip;
+mod system_calls;
 pub mod untrusted_file;
 
 pub use activation::inherited_files;
@@ -31,6 +34,9 @@ pub use capability::{Capabilities, Capability};
 pub use cgroup::Cgroup;
 pub use channel::{Channel, FILES_MAX, MESSAGE_MAX, Message};
 pub use clock::{Clock, boot_id, now_ns};
+#[cfg(debug_assertions)]
+pub use confine::{Attempts, attempts};
+pub use confine::{become_account, restrict_files, restrict_system_calls};
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;
 pub use file::{create_private, replace_file, sealed_file};
@@ -40,8 +46,12 @@ pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
 pub use netns::{Entered, NetNs, NetNsId};
 pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;
-pub use privilege::{account, close_stdin, end_with_parent, keep_net_raw, run_in_real_time};
+pub use privilege::{
+    account, close_stdin, end_with_parent, keep_net_raw, read_stdout_file, replace_stdout_file,
+    run_in_real_time, set_process_name, shared_file, write_stdout_file,
+};
 pub use raw_ip::{RawIpSocket, RawPacket};
+pub use system_calls::restrict_system_calls;
 
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -60,6 +60,9 @@ pub fn keep_net_raw(account: Option<(u32, u32)>) -> Result<()> {
         inheritable: CapabilitySet::empty(),
     };
     set_capabilities(None, sets).map_err(failed("capset"))?;
+    // The kernel clears it when the account changes (prctl(2)).
+    let signal = Some(rustix::process::Signal::TERM);
+    rustix::process::set_parent_process_death_signal(signal).map_err(failed("PR_SET_PDEATHSIG"))?;
     rustix::thread::set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))
 }
 
@@ -87,3 +90,57 @@ pub fn close_stdin() -> Result<()> {
     let null = fs::File::open(path).map_err(|error| Error::file(path, error))?;
     rustix::stdio::dup2_stdin(null).map_err(|errno| Error::call("dup2", path, errno))
 }
+
+/// Sets the name of the calling thread, which is that of the process if it is its first one.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn set_process_name(name: &std::ffi::CStr) -> Result<()> {
+    rustix::thread::set_name(name)
+        .map_err(|errno| Error::call("PR_SET_NAME", "this process", errno))
+}
+
+/// A file in memory that several processes write.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn shared_file(name: &str) -> Result<std::os::fd::OwnedFd> {
+    rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)
+        .map_err(|errno| Error::call("memfd_create", name, errno))
+}
+
+/// The content of a [`shared_file`] that is standard output.
+///
+/// # Errors
+/// It is something else.
+pub fn read_stdout_file() -> io::Result<Vec<u8>> {
+    let stdout = rustix::stdio::stdout();
+    let size = rustix::fs::fstat(stdout)?.st_size;
+    let mut content = vec![0; usize::try_from(size).unwrap_or(0).min(SHARED_MAX)];
+    let length = rustix::io::pread(stdout, &mut content, 0)?;
+    content.truncate(length);
+    Ok(content)
+}
+
+/// Writes a part of it.
+///
+/// # Errors
+/// It is something else.
+pub fn write_stdout_file(at: u64, part: &[u8]) -> io::Result<()> {
+    rustix::io::pwrite(rustix::stdio::stdout(), part, at)?;
+    Ok(())
+}
+
+/// Replaces its content.
+///
+/// # Errors
+/// It is something else.
+pub fn replace_stdout_file(content: &[u8]) -> io::Result<()> {
+    let stdout = rustix::stdio::stdout();
+    rustix::io::pwrite(stdout, content, 0)?;
+    rustix::fs::ftruncate(stdout, content.len() as u64)?;
+    Ok(())
+}
+
+/// The largest shared file that is read, in bytes.
+const SHARED_MAX: usize = 1 << 20;

@@ -1,6 +1,7 @@
 //! The agent's loop: packets, timers, network changes, answers of the helper and requests go to the machine; its
 //! outputs go to sockets and the helper.
 
+mod handover;
 mod port;
 mod reload;
 mod report;
@@ -19,12 +20,13 @@ use weir_helper::{Answered, Client, NotifyState, Reply, Request, TrackedOutcome}
 use weir_model::{TrackObject, VirtualRouter};
 use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::{Channel, Clock, FrameSocket, now_ns};
-use weir_vrrp::{Arrival, Output, Router, State, TrackedState};
+use weir_vrrp::{Arrival, Output, Router, State};
 
-use crate::control::{self, Pending};
+use crate::control::{self, Observed, Pending};
 use crate::link::Machine;
 use crate::track::{self, Watched};
 use crate::{ACCOUNT, Error, announce};
+use handover::Handover;
 use port::Port;
 
 /// Above everything that is not real-time, below the kernel's own threads.
@@ -42,6 +44,7 @@ enum Awaited {
     Add(String),
     Remove(String),
     Track(usize),
+    Settle,
     Notify,
     Policy,
 }
@@ -56,19 +59,53 @@ struct Agent {
     ports: Vec<Port>,
     watched: Vec<Watched>,
     awaited: HashMap<u64, Awaited>,
+    handover: Handover,
+    /// What the daemon last reported, for tracked services, pools and the data plane.
+    observed: Option<Observed>,
 }
 
-/// Runs until SIGTERM, with the helper at the other end of the channel. Must be called inside a tokio runtime of one
-/// thread, before the process has others: it gives up its privileges.
+/// Waits as a standby until the agent that is active has ended (SIGUSR1). Returns whether to run, or to end.
+async fn wait_as_standby() -> Result<bool, Error> {
+    let on = |kind| signal(kind).map_err(Error::Signals);
+    let (mut go, mut terminate) = (
+        on(SignalKind::user_defined1())?,
+        on(SignalKind::terminate())?,
+    );
+    // A reload while the former agent ends.
+    let _hangup = on(SignalKind::hangup())?;
+    set_name(c"weir-standby");
+    let goes = tokio::select! {
+        biased;
+        _ = go.recv() => true,
+        _ = terminate.recv() => false,
+    };
+    set_name(c"weir");
+    Ok(goes)
+}
+
+/// Names the process in lists of processes.
+fn set_name(name: &std::ffi::CStr) {
+    let _ = weir_sys::set_process_name(name);
+}
+
+/// Runs until SIGTERM, with the helper at the other end of the channel; `standby`: from SIGUSR1 on. Standard output is
+/// the file of [`handover`]. Must be called inside a tokio runtime of one thread, before the process has others: it
+/// gives up its privileges.
 ///
 /// # Errors
 /// The helper has ended, or sockets cannot be opened.
-pub async fn run(channel: Channel, runtime_dir: &Path) -> Result<(), Error> {
+pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<(), Error> {
+    if standby && !wait_as_standby().await? {
+        return Ok(());
+    }
     let listener = control::bind(runtime_dir)?;
     if let Err(error) = weir_sys::run_in_real_time(REAL_TIME_PRIORITY) {
         tracing::warn!(%error, "advertisements may be late when this machine is busy");
     }
     weir_sys::keep_net_raw(weir_sys::account(ACCOUNT))?;
+    if let Err(error) = weir_sys::restrict_system_calls() {
+        tracing::warn!(%error, "the agent runs without a filter of system calls");
+    }
     let on = |kind| signal(kind).map_err(Error::Signals);
     let (mut hangup, mut terminate) = (on(SignalKind::hangup())?, on(SignalKind::terminate())?);
     let netlink = Netlink::open()?;
@@ -87,6 +124,8 @@ pub async fn run(channel: Channel, runtime_dir: &Path) -> Result<(), Error> {
         ports: Vec::new(),
         watched: Vec::new(),
         awaited: HashMap::new(),
+        handover: Handover::open(),
+        observed: None,
     };
     agent.request(Request::Policy, Awaited::Policy)?;
     let mut ticks = interval(TICK);
@@ -112,6 +151,13 @@ pub async fn run(channel: Channel, runtime_dir: &Path) -> Result<(), Error> {
         agent.flush()?;
     }
     agent.stop(&mut answers).await
+}
+
+/// Time since 1970.
+fn unix() -> Duration {
+    let now = std::time::SystemTime::now();
+    now.duration_since(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 fn now() -> Duration {
@@ -196,7 +242,9 @@ impl Agent {
                     hop_limit: packet.hop_limit,
                 };
                 let peers = &self.settings[index].peers;
-                let _ = self.router.handle_packet(index, &arrival, peers, now());
+                let _ = self
+                    .router
+                    .handle_packet(index, &arrival, peers, (now(), unix()));
                 has_more |= count == BATCH;
             }
         }
@@ -237,11 +285,28 @@ impl Agent {
         }
         for watched in &self.watched {
             if let TrackObject::Interface(name) = &watched.what {
-                let state = if self.machine.is_up(name) {
-                    TrackedState::Up
-                } else {
-                    TrackedState::Down
-                };
+                let state = track::state_of(self.machine.is_up(name));
+                self.router
+                    .handle_tracked(watched.router, watched.object, state, now());
+            }
+        }
+        self.evaluate_observed();
+    }
+
+    /// Evaluates tracked services, pools and the data plane.
+    fn evaluate_observed(&mut self) {
+        let Some(observed) = &self.observed else {
+            return;
+        };
+        for watched in &self.watched {
+            let is_up = match &watched.what {
+                TrackObject::Service(name) => observed.services.get(name).copied(),
+                TrackObject::Pool(name) => observed.pools.get(name).copied(),
+                TrackObject::DataPlane => Some(observed.data_plane),
+                _ => None,
+            };
+            if let Some(is_up) = is_up {
+                let state = track::state_of(is_up);
                 self.router
                     .handle_tracked(watched.router, watched.object, state, now());
             }
@@ -284,8 +349,17 @@ impl Agent {
         };
         match (awaited, answer.reply) {
             (Awaited::Policy, Reply::Policy) => {
+                let is_first = self.settings.is_empty() && self.handover.take_first();
                 self.apply(routers.unwrap_or_default())?;
+                if is_first {
+                    self.take_over();
+                }
                 self.read_machine().await?;
+                if is_first {
+                    self.settle()?;
+                }
+                self.record_all();
+                self.add_again()?;
             }
             (Awaited::Policy, reply) => {
                 let reason = format!("{reply:?}");
@@ -299,10 +373,60 @@ impl Agent {
             (Awaited::Remove(router), Reply::Failed { reason }) => {
                 tracing::error!(router, reason, "failed to remove addresses");
             }
+            (Awaited::Settle, Reply::Failed { reason }) => {
+                tracing::error!(reason, "failed to remove addresses of a former agent");
+            }
             (Awaited::Notify, Reply::Failed { reason }) => {
                 tracing::warn!(reason, "failed to run a notification program");
             }
-            (Awaited::Remove(_) | Awaited::Notify, _) => {}
+            (Awaited::Remove(_) | Awaited::Notify | Awaited::Settle, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Continues virtual routers of a former agent that were active.
+    fn take_over(&mut self) {
+        for (index, settings) in self.settings.iter().enumerate() {
+            if let Some(last_sent) = self.handover.last_sent(&settings.name) {
+                self.router.continue_from(index, last_sent);
+            }
+        }
+    }
+
+    /// Records all virtual routers for the next agent.
+    fn record_all(&self) {
+        let routers = self.router.instances().zip(&self.settings);
+        self.handover
+            .replace(routers.map(|((instance, _), settings)| {
+                let is_active = instance.state() == State::Active;
+                (
+                    settings.name.as_str(),
+                    is_active.then(|| instance.last_sent()),
+                )
+            }));
+    }
+
+    fn active(&self) -> Vec<String> {
+        let routers = self.router.instances().zip(&self.settings);
+        routers
+            .filter(|((instance, _), _)| instance.state() == State::Active)
+            .map(|(_, settings)| settings.name.clone())
+            .collect()
+    }
+
+    /// Lets the helper remove what a former agent had and this one does not continue.
+    fn settle(&mut self) -> Result<(), Error> {
+        let active = self.active();
+        self.request(Request::Settle { active }, Awaited::Settle)
+    }
+
+    /// The helper may be a new one: requests for the former one may be lost.
+    fn add_again(&mut self) -> Result<(), Error> {
+        for router in self.active() {
+            let request = Request::Add {
+                router: router.clone(),
+            };
+            self.request(request, Awaited::Add(router))?;
         }
         Ok(())
     }
@@ -342,8 +466,8 @@ impl Agent {
             match output {
                 Output::Send { priority } => self.send(index, priority),
                 Output::Changed { from, to } => self.handle_change(index, from, to)?,
-                Output::Announce => {
-                    self.ports[index].announcement_due = true;
+                Output::Announce { repeat } => {
+                    self.ports[index].announcement_due = Some(repeat);
                     self.announce(index);
                 }
             }
@@ -351,12 +475,18 @@ impl Agent {
         Ok(())
     }
 
-    fn send(&self, index: usize, priority: u8) {
-        let Some(instance) = self.router.instance(index) else {
-            return;
-        };
-        let advertisement = instance.advertisement(priority);
-        self.ports[index].send(&self.settings[index], &advertisement, instance.checksum());
+    fn send(&mut self, index: usize, priority: u8) {
+        let settings = &self.settings[index];
+        let port = &self.ports[index];
+        if let Some(source) = port.source() {
+            let receivers = port.receivers(settings, source);
+            let packets = self
+                .router
+                .packets(index, priority, source, &receivers, unix());
+            port.send(settings, &packets, &self.frames);
+        }
+        let last_sent = (priority > 0).then(now);
+        self.handover.write(index, &settings.name, last_sent);
     }
 
     fn handle_change(&mut self, index: usize, from: State, to: State) -> Result<(), Error> {
@@ -373,6 +503,9 @@ impl Agent {
             "the virtual router has changed its state"
         );
         self.ports[index].note_change(to);
+        if from == State::Active {
+            self.handover.write(index, &router, None);
+        }
         if to == State::Active {
             let request = Request::Add {
                 router: router.clone(),
@@ -391,6 +524,7 @@ impl Agent {
             State::Fault => NotifyState::Fault,
             State::Init => NotifyState::Stop,
         };
+        self.notify_group(index, state)?;
         self.request(
             Request::Notify {
                 router,
@@ -401,19 +535,41 @@ impl Agent {
         )
     }
 
+    /// Notifies the program of the group, which one member has. All members have the same state.
+    fn notify_group(&mut self, index: usize, state: NotifyState) -> Result<(), Error> {
+        let settings = &self.settings[index];
+        if settings.group.is_none()
+            || (settings.notify.group.is_empty() && settings.notify.fifo.is_none())
+        {
+            return Ok(());
+        }
+        // Without a program only the first member reports to the FIFO.
+        let is_first = |it: &VirtualRouter| it.group == settings.group;
+        let reporter = self.settings.iter().find(|it| is_first(it));
+        let with_program = self
+            .settings
+            .iter()
+            .find(|it| is_first(it) && !it.notify.group.is_empty());
+        if with_program.or(reporter).map(|it| &it.name) != Some(&settings.name) {
+            return Ok(());
+        }
+        let router = settings.name.clone();
+        self.request(Request::NotifyGroup { router, state }, Awaited::Notify)
+    }
+
     /// Announces the addresses of a virtual router if that is due and they are there.
     fn announce(&mut self, index: usize) {
         let port = &mut self.ports[index];
-        if !(port.announcement_due && port.addresses_added) {
+        let Some(repeat) = port.announcement_due.filter(|_| port.addresses_added) else {
             return;
-        }
-        port.announcement_due = false;
-        if let Some((ifindex, mac)) = port.link() {
+        };
+        port.announcement_due = None;
+        if let Some((ifindex, mac)) = port.link(&self.settings[index]) {
             let addresses: Vec<_> = self.settings[index]
                 .managed()
                 .map(|it| it.address)
                 .collect();
-            announce::send(&self.frames, ifindex, mac, &addresses);
+            announce::send(&self.frames, ifindex, mac, &addresses, repeat);
         }
     }
 

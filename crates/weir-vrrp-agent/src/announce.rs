@@ -6,12 +6,15 @@ use std::net::IpAddr;
 use weir_sys::FrameSocket;
 use weir_wire::{MacAddr, announcement_frame};
 
-/// Frames per address and announcement, as keepalived's `garp_master_repeat`.
-const REPEAT: usize = 5;
-
-/// Announces each address once per frame of the burst.
-pub(crate) fn send(socket: &FrameSocket, ifindex: u32, mac: MacAddr, addresses: &[IpAddr]) {
-    for _ in 0..REPEAT {
+/// Announces each address `repeat` times.
+pub(crate) fn send(
+    socket: &FrameSocket,
+    ifindex: u32,
+    mac: MacAddr,
+    addresses: &[IpAddr],
+    repeat: u32,
+) {
+    for _ in 0..repeat {
         for address in addresses {
             if let Err(error) = socket.send(ifindex, &announcement_frame(*address, mac)) {
                 tracing::warn!(%address, %error, "failed to announce an address");

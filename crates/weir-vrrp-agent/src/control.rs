@@ -1,5 +1,6 @@
 //! The control socket: one line of JSON as the request, one as the answer.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +18,7 @@ use crate::{Error, RouterStatus};
 
 const SOCKET: &str = "vrrp.sock";
 /// The longest request, in bytes.
-const REQUEST_MAX: u64 = 4096;
+const REQUEST_MAX: u64 = 4 << 20;
 /// The longest answer, in bytes.
 const ANSWER_MAX: u64 = 4 << 20;
 /// How long a client may take for its request.
@@ -38,11 +39,37 @@ pub enum Order {
         /// Name of the virtual router.
         router: String,
     },
+    /// The daemon reports what virtual routers track.
+    Observed(Observed),
     /// End `Release`.
     Resume {
         /// Name of the virtual router.
         router: String,
     },
+}
+
+/// What the daemon knows about tracked objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// Whether each service can serve, by name.
+    pub services: BTreeMap<String, bool>,
+    /// Whether each pool has what it requires, by name.
+    pub pools: BTreeMap<String, bool>,
+    /// Whether packets can be forwarded.
+    pub data_plane: bool,
+}
+
+/// Reports what virtual routers track. Blocks for at most half a second.
+///
+/// # Errors
+/// No agent answers.
+pub fn observe(runtime_dir: &Path, observed: &Observed) -> Result<(), Error> {
+    exchange(
+        runtime_dir,
+        &Order::Observed(observed.clone()),
+        STATUS_TIMEOUT,
+    )
+    .map(drop)
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -10,6 +10,7 @@
 mod agent;
 mod announce;
 mod control;
+mod frame;
 mod link;
 mod status;
 mod track;
@@ -17,7 +18,7 @@ mod track;
 use std::path::PathBuf;
 
 pub use agent::run;
-pub use control::{Order, order, status};
+pub use control::{Observed, Order, observe, order, status};
 pub use status::{IgnoredPackets, RouterStatus, TrackedStatus};
 
 /// The account of the agent, if it exists.

@@ -17,11 +17,19 @@ pub(crate) struct Watched {
     pub(crate) router: usize,
     pub(crate) object: usize,
     pub(crate) what: TrackObject,
-    /// When it is due; `None` while a result is awaited, and for interfaces.
+    /// When it is due; `None` while a result is awaited, and for objects that others report.
     due: Option<Duration>,
     /// Consecutive results that contradict the state.
     against: u32,
     state: TrackedState,
+}
+
+pub(crate) const fn state_of(is_up: bool) -> TrackedState {
+    if is_up {
+        TrackedState::Up
+    } else {
+        TrackedState::Down
+    }
 }
 
 /// The configuration of a tracked object for the machine.
@@ -30,6 +38,9 @@ pub(crate) fn tracked(track: &Track) -> Tracked {
         TrackObject::Interface(name) => format!("interface {name}"),
         TrackObject::Process(name) => format!("process {name}"),
         TrackObject::File(path) => format!("file {path}"),
+        TrackObject::Service(name) => format!("service {name}"),
+        TrackObject::Pool(name) => format!("pool {name}"),
+        TrackObject::DataPlane => "data plane".to_owned(),
         TrackObject::Script(script) => {
             format!(
                 "script {}",
@@ -50,12 +61,15 @@ pub(crate) fn watched(routers: &[VirtualRouter], now: Duration) -> Vec<Watched> 
     let mut all = Vec::new();
     for (router, settings) in routers.iter().enumerate() {
         for (object, track) in settings.track.iter().enumerate() {
-            let is_interface = matches!(track.object, TrackObject::Interface(_));
+            let is_read = matches!(
+                track.object,
+                TrackObject::Process(_) | TrackObject::File(_) | TrackObject::Script(_)
+            );
             all.push(Watched {
                 router,
                 object,
                 what: track.object.clone(),
-                due: (!is_interface).then_some(now),
+                due: is_read.then_some(now),
                 against: 0,
                 state: TrackedState::Unknown,
             });

@@ -8,16 +8,40 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::hmac::HmacConfig;
 use crate::packet::{Advertisement, ChecksumForm, Ignored, Received, Version};
 
 /// The priority of the address owner.
 const OWNER: u8 = 255;
-/// Second announcement of the addresses after a takeover, as keepalived's `garp_master_delay`.
-const ANNOUNCE_AGAIN: Duration = Duration::from_secs(5);
 /// Minimum interval of announcements that packets of lower priority cause.
 const ANNOUNCE_PAUSE: Duration = Duration::from_secs(1);
-/// Missed advertisements after which a backup becomes active.
+/// Missed advertisements after which another router may be active.
 const MISSED: u32 = 3;
+
+/// How often addresses are announced while the router is active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announcements {
+    /// Frames per address at a takeover.
+    pub repeat: u32,
+    /// Time from a takeover to a second announcement; zero: none.
+    pub again: Duration,
+    /// Interval of further announcements; zero: none.
+    pub refresh: Duration,
+    /// Frames per address of each of them.
+    pub refresh_repeat: u32,
+}
+
+/// keepalived's defaults: five frames, and five more after five seconds.
+impl Default for Announcements {
+    fn default() -> Self {
+        Self {
+            repeat: 5,
+            again: Duration::from_secs(5),
+            refresh: Duration::ZERO,
+            refresh_repeat: 1,
+        }
+    }
+}
 
 /// Settings of a virtual router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,12 +62,46 @@ pub struct Config {
     pub preempt: bool,
     /// How long it waits before it does.
     pub preempt_delay: Duration,
+    /// How long it waits before it takes part, from its creation.
+    pub start_delay: Duration,
+    /// Missed advertisements after which a backup becomes active, 1 to 100; the RFC says 3.
+    pub down_adverts: u32,
+    /// Which checksum its packets have until it has received one.
+    pub checksum: ChecksumForm,
+    /// See there.
+    pub announcements: Announcements,
     /// Simple text password of version 2.
     pub password: Option<[u8; 8]>,
+    /// Authentication trailer.
+    pub hmac: Option<HmacConfig>,
     /// Virtual routers of the same group move together.
     pub group: Option<String>,
     /// Objects that are tracked.
     pub tracked: Vec<Tracked>,
+}
+
+/// Version 3 with the defaults of the RFC and of keepalived, without addresses.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            version: Version::V3,
+            vrid: 1,
+            priority: 100,
+            interval: Duration::from_secs(1),
+            addresses: Vec::new(),
+            preempt: true,
+            preempt_delay: Duration::ZERO,
+            start_delay: Duration::ZERO,
+            down_adverts: MISSED,
+            checksum: ChecksumForm::default(),
+            announcements: Announcements::default(),
+            password: None,
+            hmac: None,
+            group: None,
+            tracked: Vec::new(),
+        }
+    }
 }
 
 /// A tracked object.
@@ -124,7 +182,10 @@ pub enum Output {
         to: State,
     },
     /// Announce the addresses by gratuitous ARP and unsolicited neighbour advertisements.
-    Announce,
+    Announce {
+        /// Frames per address.
+        repeat: u32,
+    },
 }
 
 /// See the module.
@@ -148,7 +209,12 @@ pub struct Instance {
     timer: Option<Duration>,
     last_sent: Duration,
     preempt_at: Option<Duration>,
+    /// End of the start delay.
+    start_at: Option<Duration>,
+    /// When an earlier process of this director sent its last advertisement as active.
+    continues: Option<Duration>,
     announce_at: Option<Duration>,
+    refresh_at: Option<Duration>,
     announced: Option<Duration>,
     checksum: ChecksumForm,
     /// Packets whose list of addresses differs.
@@ -163,9 +229,14 @@ impl Instance {
             config.interval,
             vec![TrackedState::Unknown; config.tracked.len()],
         );
+        let delay = config.start_delay;
+        let checksum = config.checksum;
         Self {
             config,
             state: State::Init,
+            start_at: (!delay.is_zero()).then(|| now + delay),
+            continues: None,
+            refresh_at: None,
             since: now,
             reason: "not started".to_owned(),
             source: None,
@@ -179,7 +250,7 @@ impl Instance {
             preempt_at: None,
             announce_at: None,
             announced: None,
-            checksum: ChecksumForm::default(),
+            checksum,
             mismatches: 0,
             outputs: VecDeque::new(),
         }
@@ -260,6 +331,20 @@ impl Instance {
         self.evaluate(now);
     }
 
+    /// An earlier process of this director was active and sent its last advertisement at `last_sent`. If the router
+    /// begins before another one may have become active, it continues as active.
+    pub fn continue_from(&mut self, last_sent: Duration) {
+        if self.state == State::Init {
+            self.continues = Some(last_sent);
+            self.start_at = None;
+        }
+    }
+
+    /// When the last advertisement was sent.
+    pub const fn last_sent(&self) -> Duration {
+        self.last_sent
+    }
+
     /// Sets the state of a tracked object.
     pub fn handle_tracked(&mut self, index: usize, state: TrackedState, now: Duration) {
         if let Some(known) = self.tracked.get_mut(index)
@@ -283,6 +368,10 @@ impl Instance {
         }
         if self.state == State::Active {
             self.timer = self.timer.map(|timer| timer.min(now + config.interval));
+            let refresh = config.announcements.refresh;
+            if refresh != self.config.announcements.refresh {
+                self.refresh_at = (!refresh.is_zero()).then(|| now + refresh);
+            }
         }
         self.config = config;
     }
@@ -302,7 +391,7 @@ impl Instance {
             }
             return;
         }
-        if let Some(waiting) = self.waiting() {
+        if let Some(waiting) = self.waiting(now) {
             self.reason = waiting;
             return;
         }
@@ -327,9 +416,12 @@ impl Instance {
             .then(|| "the interface is down or has no source address".to_owned())
     }
 
-    fn waiting(&self) -> Option<String> {
-        if self.state != State::Init {
+    fn waiting(&self, now: Duration) -> Option<String> {
+        if self.state != State::Init || self.continues.is_some() {
             return None;
+        }
+        if self.start_at.is_some_and(|at| now < at) {
+            return Some("waiting for the end of the start delay".to_owned());
         }
         let unknown = self
             .tracked()
@@ -372,6 +464,14 @@ impl Instance {
     }
 
     fn begin(&mut self, now: Duration) {
+        self.start_at = None;
+        if let Some(last_sent) = self.continues.take() {
+            self.last_sent = last_sent;
+            if !self.is_stalled(now) {
+                let reason = "continues after a restart of the agent".to_owned();
+                return self.become_active(reason, now);
+            }
+        }
         if self.config.priority == OWNER {
             return self.become_active("owns the addresses".to_owned(), now);
         }
@@ -395,7 +495,7 @@ impl Instance {
 
     /// Time without advertisements after which a backup becomes active.
     pub fn down_interval(&self) -> Duration {
-        self.active_interval * MISSED + self.skew()
+        self.active_interval * self.config.down_adverts + self.skew()
     }
 
     fn restart_down_timer(&mut self, now: Duration) {
@@ -413,6 +513,7 @@ impl Instance {
         self.preempt_at = None;
         if from == State::Active {
             self.announce_at = None;
+            self.refresh_at = None;
         }
         self.outputs.push_back(Output::Changed { from, to });
     }
@@ -422,7 +523,9 @@ impl Instance {
         self.send(now);
         self.change(State::Active, reason, now);
         self.announce(now);
-        self.announce_at = Some(now + ANNOUNCE_AGAIN);
+        let Announcements { again, refresh, .. } = self.config.announcements;
+        self.announce_at = (!again.is_zero()).then(|| now + again);
+        self.refresh_at = (!refresh.is_zero()).then(|| now + refresh);
     }
 
     fn become_backup(&mut self, reason: String, now: Duration) {
@@ -450,12 +553,13 @@ impl Instance {
 
     fn announce(&mut self, now: Duration) {
         self.announced = Some(now);
-        self.outputs.push_back(Output::Announce);
+        let repeat = self.config.announcements.repeat;
+        self.outputs.push_back(Output::Announce { repeat });
     }
 
     /// Whether this director was paused for so long that another router may have become active.
     fn is_stalled(&self, now: Duration) -> bool {
-        now >= self.last_sent + self.config.interval * MISSED
+        now >= self.last_sent + self.config.interval * MISSED.min(self.config.down_adverts)
     }
 
     fn handle_stall(&mut self, now: Duration) {
@@ -572,6 +676,19 @@ impl Instance {
             self.announce_at = None;
             self.announce(now);
         }
+        if self.refresh_at.is_some_and(|at| now >= at) {
+            let Announcements {
+                refresh,
+                refresh_repeat: repeat,
+                ..
+            } = self.config.announcements;
+            self.refresh_at = Some(now + refresh);
+            self.outputs.push_back(Output::Announce { repeat });
+        }
+        if self.start_at.is_some_and(|at| now >= at) {
+            self.start_at = None;
+            self.evaluate(now);
+        }
         if self.timer.is_none_or(|timer| now < timer) {
             return;
         }
@@ -593,7 +710,8 @@ impl Instance {
 
     /// When [`Self::handle_timeout`] is due.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.timer.into_iter().chain(self.announce_at).min()
+        let deadlines = [self.timer, self.announce_at, self.refresh_at, self.start_at];
+        deadlines.into_iter().flatten().min()
     }
 
     /// The next request to the driver.

@@ -5,11 +5,13 @@
 //! nothing and changes no address. It requests both through [`Output`]; a driver sends packets, changes addresses and
 //! announces them.
 
+mod hmac;
 mod instance;
 mod packet;
 mod router;
 
-pub use instance::{Config, Effect, Instance, Output, State, Tracked, TrackedState};
+pub use hmac::{HMAC_KEY, HmacConfig, HmacKey, HmacMode};
+pub use instance::{Announcements, Config, Effect, Instance, Output, State, Tracked, TrackedState};
 pub use packet::{
     Advertisement, Arrival, ChecksumForm, GROUP_V4, GROUP_V6, HOP_LIMIT, Ignored, PROTOCOL,
     Received, Version, decode,

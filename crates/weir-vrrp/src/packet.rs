@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use weir_wire::{IpProtocol, checksum};
 
+use crate::hmac;
+
 /// IP protocol number.
 pub const PROTOCOL: u8 = 112;
 /// Multicast group of IPv4.
@@ -99,6 +101,8 @@ pub struct Received {
     pub advertisement: Advertisement,
     /// Which checksum it has; only meaningful for version 3 over IPv4.
     pub checksum: ChecksumForm,
+    /// Length of the message; what follows is keepalived's authentication trailer.
+    pub length: usize,
 }
 
 /// Why a packet was ignored.
@@ -126,11 +130,13 @@ pub enum Ignored {
     Peer,
     /// No address, or an address of another family.
     Addresses,
+    /// The authentication trailer is a repeated or old one.
+    Replay,
 }
 
 impl Ignored {
     /// All reasons, in order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::HopLimit,
         Self::Version,
         Self::Type,
@@ -142,6 +148,7 @@ impl Ignored {
         Self::Own,
         Self::Peer,
         Self::Addresses,
+        Self::Replay,
     ];
 
     /// Its name in status documents and metrics.
@@ -158,6 +165,7 @@ impl Ignored {
             Self::Own => "own",
             Self::Peer => "peer",
             Self::Addresses => "addresses",
+            Self::Replay => "replay",
         }
     }
 }
@@ -249,10 +257,11 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
         0
     };
     let addresses_end = HEADER + size * usize::from(count);
-    if bytes.len() != addresses_end + trailer {
+    let length = addresses_end + trailer;
+    if bytes.len() != length && bytes.len() != length + hmac::TRAILER {
         return Err(Ignored::Length);
     }
-    let checksum = checksum_form(arrival, version).ok_or(Ignored::Checksum)?;
+    let checksum = checksum_form(arrival, length, version).ok_or(Ignored::Checksum)?;
     if vrid == 0 {
         return Err(Ignored::RouterId);
     }
@@ -271,7 +280,7 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
     }
     let password = match (version, fifth) {
         (Version::V3, _) | (Version::V2, 0) => None,
-        (Version::V2, SIMPLE_TEXT) => bytes.last_chunk::<AUTHENTICATION>().copied(),
+        (Version::V2, SIMPLE_TEXT) => bytes[..length].last_chunk::<AUTHENTICATION>().copied(),
         (Version::V2, _) => return Err(Ignored::Authentication),
     };
     let listed = bytes[HEADER..addresses_end].chunks_exact(size);
@@ -286,6 +295,7 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
     Ok(Received {
         advertisement,
         checksum,
+        length,
     })
 }
 
@@ -297,14 +307,32 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     Some(Ipv6Addr::from(address).into())
 }
 
-fn checksum_form(arrival: &Arrival<'_>, version: Version) -> Option<ChecksumForm> {
-    let is_valid =
-        |pseudo| sum(arrival.bytes, arrival.source, arrival.destination, pseudo).is_valid();
-    match (version, arrival.source.is_ipv4()) {
+/// The trailer is outside the checksum, except over IPv6, where the sender's kernel includes it.
+fn checksum_form(arrival: &Arrival<'_>, length: usize, version: Version) -> Option<ChecksumForm> {
+    let (source, destination) = (arrival.source, arrival.destination);
+    let message = &arrival.bytes[..length];
+    let is_valid = |pseudo| sum(message, source, destination, pseudo).is_valid();
+    match (version, source.is_ipv4()) {
         (Version::V2, _) => is_valid(false).then_some(ChecksumForm::Plain),
-        (Version::V3, false) => is_valid(true).then_some(ChecksumForm::PseudoHeader),
+        (Version::V3, false) => {
+            let whole = || sum(arrival.bytes, source, destination, true).is_valid();
+            (is_valid(true) || whole()).then_some(ChecksumForm::PseudoHeader)
+        }
         (Version::V3, true) if is_valid(false) => Some(ChecksumForm::Plain),
         (Version::V3, true) => is_valid(true).then_some(ChecksumForm::PseudoHeader),
+    }
+}
+
+/// Appends a trailer to an encoded packet. Over IPv6 receivers' kernels verify the checksum over all of it.
+pub(crate) fn append(bytes: &mut Vec<u8>, trailer: &[u8], source: IpAddr, destination: IpAddr) {
+    if trailer.is_empty() {
+        return;
+    }
+    bytes.extend_from_slice(trailer);
+    if source.is_ipv6() {
+        bytes[6..HEADER].fill(0);
+        let sum = sum(bytes, source, destination, true).checksum();
+        bytes[6..HEADER].copy_from_slice(&sum.to_be_bytes());
     }
 }
 

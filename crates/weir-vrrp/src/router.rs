@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::hmac::{Covered, Hmac};
 use crate::instance::{Config, Instance, Output, State, TrackedState};
-use crate::packet::{Arrival, Ignored, decode};
+use crate::packet::{Arrival, Ignored, append, decode};
 
 /// Packets of a virtual router.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,16 +24,21 @@ pub struct Counters {
 #[derive(Debug, Default)]
 pub struct Router {
     instances: Vec<(Instance, Counters)>,
+    /// Sequence numbers of authentication trailers, for each instance.
+    hmacs: Vec<Option<Hmac>>,
     outputs: VecDeque<(usize, Output)>,
 }
 
 impl Router {
     /// Virtual routers that are not started.
     pub fn new(configs: Vec<Config>, now: Duration) -> Self {
+        let hmacs = configs.iter().map(|it| it.hmac.clone().map(Hmac::new));
+        let hmacs = hmacs.collect();
         let instances = configs.into_iter();
         let instances = instances.map(|it| (Instance::new(it, now), Counters::default()));
         Self {
             instances: instances.collect(),
+            hmacs,
             outputs: VecDeque::new(),
         }
     }
@@ -49,7 +55,40 @@ impl Router {
         self.instances.get(index).map(|(instance, _)| instance)
     }
 
-    /// Handles a packet for one of them.
+    /// The packets of an advertisement with `priority`, from `source` to each of `receivers`. `unix` is the time since
+    /// 1970, for the authentication trailer.
+    pub fn packets(
+        &mut self,
+        index: usize,
+        priority: u8,
+        source: IpAddr,
+        receivers: &[IpAddr],
+        unix: Duration,
+    ) -> Vec<(IpAddr, Vec<u8>)> {
+        let Some((instance, _)) = self.instances.get(index) else {
+            return Vec::new();
+        };
+        let advertisement = instance.advertisement(priority);
+        let mut packets: Vec<_> = receivers
+            .iter()
+            .map(|to| (*to, advertisement.encode(source, *to, instance.checksum())))
+            .collect();
+        if let (Some(Some(hmac)), Some((_, message))) = (self.hmacs.get_mut(index), packets.first())
+        {
+            let covered = Covered {
+                version: advertisement.version,
+                vrid: advertisement.vrid,
+                source,
+            };
+            let trailer = hmac.trailer(message, covered, unix);
+            for (receiver, bytes) in &mut packets {
+                append(bytes, &trailer, source, *receiver);
+            }
+        }
+        packets
+    }
+
+    /// Handles a packet for one of them. `unix` is the time since 1970.
     ///
     /// # Errors
     /// Why it is ignored; it is counted.
@@ -58,11 +97,12 @@ impl Router {
         index: usize,
         arrival: &Arrival<'_>,
         peers: &[IpAddr],
-        now: Duration,
+        (now, unix): (Duration, Duration),
     ) -> Result<(), Ignored> {
         let Some((instance, counters)) = self.instances.get_mut(index) else {
             return Err(Ignored::RouterId);
         };
+        let hmac = self.hmacs.get_mut(index).and_then(Option::as_mut);
         let handled = decode(arrival).and_then(|received| {
             if received.advertisement.vrid != instance.config().vrid {
                 return Err(Ignored::RouterId);
@@ -72,6 +112,19 @@ impl Router {
                 || !(is_multicast || peers.contains(&arrival.source))
             {
                 return Err(Ignored::Peer);
+            }
+            let (message, trailer) = arrival.bytes.split_at(received.length);
+            match hmac {
+                Some(hmac) => {
+                    let covered = Covered {
+                        version: received.advertisement.version,
+                        vrid: received.advertisement.vrid,
+                        source: arrival.source,
+                    };
+                    hmac.verify(message, trailer, covered, unix)?;
+                }
+                None if !trailer.is_empty() => return Err(Ignored::Length),
+                None => {}
             }
             instance.handle_packet(&received, arrival.source, now)
         });
@@ -83,6 +136,13 @@ impl Router {
         }
         self.settle(now);
         handled
+    }
+
+    /// See [`Instance::continue_from`].
+    pub fn continue_from(&mut self, index: usize, last_sent: Duration) {
+        if let Some((instance, _)) = self.instances.get_mut(index) {
+            instance.continue_from(last_sent);
+        }
     }
 
     /// See [`Instance::handle_source`].
@@ -139,13 +199,20 @@ impl Router {
     /// others stop or begin. Returns, for each new one, whether it continues.
     pub fn handle_configs(&mut self, configs: Vec<Config>, now: Duration) -> Vec<bool> {
         let mut former = std::mem::take(&mut self.instances);
+        let mut hmacs = std::mem::take(&mut self.hmacs);
         let mut kept = Vec::new();
         for config in configs {
             let same = |(instance, _): &(Instance, Counters)| continues(instance.config(), &config);
-            let found = former
-                .iter()
-                .position(same)
-                .map(|at| former.swap_remove(at));
+            let found = former.iter().position(same);
+            let hmac = found.and_then(|at| hmacs.swap_remove(at));
+            let found = found.map(|at| former.swap_remove(at));
+            self.hmacs.push(match (hmac, config.hmac.clone()) {
+                (Some(mut hmac), Some(config)) => {
+                    hmac.configure(config);
+                    Some(hmac)
+                }
+                (_, config) => config.map(Hmac::new),
+            });
             kept.push(found.is_some());
             self.instances.push(match found {
                 Some((mut instance, counters)) => {
@@ -187,7 +254,7 @@ impl Router {
                 match output {
                     Output::Changed { from, to } => changes.push((index, from, to)),
                     Output::Send { .. } => counters.sent += 1,
-                    Output::Announce => {}
+                    Output::Announce { .. } => {}
                 }
                 self.outputs.push_back((index, output));
             }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use weir_vrrp::{Arrival, Config, GROUP_V4, HOP_LIMIT, Instance, Output, State, Version, decode};
 
 const SCHEDULES: u64 = 2_000;
+const SCHEDULES_AT_LENGTH: u64 = 1_000_000;
 /// The longest transmission time of a packet.
 const DELAY: Duration = Duration::from_millis(3);
 /// How long the network is disturbed, and how long it is whole afterwards.
@@ -134,10 +135,7 @@ impl Simulation {
                 interval,
                 addresses: vec!["10.0.0.100".parse().unwrap()],
                 preempt,
-                preempt_delay: Duration::ZERO,
-                password: None,
-                group: None,
-                tracked: Vec::new(),
+                ..Config::default()
             };
             Node {
                 instance: Instance::new(config, Duration::ZERO),
@@ -313,7 +311,7 @@ impl Simulation {
                     assert_ne!(from, to);
                     self.nodes[node].state = to;
                 }
-                Output::Announce => {}
+                Output::Announce { .. } => {}
             }
         }
         assert_eq!(self.nodes[node].state, self.nodes[node].instance.state());
@@ -386,9 +384,24 @@ fn setting(name: &str, default: u64) -> u64 {
 
 #[test]
 fn one_router_is_active_when_the_network_is_whole() {
+    run_schedules(SCHEDULES);
+}
+
+/// A million schedules, in about half an hour; `WEIR_SOAK=1` runs it.
+#[test]
+fn one_router_is_active_when_the_network_is_whole_at_length() {
+    if setting("WEIR_SOAK", 0) == 0 {
+        return;
+    }
+    run_schedules(SCHEDULES_AT_LENGTH);
+}
+
+fn run_schedules(count: u64) {
     let first = setting("WEIR_VRRP_SEED", 1);
+    let count = setting("WEIR_VRRP_SCHEDULES", count);
+    println!("seeds {first} to {}", first + count - 1);
     let mut changed_hands = 0;
-    for seed in first..first + setting("WEIR_VRRP_SCHEDULES", SCHEDULES) {
+    for seed in first..first + count {
         let mut simulation = Simulation::new(seed);
         simulation.run();
         // The next advertisement of each arrives, and an answer.

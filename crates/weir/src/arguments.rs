@@ -176,20 +176,97 @@ pub(crate) enum Command {
     Vrrp(Vrrp),
     /// Run virtual routers; started by `weir run`
     #[command(hide = true)]
-    VrrpAgent,
-    /// Change addresses for another process; started by `weir run`
+    VrrpAgent {
+        /// Wait until SIGUSR1 before anything else
+        #[arg(long)]
+        standby: bool,
+    },
+    /// Do what needs rights for another process; started by `weir run`
     #[command(hide = true)]
-    Helper,
-    /// A live view (not built yet)
-    Top(Rest),
-    /// Live requests of a service (not built yet)
-    Tap(Rest),
-    /// Write a configuration in its canonical form (not built yet)
-    Fmt(Rest),
-    /// Move work away from this director (not built yet)
-    Node(Rest),
+    Helper {
+        /// Keep the addresses of a former helper
+        #[arg(long)]
+        adopt: bool,
+        /// For the daemon, instead of the VRRP agent
+        #[arg(long)]
+        daemon: bool,
+    },
+    /// Announce VIPs by BGP; started by `weir run`
+    #[command(hide = true)]
+    Announcer,
+    /// Write man pages, completions or the manual's page of commands; packages do
+    #[command(hide = true)]
+    Generate {
+        #[command(subcommand)]
+        what: Generate,
+    },
+    /// Live view of services, pools and servers; drains servers by key
+    Top,
+    /// Show requests of a proxy service as they end
+    Tap(Tap),
+    /// Show or change the levels of the daemon's log
+    Log {
+        /// LEVEL or LEVEL,TARGET=LEVEL,…: off, error, warn, info, debug or trace; a target is a crate or module
+        #[arg(value_name = "LEVEL[,TARGET=LEVEL…]")]
+        filter: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write a configuration file in its canonical form; comments are kept
+    Fmt {
+        /// File to change; - = from standard input to standard output [default: the configuration file]
+        file: Option<PathBuf>,
+        /// Change nothing; exit with 1 if the file is not in canonical form
+        #[arg(long)]
+        check: bool,
+    },
+    /// Move work away from this director: withdraw announced routes, release virtual routers
+    Node {
+        /// drain: move the work away, also over restarts; ready: end that
+        action: NodeAction,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// The group of directors (not built yet)
     Cluster(Rest),
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum NodeAction {
+    Drain,
+    Ready,
+}
+
+/// What is generated from the definition of the command line.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Generate {
+    /// Print the completion of a shell
+    Completion {
+        /// Shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages into a directory
+    Man {
+        /// Existing directory
+        directory: PathBuf,
+    },
+    /// Print the manual's page of commands
+    Commands,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tap {
+    /// Name of the service
+    pub(crate) service: String,
+    /// Only requests where a variable of the access log has this value; * is any text; all must match
+    #[arg(long = "match", value_name = "NAME=PATTERN")]
+    pub(crate) matches: Vec<String>,
+    /// Print JSON, one object per line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

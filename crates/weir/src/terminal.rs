@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use weir_control::log_filter;
 
 use crate::quiet::{Counting, Quiet};
 
@@ -37,9 +38,12 @@ pub(crate) fn eprint(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Starts the log on stderr. `WEIR_LOG` overrides the level `default`, for example `debug` or `weir_control=trace`.
+/// Starts the log on stderr. `WEIR_LOG` overrides the level `default`, for example `debug` or `weir_control=trace`, and
+/// `weir log` changes it in a daemon.
 pub(crate) fn log(default: &str) {
-    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let given = env::var("WEIR_LOG").ok();
+    let given = given.and_then(|text| Some((EnvFilter::try_new(&text).ok()?, text)));
+    let (filter, text) = given.unwrap_or_else(|| (EnvFilter::new(default), default.to_owned()));
     let format = tracing_subscriber::fmt::format()
         .with_ansi(color())
         .with_target(false);
@@ -50,9 +54,21 @@ pub(crate) fn log(default: &str) {
     // The journal adds the time itself.
     if env::var_os("JOURNAL_STREAM").is_some() && !io::stderr().is_terminal() {
         let format = Counting(format.without_time());
-        builder.event_format(format).finish().with(Quiet).init();
+        let builder = builder.event_format(format).with_filter_reloading();
+        let handle = builder.reload_handle();
+        builder.finish().with(Quiet).init();
+        log_filter::register(&text, move |new| {
+            let filter = EnvFilter::try_new(new).map_err(|error| error.to_string())?;
+            handle.reload(filter).map_err(|error| error.to_string())
+        });
     } else {
         let format = Counting(format);
-        builder.event_format(format).finish().with(Quiet).init();
+        let builder = builder.event_format(format).with_filter_reloading();
+        let handle = builder.reload_handle();
+        builder.finish().with(Quiet).init();
+        log_filter::register(&text, move |new| {
+            let filter = EnvFilter::try_new(new).map_err(|error| error.to_string())?;
+            handle.reload(filter).map_err(|error| error.to_string())
+        });
     }
 }

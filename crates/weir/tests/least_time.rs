@@ -18,12 +18,16 @@ const CLIENTS: usize = 4;
 const FAMILY: Family = Family::V4;
 
 fn config(scheduler: &str) -> String {
+    config_with("", &format!("scheduler = \"{scheduler}\""))
+}
+
+fn config_with(node: &str, pool: &str) -> String {
     let servers: Vec<String> = (0..SERVERS)
         .map(|n| format!("\"{}\"", FAMILY.server(n)))
         .collect();
     format!(
-        "[node]\ninterfaces = [\"eth0\"]\n\n\
-         [pool.web]\nscheduler = \"{scheduler}\"\nservers = [{}]\n\n\
+        "[node]\ninterfaces = [\"eth0\"]\n{node}\n\
+         [pool.web]\n{pool}\nservers = [{}]\n\n\
          [service.web]\nlisten = [\"{}:80\"]\nforward = \"direct\"\npool = \"web\"\n",
         servers.join(", "),
         FAMILY.vip()
@@ -218,6 +222,116 @@ fn slow_server_gets_fewer_connections_under_direct() {
 
     servers.delay(0, Duration::from_millis(1));
     wait_for_share(&world, "an equal share again", |percent| percent > 20.0);
+    assert_eq!(clients.end(), 0, "failed requests");
+    servers.end();
+}
+
+/// A world with servers and clients under `direct`.
+fn started(node: &str, pool: &str) -> (World, Servers, Clients) {
+    let mut world = World::new(SERVERS);
+    let servers = Servers::start(&world);
+    let vip = FAMILY.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.start_director(&config_with(node, pool));
+    let clients = Clients::start(&world);
+    (world, servers, clients)
+}
+
+fn weight(world: &World, server: usize) -> u64 {
+    let status = world.server_status(FAMILY.server(server));
+    status["effective_weight"].as_u64().expect("a weight")
+}
+
+#[test]
+fn weights_follow_latency_and_flows_stay() {
+    if !privileged() {
+        return;
+    }
+    let pool = "scheduler = { name = \"mh\", flags = [\"mh-port\"] }\nadapt = \"latency\"";
+    let (world, servers, clients) = started("", pool);
+    wait_for("samples of every server", PATIENCE, || {
+        (0..SERVERS).all(|n| latency(&world, n)["samples"].as_u64() > Some(50))
+    });
+    let to = SocketAddr::new(FAMILY.vip(), 80);
+    let held = world.inside("client", move || {
+        let connect = |_| TcpStream::connect(to).expect("connected");
+        (0..30).map(connect).collect::<Vec<_>>()
+    });
+    let mut held = held.join().expect("a client");
+    servers.delay(0, Duration::from_millis(30));
+    wait_for("a smaller weight", 2 * PATIENCE, || {
+        weight(&world, 0) * 3 < weight(&world, 1)
+    });
+    // A flow that moved would be reset by its new server.
+    for stream in &mut held {
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+            .expect("written");
+        let mut buffer = [0; 64];
+        assert!(stream.read(&mut buffer).expect("an answer") > 0);
+    }
+    servers.delay(0, Duration::from_millis(1));
+    wait_for("equal weights", 2 * PATIENCE, || {
+        (0..SERVERS).all(|n| weight(&world, n) == weight(&world, 0))
+    });
+    assert_eq!(clients.end(), 0, "failed requests");
+    servers.end();
+}
+
+#[test]
+fn server_beyond_max_latency_is_ejected_and_doctor_names_a_slow_one() {
+    if !privileged() {
+        return;
+    }
+    let (world, servers, clients) = started("", "scheduler = \"rr\"\nmax_latency = \"200ms\"");
+    servers.delay(0, Duration::from_millis(60));
+    wait_for("samples of every server", PATIENCE, || {
+        (0..SERVERS).all(|n| latency(&world, n)["samples"].as_u64() > Some(100))
+    });
+    wait_for("a finding", PATIENCE, || {
+        let output = world.weir("director").args(["doctor"]).output();
+        let text = String::from_utf8_lossy(&output.expect("weir runs").stdout).into_owned();
+        text.contains(&format!("server {} of web is slow", FAMILY.server(0)))
+    });
+    let ejected = || world.server_status(FAMILY.server(0))["ejected"].to_string();
+    assert_eq!(ejected(), "null");
+    servers.delay(0, Duration::from_millis(400));
+    wait_for("the ejection", PATIENCE, || {
+        ejected().contains("all answers took longer than 200 ms")
+    });
+    servers.delay(0, Duration::from_millis(1));
+    wait_for("its end", PATIENCE, || ejected() == "null");
+    assert_eq!(clients.end(), 0, "failed requests");
+    servers.end();
+}
+
+#[test]
+fn estimation_can_be_switched_off() {
+    if !privileged() {
+        return;
+    }
+    let (world, servers, clients) = started("latency = false\n", "scheduler = \"least-time\"");
+    wait_for("connections", PATIENCE, || {
+        connections(&world).iter().sum::<u64>() > 300
+    });
+    for n in 0..SERVERS {
+        assert!(latency(&world, n).is_null());
+    }
+    // Not one packet was looked at.
+    let metrics = world.metrics();
+    let counted = metrics
+        .lines()
+        .find(|line| line.starts_with("weir_latency_events_total{event=\"packets\"}"));
+    assert!(
+        counted.is_none_or(|line| line.ends_with(" 0")),
+        "{counted:?}"
+    );
+    let shares = (0..SERVERS).map(|n| share(&world, n, 200));
+    assert!(shares.clone().all(|percent| percent > 15.0));
+    world.reload(&config("least-time"));
+    wait_for("samples after the reload", PATIENCE, || {
+        latency(&world, 0)["samples"].as_u64() > Some(10)
+    });
     assert_eq!(clients.end(), 0, "failed requests");
     servers.end();
 }

@@ -1,7 +1,10 @@
 //! forward = "socket" and balance_own: programs on the director's machine are clients, with no change to them.
 
+#[path = "local_clients/programs.rs"]
+mod programs;
 mod world;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -417,6 +420,116 @@ fn persistent_user_keeps_its_server() {
     rig.world
         .run_weir(&["server", &format!("web/{server}"), "drain"]);
     assert_ne!(name(&client.ask(&format!("get {VIP} 80"))), first);
+}
+
+#[test]
+fn persistent_cgroup_keeps_its_server() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(2);
+    let persistence = "persistence = { timeout = \"5m\" }\n";
+    let text = config(&rig.cgroup, "scheduler = \"rr\"\n", persistence);
+    rig.world.start_director(&text);
+    // Cgroups below that of the service are different clients, whatever their number of processes.
+    let below = ["one", "two", "three"].map(|name| rig.cgroup.join(name));
+    let mut names = Vec::new();
+    for cgroup in &below {
+        fs::create_dir(cgroup).expect("a cgroup");
+        let mut clients = [
+            Client::start(&rig.world, cgroup),
+            Client::start(&rig.world, cgroup),
+        ];
+        let answers = clients
+            .each_mut()
+            .map(|it| it.ask(&format!("get {VIP} 80")));
+        let [one, other] = &answers;
+        assert_eq!(name(one), name(other));
+        names.push(name(one).to_owned());
+    }
+    assert!(names[0] != names[1] && names[0] == names[2], "{names:?}");
+    for cgroup in &below {
+        wait_for("an empty cgroup", LIMIT, || fs::remove_dir(cgroup).is_ok());
+    }
+}
+
+#[test]
+fn connected_datagram_socket_leaves_a_dead_server() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(2);
+    let pool = "scheduler = \"rr\"\ncheck = { kind = \"tcp\", port = 80, interval = \"200ms\", timeout = \"150ms\", \
+                fall = 2 }\n";
+    let text = config(&rig.cgroup, pool, "");
+    rig.world.start_director(&text);
+    let up = |rig: &Rig, n| rig.world.server_status(Family::V4.server(n))["state"] == "up";
+    wait_for("both servers", LIMIT, || up(&rig, 0) && up(&rig, 1));
+    let mut client = rig.client();
+    let first = name(&client.ask(&format!("connected {VIP} 53"))).to_owned();
+    let dead = usize::from(first == "server1");
+    // The host is gone: nothing answers, not even with an error. A resolver that keeps its socket would time out for
+    // ever.
+    rig.world.ip(&first, "link set dev eth0 down");
+    wait_for("the server is down", LIMIT, || !up(&rig, dead));
+    assert!(client.ask("send")["error"].is_string());
+    let next = client.ask(&format!("connected {VIP} 53"));
+    assert_ne!(name(&next), first);
+    assert_eq!(next[2], json!([VIP, 53]));
+}
+
+/// Delays all frames from and to a host, by a program between its link and the bridge.
+fn delay(world: &mut World, host: &str, seconds: &str) {
+    for command in [
+        "link add relay-a type veth peer name relay-b".to_owned(),
+        "link set relay-a master br0 up".to_owned(),
+        "link set relay-b up promisc on".to_owned(),
+        format!("link set {host} nomaster promisc on"),
+    ] {
+        world.ip("wire", &command);
+    }
+    let mut command = world.command("wire", "python3");
+    command
+        .arg(script("delay.py"))
+        .args([host, "relay-b", seconds]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 runs");
+    let mut line = String::new();
+    let output = child.stdout.take().expect("piped");
+    BufReader::new(output).read_line(&mut line).expect("ready");
+    assert_eq!(line, "ready\n");
+    world.adopt(child);
+}
+
+#[test]
+fn least_time_avoids_the_server_that_takes_long_to_connect() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(2);
+    let text = config(&rig.cgroup, "scheduler = \"least-time\"\n", "");
+    rig.world.start_director(&text);
+    delay(&mut rig.world, "server1", "0.01");
+    let mut client = rig.client();
+    let latency = |n| rig.world.server_status(Family::V4.server(n))["latency"].clone();
+    wait_for("samples of both", LIMIT, || {
+        for _ in 0..20 {
+            client.ask(&format!("get {VIP} 80"));
+        }
+        (0..2).all(|n| latency(n)["samples"].as_u64() > Some(5))
+    });
+    assert_eq!(latency(0)["method"], "measured");
+    let slow = latency(1)["mean_ms"].as_f64().expect("a latency");
+    assert!(slow > 15.0, "{slow} ms");
+    let mut names = BTreeMap::new();
+    for _ in 0..200 {
+        let answer = client.ask(&format!("get {VIP} 80"));
+        *names.entry(name(&answer).to_owned()).or_insert(0) += 1;
+    }
+    println!("{names:?}");
+    assert!(names.get("server1").copied().unwrap_or(0) < 40, "{names:?}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! The Debian packages, installed for real in a copy-on-write view of this machine: what they bring, an installation
-//! over a running daemon, removal.
+//! The Debian packages, installed by apt from a signed repository in a copy-on-write view of this machine: what they
+//! bring, the path of a newcomer to the first request, an upgrade under traffic, removal and purge. Packages and the
+//! container image are the same each time, and the image's program runs in its root file system.
 
 mod world;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use world::{World, privileged};
@@ -21,6 +22,29 @@ fn printed(command: &mut Command) -> String {
     text
 }
 
+/// Builds the packages of a version.
+fn build(packages: &Path, version: &str) {
+    let tool = Path::new(ROOM).join("../../tools/build-deb.sh");
+    printed(
+        Command::new(tool)
+            .arg(env!("CARGO_BIN_EXE_weir"))
+            .arg(packages)
+            .env("WEIR_PACKAGE_VERSION", version)
+            .env("DPKG_DEB_COMPRESSOR_TYPE", "none"),
+    );
+}
+
+/// Files of a directory that end in `end`, in order.
+fn files(directory: &Path, end: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("a directory");
+    let mut all: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    all.retain(|path| path.to_string_lossy().ends_with(end));
+    all.sort_unstable();
+    all
+}
+
 #[test]
 fn packages_install_upgrade_and_purge_cleanly() {
     if !privileged() {
@@ -28,13 +52,20 @@ fn packages_install_upgrade_and_purge_cleanly() {
     }
     // For the directory, and the namespace's end with everything in it.
     let world = World::new(0);
-    let packages = world.path("packages");
+    let (packages, repository) = (world.path("packages"), world.path("repository"));
     let room = Path::new(ROOM);
+    for version in ["0.1.0", "0.2.0"] {
+        build(&packages, version);
+    }
+    lintian(&packages);
     printed(
-        Command::new(room.join("../../tools/build-deb.sh"))
-            .arg(env!("CARGO_BIN_EXE_weir"))
-            .arg(&packages)
-            .env("DPKG_DEB_COMPRESSOR_TYPE", "none"),
+        Command::new(room.join("../../tools/build-repository.sh"))
+            .arg(&repository)
+            .args(
+                files(&packages, ".deb")
+                    .iter()
+                    .filter(|path| !path.to_string_lossy().contains("dbgsym")),
+            ),
     );
     let view = world.path("view");
     std::fs::create_dir(&view).expect("made");
@@ -43,16 +74,87 @@ fn packages_install_upgrade_and_purge_cleanly() {
             .command("director", "unshare")
             .args(["--mount", "--propagation", "private", "sh"])
             .arg(room.join("tests/package.sh"))
-            .arg(&packages)
+            .arg(&repository)
             .arg(&view),
     );
+    println!("{said}");
     let lines: Vec<&str> = said.lines().collect();
     assert!(
         matches!(
             lines[..],
-            [named, "checked", charge, "kept: 2", "removed", "cleaned"]
-                if named.starts_with("named: ipvsadm v1.31") && charge.ends_with("has taken over")
+            [named, "sample: 600", "documented", "rotated", "checked", first, charge, "answers: some, others: 0",
+             "kept: 2", "removed", "cleaned", "purged"]
+                if named.starts_with("named: ipvsadm v1.31")
+                    && first.starts_with("first request after ")
+                    && charge.ends_with("has taken over")
         ),
         "{said}"
     );
 }
+
+/// No tag except that tests leave the packages uncompressed.
+fn lintian(packages: &Path) {
+    let said = printed(
+        Command::new("lintian")
+            .args([
+                "--allow-root",
+                "--fail-on",
+                "error,warning",
+                "--suppress-tags",
+            ])
+            .arg("uses-no-compression-for-control-tarball,uses-no-compression-for-data-tarball")
+            .args(
+                files(packages, ".deb")
+                    .iter()
+                    .filter(|path| path.to_string_lossy().contains("_0.1.0_")),
+            ),
+    );
+    assert_eq!(
+        said.lines().filter(|line| !line.starts_with('N')).count(),
+        0,
+        "{said}"
+    );
+}
+
+#[test]
+fn packages_and_image_are_reproducible() {
+    let world = std::env::temp_dir().join(format!("weir-packages-{}", std::process::id()));
+    let tool = Path::new(ROOM).join("../../tools/build-image.sh");
+    for run in ["one", "two"] {
+        let directory = world.join(run);
+        build(&directory, "0.1.0");
+        printed(
+            Command::new(&tool)
+                .arg(env!("CARGO_BIN_EXE_weir"))
+                .arg(&directory),
+        );
+    }
+    for end in [".deb", ".tar"] {
+        let (one, two) = (
+            files(&world.join("one"), end),
+            files(&world.join("two"), end),
+        );
+        assert_eq!(one.len(), two.len());
+        assert!(!one.is_empty(), "{end}");
+        for (one, two) in one.iter().zip(&two) {
+            printed(Command::new("cmp").arg(one).arg(two));
+        }
+    }
+    let image = &files(&world.join("one"), ".tar")[0];
+    printed(
+        Command::new("sh")
+            .arg("-euc")
+            .arg(IMAGE)
+            .arg("sh")
+            .arg(image)
+            .arg(world.join("image")),
+    );
+    std::fs::remove_dir_all(&world).expect("removed");
+}
+
+/// Unpacks an image, compares each blob with its name, and runs the program in its root file system.
+const IMAGE: &str = "\
+    mkdir -p $2/root && tar -C $2 -xf $1 && cd $2 && test -e oci-layout && cd blobs/sha256 && \
+    for blob in *; do echo \"$blob  $blob\"; done | sha256sum --check --quiet && \
+    for blob in *; do gzip -t $blob 2>/dev/null && layer=$blob; done; tar -C ../../root -xzf $layer && \
+    if [ $(id -u) = 0 ]; then chroot ../../root /usr/bin/weir check && chroot ../../root /usr/bin/ipvsadm --version; fi";

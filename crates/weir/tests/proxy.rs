@@ -3,6 +3,8 @@
 
 #[path = "proxy/client_abort.rs"]
 mod client_abort;
+#[path = "proxy/configuration_files.rs"]
+mod configuration_files;
 #[path = "proxy/descriptors.rs"]
 mod descriptors;
 #[path = "proxy/discovery.rs"]
@@ -53,10 +55,14 @@ mod paths;
 mod privilege;
 #[path = "proxy/readded_service.rs"]
 mod readded_service;
+#[path = "proxy/request_log.rs"]
+mod request_log;
 #[path = "proxy/response.rs"]
 mod response;
 #[path = "proxy/retry.rs"]
 mod retry;
+#[path = "proxy/route_options.rs"]
+mod route_options;
 #[path = "proxy/routes.rs"]
 mod routes;
 #[path = "proxy/rules.rs"]

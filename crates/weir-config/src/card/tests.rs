@@ -15,6 +15,14 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
             ];
             format!("[node]\nadmin = {{ {} }}\n", frame.inline(&base))
         }
+        "route-timeouts" => format!(
+            "{POOL}{}[[route]]\nservice = \"images\"\npool = \"images\"\ntimeouts = {{ {line} }}\n",
+            service("proxy", "protocol = \"http\"")
+        ),
+        "defaults" => format!(
+            "{}[defaults]\n{line}\n",
+            POOL.to_owned() + "check = {}\n" + &service("nat", "")
+        ),
         "check" => checked(key, line),
         "expect" => frame.expect(),
         "route" | "route-not" | "address-file" | "response-header" => frame.route(section.page),
@@ -22,7 +30,8 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
             frame.pool(section.page)
         }
         "service" | "tunnel" | "persistence" | "snat" => frame.service(section.page),
-        "vrrp" | "vrrp-track" => frame.vrrp(section.page),
+        page if page.starts_with("vrrp") => frame.vrrp(section.page),
+        "announce" => frame.announce(),
         _ => frame.proxy(section),
     }
 }
@@ -167,6 +176,29 @@ impl Frame<'_> {
         format!("{POOL}{service}[[route]]\n{others}\n{required}{line}\n")
     }
 
+    fn announce(&self) -> String {
+        let speaker = match self.key {
+            "speaker" => "",
+            "pipe" => "speaker = \"exabgp\"",
+            "command" => "speaker = \"gobgp\"",
+            "asn" => "speaker = \"frr\"",
+            _ => "speaker = \"bird\"",
+        };
+        let service = match self.key {
+            "services" => {
+                let names = self.line.split('"').skip(1).step_by(2);
+                let services = names.zip(1..).map(|(name, port)| {
+                    let service = service("direct", "");
+                    let service = service.replace("service.images", &format!("service.{name}"));
+                    service.replace(":80", &format!(":{port}"))
+                });
+                format!("{POOL}{}", services.collect::<String>())
+            }
+            _ => String::new(),
+        };
+        format!("{service}[announce]\n{speaker}\n{}\n", self.line)
+    }
+
     fn vrrp(&self, page: &str) -> String {
         if page == "vrrp" {
             let required = [
@@ -177,12 +209,43 @@ impl Frame<'_> {
             let others = self.others(&required).join("\n");
             return format!("[vrrp.outside]\n{others}\n{}\n", self.line);
         }
-        let alone = matches!(self.key, "interface" | "script" | "process" | "file");
+        let frame = |key: &str, table: String| {
+            format!(
+                "[vrrp.outside]\nvirtual_router_id = 51\ninterface = \"eth0\"\naddresses = [\"192.0.2.10\"]\n\
+                 {key} = {table}\n"
+            )
+        };
+        const KEY: &str = "secret = \"0123456789abcdef0123456789abcdef\"";
+        let keys = format!("keys = [{{ id = 1, {KEY} }}]");
+        match page {
+            "vrrp-route" => {
+                return frame(
+                    "routes",
+                    format!("[{{ {} }}]", self.inline(&["to = \"10.8.0.0/16\""])),
+                );
+            }
+            "vrrp-rule" => {
+                let base = ["from = \"192.0.2.10\"", "table = 100"];
+                return frame("rules", format!("[{{ {} }}]", self.inline(&base)));
+            }
+            "vrrp-hmac" => return frame("hmac", format!("{{ {} }}", self.inline(&[&keys]))),
+            "vrrp-hmac-key" => {
+                let table = self.inline(&["id = 1", KEY]);
+                return frame("hmac", format!("{{ keys = [{{ {table} }}] }}"));
+            }
+            _ => {}
+        }
+        let alone = matches!(
+            self.key,
+            "interface" | "script" | "process" | "file" | "service" | "pool" | "data_plane"
+        );
         let table = self.inline(if alone { &[] } else { &["file = \"/x\""] });
-        format!(
-            "[vrrp.outside]\nvirtual_router_id = 51\ninterface = \"eth0\"\naddresses = [\"192.0.2.10\"]\n\
-             track = [{{ {table} }}]\n"
-        )
+        let others = match self.key {
+            "pool" => POOL.to_owned(),
+            "service" => format!("{POOL}{}", service("nat", "")),
+            _ => String::new(),
+        };
+        format!("{others}{}", frame("track", format!("[{{ {table} }}]")))
     }
 }
 
@@ -260,6 +323,7 @@ fn explicit_defaults_equal_omitted_keys() {
                 "snat" => around(section, "addresses = []"),
                 "service" => around(section, "pool = \"images\""),
                 "check" => checked(key.name, ""),
+                "announce" if key.name == "pipe" => around(section, "speaker = \"exabgp\""),
                 _ => around(section, ""),
             };
             let written = around(

@@ -12,7 +12,7 @@ pub(crate) static POOL: Section = Section {
         Key::new(
             "scheduler",
             Kind::Either(&Kind::OneOf(schedulers), &Kind::Table(&SCHEDULER)),
-            Absent("`wlc` for layer 4 services"),
+            Absent("`p2c` for `http` services, `wlc` for all others"),
             "How a server is selected for a new flow. Names used by HAProxy and nginx are accepted; `weir check` \
              reports the equivalent.",
             "scheduler = \"rr\"",
@@ -26,6 +26,16 @@ pub(crate) static POOL: Section = Section {
             "servers = [\"10.0.0.5\", \"10.0.0.6:8080\", { address = \"2001:db8::5\", weight = 2 }]",
         )
         .known_as(&["server", "real", "real_server", "backends"]),
+        Key::new(
+            "adapt",
+            Kind::OneOf(adapts),
+            Default("none"),
+            "`latency` adjusts the weights that layer 4 services use to the latency of the servers, each second and in \
+             small steps: a slow server gets fewer new flows, with every scheduler that uses weights. Existing flows \
+             do not move. A server keeps at least a twentieth of its weight. `least-time` does this for each flow, and \
+             needs no `adapt`.",
+            "adapt = \"latency\"",
+        ),
         Key::new(
             "servers_file",
             Kind::Text,
@@ -52,8 +62,8 @@ pub(crate) static POOL: Section = Section {
             "no_server",
             Kind::OneOf(no_servers),
             Default("reject"),
-            "Response to new clients when no server is available: an ICMP port unreachable (rate-limited and \
-             counted), or a silent drop.",
+            "Response to new clients when no server is available. `reject`: an ICMP port unreachable at layer 4 \
+             (rate-limited and counted), the status 503 in `http` services. `drop`: no response.",
             "no_server = \"drop\"",
         ),
         Key::new(
@@ -91,6 +101,15 @@ pub(crate) static POOL: Section = Section {
             "tls = { server_name = \"web.internal\" }",
         )
         .known_as(&["ssl", "proxy_ssl"]),
+        Key::new(
+            "host",
+            Kind::DescribedText("a host name, with or without a port"),
+            Absent("the host that the client requested"),
+            "`Host` of the requests that `http` services send to this pool's servers, in place of the client's. The \
+             requested host is still what routes compare and what `X-Forwarded-Host` contains.",
+            "host = \"app.internal\"",
+        )
+        .known_as(&["upstream_vhost", "proxy_set_header Host", "http-send-name-header"]),
         Key::new(
             "http2",
             Kind::Flag,
@@ -189,6 +208,15 @@ pub(crate) static POOL: Section = Section {
              separately. An ejected server is retried after 10 seconds, then after twice as long. 0 = no ejection. No \
              effect with `strict_ipvs`.",
             "max_ejected = 30",
+        ),
+        Key::new(
+            "max_latency",
+            Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(60) },
+            Absent("no ejection because of latency"),
+            "A layer 4 server is ejected if all its answers took longer than this for 1.5 seconds, while another \
+             server of the pool was faster. `max_ejected` limits the number of such servers; an ejected server is \
+             retried after 10 seconds, then after twice as long.",
+            "max_latency = \"500ms\"",
         ),
     ],
 };

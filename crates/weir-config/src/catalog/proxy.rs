@@ -1,6 +1,6 @@
 //! Sections for proxy services: timeouts, limits, logs, cookies.
 
-use weir_model::{RetryCondition, StickyMode};
+use weir_model::{RetryCondition, StickyMode, SyslogFormat};
 
 use super::*;
 
@@ -235,6 +235,13 @@ fn sticky_modes() -> Choices {
     }
 }
 
+fn syslog_formats() -> Choices {
+    Choices {
+        now: SyslogFormat::ALL.iter().map(|it| it.as_str()).collect(),
+        ..Choices::default()
+    }
+}
+
 /// `access_log` as a table.
 pub(crate) static ACCESS_LOG: Section = Section {
     path: "service.NAME.access_log",
@@ -246,9 +253,10 @@ pub(crate) static ACCESS_LOG: Section = Section {
     keys: &[
         Key::new(
             "path",
-            Kind::DescribedText("a file, or `-`"),
+            Kind::DescribedText("a file, `-`, `syslog`, `syslog:SOCKET`, `journald` or `journald:SOCKET`"),
             Required,
-            "Log file; `-` is standard output.",
+            "Log file; `-` is standard output, `syslog` the socket `/dev/log`, `journald` systemd's journal. A file that \
+             was renamed or removed, by logrotate for example, is created again; SIGUSR1 does the same.",
             "path = \"/var/log/weir/access.log\"",
         )
         .known_as(&["file"]),
@@ -260,10 +268,31 @@ pub(crate) static ACCESS_LOG: Section = Section {
              value: `time` `date` `client` `port` `service` `pool` `server` `method` `target` `version` `host` \
              `referer` `agent` `status` `bytes_in` `bytes_out` `request_ms` `queue_ms` `connect_ms` `response_ms` \
              `total_ms` `retries` `end` `end_reason`. `end` states which side ended the exchange and in which phase, \
-             in HAProxy's two-letter codes, `--` if it completed normally; `end_reason` is the same in words. In a \
+             in HAProxy's two-letter codes, `--` if it completed normally; `end_reason` is the same in words. In an \
+             `http` service the variables of header values are available too, `request_id` `route` `scheme` `path` \
+             `query` `client_port` `tls_version` `tls_cipher` `tls_sni` `client_cert_subject` `header.NAME` \
+             `cookie.NAME`, and `response.NAME` for a field of the response. In a \
              `tcp` service, `combined` has its own format: client, port, date, service, pool and server, milliseconds \
              queued, to connect and in total, bytes from and to the client, `end` and `end_reason`.",
             "format = \"{client} {method} {target} {status} {total_ms}\"",
+        ),
+        Key::new(
+            "sample",
+            Kind::Integer {
+                min: 1,
+                max: 1_000_000,
+            },
+            Default("1"),
+            "Logs one of so many exchanges. Those with an error, or with a status of 500 or more, are always logged.",
+            "sample = 100",
+        ),
+        Key::new(
+            "syslog_format",
+            Kind::OneOf(syslog_formats),
+            Default("rfc3164"),
+            "Format of messages to syslog: `rfc3164` without time and host, which the syslog daemon adds, or \
+             `rfc5424`. The facility is local0, the severity info.",
+            "syslog_format = \"rfc5424\"",
         ),
     ],
 };

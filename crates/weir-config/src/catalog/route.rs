@@ -151,6 +151,43 @@ pub(crate) static ROUTE: Section = Section {
         SET_RESPONSE_HEADER,
         ADD_RESPONSE_HEADER,
         REMOVE_RESPONSE_HEADER,
+        Key::new(
+            "timeouts",
+            Kind::Table(&ROUTE_TIMEOUTS),
+            Absent("those of the service"),
+            "Timeouts of the route's requests, in place of the service's.",
+            "timeouts = { server = \"5m\" }",
+        ),
+        Key::new(
+            "retries",
+            integer(ProxyLimits::RETRIES),
+            Absent("`limits.retries` of the service"),
+            "Number of other servers to try, in place of the service's.",
+            "retries = 1",
+        ),
+        Key::new(
+            "max_body",
+            size((0, u32::MAX)),
+            Absent("`limits.body` of the service"),
+            "Maximum size of a request body in bytes, otherwise 413, in place of the service's. 0 = no limit.",
+            "max_body = \"10MiB\"",
+        )
+        .known_as(&["client_max_body_size"]),
+        Key::new(
+            "compression",
+            Kind::Either(&Kind::Flag, &Kind::Table(&COMPRESSION)),
+            Absent("that of the service"),
+            "Compression of responses, as in the service, in its place.",
+            "compression = false",
+        )
+        .known_as(&["gzip"]),
+        Key::new(
+            "access_log",
+            Kind::Flag,
+            Absent("as the service"),
+            "Whether the route's requests are written to the service's access log.",
+            "access_log = false",
+        ),
         Key::new("pool", Kind::PoolName, Absent("the route splits, redirects or answers"), "The pool whose servers \
             are used.", "pool \
             = \"images\"")
@@ -190,3 +227,65 @@ pub(crate) static ROUTE: Section = Section {
         .known_as(&["silent-drop", "444"]),
     ],
 };
+
+const WAIT: Kind = Kind::Duration {
+    min: ProxyTimeouts::BOUNDS.0,
+    max: ProxyTimeouts::BOUNDS.1,
+};
+
+/// `timeouts` of a route.
+pub(crate) static ROUTE_TIMEOUTS: Section = Section {
+    path: "route.timeouts",
+    page: "route-timeouts",
+    purpose: "Timeouts of a route's requests, in place of the service's. Keys that are not set keep the service's \
+              value.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
+              \"/report/*\"\npool = \"web\"\ntimeouts = { server = \"10m\" }\n",
+    keys: &[
+        Key::new(
+            "client",
+            WAIT,
+            AS_SERVICE,
+            "Inactivity of the client.",
+            "client = \"30s\"",
+        ),
+        Key::new(
+            "connect",
+            WAIT,
+            AS_SERVICE,
+            "Time to connect to a server.",
+            "connect = \"1s\"",
+        ),
+        Key::new(
+            "server",
+            WAIT,
+            AS_SERVICE,
+            "Inactivity of a server.",
+            "server = \"5m\"",
+        ),
+        Key::new(
+            "response",
+            WAIT,
+            Absent("the route's `server`, or that of the service"),
+            "Time to the first byte of the response.",
+            "response = \"10s\"",
+        ),
+        Key::new(
+            "tunnel",
+            WAIT,
+            AS_SERVICE,
+            "Inactivity of an upgraded connection.",
+            "tunnel = \"10m\"",
+        ),
+        Key::new(
+            "total",
+            WAIT,
+            AS_SERVICE,
+            "Total time of a request.",
+            "total = \"2m\"",
+        ),
+    ],
+};
+
+const AS_SERVICE: Presence = Absent("that of the service");

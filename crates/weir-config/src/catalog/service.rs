@@ -229,6 +229,16 @@ pub(crate) static SERVICE: Section = Section {
         )
         .known_as(&["accept-proxy", "accept_proxy"]),
         Key::new(
+            "request_id",
+            Kind::DescribedText("a header field's name"),
+            Absent("the identifier is not forwarded"),
+            "Field in which servers of an `http` service receive the request's identifier, 32 hexadecimal digits. An \
+             identifier in this field of a request from a `trusted` network is kept: at most 64 letters, digits and \
+             `-._~+/=:`. Logs and header values contain it as `{request_id}`.",
+            "request_id = \"X-Request-Id\"",
+        )
+        .known_as(&["unique-id-header", "requestid"]),
+        Key::new(
             "access_log",
             Kind::Either(&Kind::DescribedText("a file"), &Kind::Table(&ACCESS_LOG)),
             Absent("no access log"),

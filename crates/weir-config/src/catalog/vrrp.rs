@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use weir_model::RouterHmacMode;
+
 use super::integer;
-use crate::key::{Key, Kind, Presence, Section};
+use crate::key::{Choices, Key, Kind, Presence, Section};
 
 use Presence::{Absent, Default, Required};
 
@@ -16,6 +18,21 @@ const LONG: Kind = Kind::Duration {
     min: Duration::ZERO,
     max: Duration::from_secs(86_400),
 };
+
+fn checksums() -> Choices {
+    Choices {
+        now: vec!["plain", "pseudo-header"],
+        ..Choices::default()
+    }
+}
+
+fn hmac_modes() -> Choices {
+    let modes = RouterHmacMode::ALL.iter();
+    Choices {
+        now: modes.map(|mode| mode.as_str()).collect(),
+        ..Choices::default()
+    }
+}
 
 const COMMAND: Kind = Kind::List(&Kind::Text);
 
@@ -106,6 +123,105 @@ pub(crate) static VRRP: Section = Section {
             "accept = true",
         ),
         Key::new(
+            "start_delay",
+            LONG,
+            Default("0s"),
+            "Delay before the director takes part, from the start of `weir run`.",
+            "start_delay = \"30s\"",
+        )
+        .known_as(&["vrrp_startup_delay"]),
+        Key::new(
+            "down_adverts",
+            integer((1, 100)),
+            Default("3"),
+            "Missed advertisements after which a backup becomes active. Other values than 3 differ from the RFC.",
+            "down_adverts = 4",
+        )
+        .known_as(&["down_timer_adverts"]),
+        Key::new(
+            "checksum",
+            Kind::OneOf(checksums),
+            Default("plain"),
+            "Checksum of version 3 over IPv4 until a packet was received; then it is that of the peer. `plain`: RFC \
+             9568; `pseudo-header`: keepalived without `v3_checksum_as_v2`, and FRR.",
+            "checksum = \"pseudo-header\"",
+        )
+        .known_as(&["v3_checksum_as_v2"]),
+        Key::new(
+            "virtual_mac",
+            Kind::Flag,
+            Default("false"),
+            "Whether advertisements and addresses use the virtual MAC address, on a macvlan device `vrrp.ID` (IPv4) or \
+             `vrrp6.ID`. Otherwise they use that of the interface.",
+            "virtual_mac = true",
+        )
+        .known_as(&["use_vmac"]),
+        Key::new(
+            "garp_repeat",
+            integer((1, 100)),
+            Default("5"),
+            "Announcements per address at a takeover: gratuitous ARP, or unsolicited neighbour advertisements.",
+            "garp_repeat = 3",
+        )
+        .known_as(&["garp_master_repeat"]),
+        Key::new(
+            "garp_delay",
+            LONG,
+            Default("5s"),
+            "Time from a takeover to a second announcement; `0s`: none.",
+            "garp_delay = \"10s\"",
+        )
+        .known_as(&["garp_master_delay"]),
+        Key::new(
+            "garp_refresh",
+            LONG,
+            Default("0s"),
+            "Interval of further announcements while the director is active; `0s`: none.",
+            "garp_refresh = \"1m\"",
+        )
+        .known_as(&["garp_master_refresh"]),
+        Key::new(
+            "garp_refresh_repeat",
+            integer((1, 100)),
+            Default("1"),
+            "Announcements per address in each of them.",
+            "garp_refresh_repeat = 2",
+        )
+        .known_as(&["garp_master_refresh_repeat"]),
+        Key::new(
+            "password",
+            Kind::Secret,
+            Absent("no authentication"),
+            "Simple text password of version 2, at most 8 bytes. It is sent in clear text and protects against \
+             mistakes only; `hmac` protects against attackers.",
+            "password = { file = \"/etc/weir/vrrp.key\" }",
+        )
+        .known_as(&["auth_pass"]),
+        Key::new(
+            "hmac",
+            Kind::Table(&VRRP_HMAC),
+            Absent("no authentication"),
+            "Authentication of advertisements by HMAC-SHA256, as in keepalived 2.4.2 and newer.",
+            "hmac = { keys = [{ id = 1, secret = { file = \"/etc/weir/vrrp.key\" } }] }",
+        )
+        .known_as(&["auth_hmac"]),
+        Key::new(
+            "routes",
+            Kind::List(&Kind::Table(&VRRP_ROUTE)),
+            Default("[]"),
+            "Routes that exist while the director is active.",
+            "routes = [{ to = \"10.8.0.0/16\", via = \"192.0.2.1\" }]",
+        )
+        .known_as(&["virtual_routes"]),
+        Key::new(
+            "rules",
+            Kind::List(&Kind::Table(&VRRP_RULE)),
+            Default("[]"),
+            "Policy routing rules that exist while the director is active.",
+            "rules = [{ from = \"192.0.2.10\", table = 100 }]",
+        )
+        .known_as(&["virtual_rules"]),
+        Key::new(
             "source",
             Kind::Address,
             Absent("the first address of the interface"),
@@ -172,10 +288,214 @@ pub(crate) static VRRP: Section = Section {
             "Called when `weir run` stops.",
             "notify_stop = [\"/usr/local/bin/tell\", \"stop\"]",
         ),
+        Key::new(
+            "notify_group",
+            COMMAND,
+            Absent("no notification"),
+            "Called when the group changes its state, with `GROUP`, its name, the state and 0. Set it in one virtual \
+             router of the group.",
+            "notify_group = [\"/usr/local/bin/tell\"]",
+        ),
+        Key::new(
+            "notify_fifo",
+            Kind::Text,
+            Absent("no FIFO"),
+            "FIFO that receives a line for each state change, as from keepalived: `INSTANCE \"outside\" MASTER 150`. \
+             Lines are dropped while nobody reads it.",
+            "notify_fifo = \"/run/vrrp.fifo\"",
+        )
+        .known_as(&["vrrp_notify_fifo"]),
+        Key::new(
+            "notify_user",
+            Kind::Text,
+            Absent("`root`"),
+            "Account that the notification programs run as.",
+            "notify_user = \"nobody\"",
+        )
+        .known_as(&["script_user"]),
     ],
 };
 
-/// An entry of `track`: one of `interface`, `script`, `process` and `file`, and its effect.
+/// `hmac`.
+pub(crate) static VRRP_HMAC: Section = Section {
+    path: "vrrp.NAME.hmac",
+    page: "vrrp-hmac",
+    purpose: "Authentication of advertisements. To introduce it without a failover, use `receive-only` on all \
+              directors, then `permissive`, then `enforce`. To change the key, add the new one to all directors first.",
+    example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\"]\nhmac = \
+              { keys = [{ id = 1, secret = { file = \"/etc/weir/vrrp.key\" } }] }\n",
+    keys: &[
+        Key::new(
+            "keys",
+            Kind::List(&Kind::Table(&VRRP_HMAC_KEY)),
+            Required,
+            "Accepted keys.",
+            "keys = [{ id = 1, secret = \"0123456789abcdef0123456789abcdef\" }]",
+        ),
+        Key::new(
+            "active",
+            integer((0, 255)),
+            Absent("the first key"),
+            "ID of the key that packets are signed with.",
+            "active = 1",
+        )
+        .known_as(&["active_key"]),
+        Key::new(
+            "mode",
+            Kind::OneOf(hmac_modes),
+            Default("enforce"),
+            "`enforce`: signs and requires; `permissive`: signs, and accepts packets without a signature; \
+             `receive-only`: does not sign.",
+            "mode = \"permissive\"",
+        ),
+        Key::new(
+            "window",
+            Kind::Duration {
+                min: Duration::from_secs(1),
+                max: Duration::from_secs(300),
+            },
+            Absent("three intervals of advertisements, at least `5s`"),
+            "How far the clocks of two directors may differ.",
+            "window = \"10s\"",
+        )
+        .known_as(&["time_window"]),
+    ],
+};
+
+/// An entry of `hmac.keys`.
+pub(crate) static VRRP_HMAC_KEY: Section = Section {
+    path: "vrrp.NAME.hmac.keys",
+    page: "vrrp-hmac-key",
+    purpose: "A key of advertisements.",
+    example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\"]\nhmac = \
+              { keys = [{ id = 1, secret = { file = \"/etc/weir/vrrp.key\" } }] }\n",
+    keys: &[
+        Key::new(
+            "id",
+            integer((0, 255)),
+            Required,
+            "ID of the key in packets.",
+            "id = 1",
+        ),
+        Key::new(
+            "secret",
+            Kind::Secret,
+            Required,
+            "Key of 32 to 64 bytes: text, or `hex:` and hexadecimal digits.",
+            "secret = { file = \"/etc/weir/vrrp.key\" }",
+        ),
+    ],
+};
+
+const TABLE: Kind = Kind::Integer {
+    min: 1,
+    max: u32::MAX,
+};
+
+/// An entry of `routes`.
+pub(crate) static VRRP_ROUTE: Section = Section {
+    path: "vrrp.NAME.routes",
+    page: "vrrp-route",
+    purpose: "A route that exists while the director is active. A route that exists already is never removed.",
+    example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\"]\nroutes = \
+              [{ to = \"10.8.0.0/16\", via = \"192.0.2.1\" }]\n",
+    keys: &[
+        Key::new(
+            "to",
+            Kind::Network,
+            Required,
+            "Destination; `0.0.0.0/0` or `::/0` for the default route.",
+            "to = \"10.8.0.0/16\"",
+        ),
+        Key::new(
+            "via",
+            Kind::Address,
+            Absent("the destination is on the link"),
+            "Next hop.",
+            "via = \"192.0.2.1\"",
+        ),
+        Key::new(
+            "interface",
+            Kind::Interface,
+            Absent("the interface of the virtual router"),
+            "Interface.",
+            "interface = \"eth1\"",
+        ),
+        Key::new(
+            "source",
+            Kind::Address,
+            Absent("selected by the kernel"),
+            "Preferred source address.",
+            "source = \"192.0.2.10\"",
+        ),
+        Key::new(
+            "table",
+            TABLE,
+            Default("254"),
+            "Routing table; 254 is the main table.",
+            "table = 100",
+        ),
+        Key::new(
+            "metric",
+            integer((0, u32::MAX)),
+            Default("0"),
+            "Metric; 0: the kernel's default.",
+            "metric = 50",
+        ),
+    ],
+};
+
+/// An entry of `rules`.
+pub(crate) static VRRP_RULE: Section = Section {
+    path: "vrrp.NAME.rules",
+    page: "vrrp-rule",
+    purpose: "A policy routing rule that exists while the director is active: packets that match all conditions use a \
+              routing table. A rule that exists already is never removed.",
+    example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\"]\nrules = \
+              [{ from = \"192.0.2.10\", table = 100 }]\n",
+    keys: &[
+        Key::new(
+            "from",
+            Kind::Network,
+            Absent("any source"),
+            "Source of packets.",
+            "from = \"192.0.2.10\"",
+        ),
+        Key::new(
+            "to",
+            Kind::Network,
+            Absent("any destination"),
+            "Destination of packets.",
+            "to = \"10.8.0.0/16\"",
+        ),
+        Key::new(
+            "interface",
+            Kind::Interface,
+            Absent("any interface"),
+            "Interface that packets are received on.",
+            "interface = \"eth1\"",
+        )
+        .known_as(&["iif"]),
+        Key::new(
+            "mark",
+            integer((1, u32::MAX)),
+            Absent("any mark"),
+            "Firewall mark of packets.",
+            "mark = 7",
+        )
+        .known_as(&["fwmark"]),
+        Key::new("table", TABLE, Required, "Routing table.", "table = 100"),
+        Key::new(
+            "priority",
+            integer((1, 32_765)),
+            Default("16384"),
+            "Priority of the rule; a rule with a lower number is evaluated first.",
+            "priority = 1000",
+        ),
+    ],
+};
+
+/// An entry of `track`: one object, and its effect.
 pub(crate) static VRRP_TRACK: Section = Section {
     path: "vrrp.NAME.track",
     page: "vrrp-track",
@@ -211,6 +531,27 @@ pub(crate) static VRRP_TRACK: Section = Section {
             Absent("no file"),
             "File that contains a number to add to the priority.",
             "file = \"/run/weight\"",
+        ),
+        Key::new(
+            "service",
+            Kind::ServiceName,
+            Absent("no service"),
+            "Service whose pool must have a usable server, or its quorum.",
+            "service = \"images\"",
+        ),
+        Key::new(
+            "pool",
+            Kind::PoolName,
+            Absent("no pool"),
+            "Pool that must have a usable server, or its quorum.",
+            "pool = \"images\"",
+        ),
+        Key::new(
+            "data_plane",
+            Kind::Flag,
+            Absent("not tracked"),
+            "Whether the data plane must be able to forward.",
+            "data_plane = true",
         ),
         Key::new(
             "interval",

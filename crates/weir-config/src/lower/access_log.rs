@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use weir_model::{AccessLog, LogFormat};
+use weir_model::{AccessLog, LogFormat, LogTarget, SyslogFormat, Variable};
 
 use crate::catalog;
 use crate::code::Code;
@@ -14,19 +14,24 @@ use crate::view::{Sink, View, wrong_type};
 pub(super) fn access_log(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<AccessLog> {
     let (entry, kind) = view.get("access_log")?;
     match &entry.item.value {
-        Value::Text(file) => Some(AccessLog {
-            path: path(sink, file, &entry.item.span)?,
-            format: LogFormat::Combined,
-        }),
+        Value::Text(file) => {
+            let path = path(sink, file, &entry.item.span)?;
+            Some(AccessLog::to(&path, LogFormat::Combined))
+        }
         Value::Table(table) => {
             let view = View::open(sink, &catalog::ACCESS_LOG, table, &entry.key_span);
             let format = view
                 .text(sink, "format")
                 .map(|(text, span)| format(sink, text, span));
+            let sample = view.integer(sink, "sample").unwrap_or(1);
+            let all = &SyslogFormat::ALL;
+            let syslog = view.choice(sink, "syslog_format", all, SyslogFormat::as_str);
             let (file, span) = view.text(sink, "path")?;
             Some(AccessLog {
                 path: path(sink, file, span)?,
                 format: format.unwrap_or_default(),
+                sample,
+                syslog: syslog.unwrap_or_default(),
             })
         }
         _ => {
@@ -37,13 +42,20 @@ pub(super) fn access_log(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Acc
 }
 
 fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
-    if text == "-" || (text.starts_with('/') && !text.contains('\0')) {
+    let log = AccessLog::to(text, LogFormat::Combined);
+    let is_valid = match log.target() {
+        LogTarget::Stdout => true,
+        LogTarget::File(path) | LogTarget::Syslog(path) | LogTarget::Journal(path) => {
+            path.starts_with('/') && !path.contains('\0')
+        }
+    };
+    if is_valid {
         return Some(text.to_owned());
     }
     sink.push(
         Diagnostic::new(Code::BadText, span, "the log path must be absolute")
             .cause("the daemon's working directory is not defined")
-            .fix("write \"/var/log/weir/access.log\", or \"-\" for standard output"),
+            .fix("write \"/var/log/weir/access.log\", \"-\" for standard output, \"syslog\" or \"journald\""),
     );
     None
 }
@@ -68,10 +80,15 @@ fn format(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> LogFormat {
             );
             break;
         };
-        if !LogFormat::NAMES.contains(&name) {
+        if !LogFormat::knows(name) {
             let message = format!("unknown log variable `{}`", name.escape_debug());
-            let fix = nearest(name, LogFormat::NAMES).map_or_else(
-                || format!("use one of {}", LogFormat::NAMES.join(" ")),
+            let variables = Variable::TABLE.iter().map(|(name, _)| *name);
+            let known = || LogFormat::NAMES.into_iter().chain(variables.clone());
+            let fix = nearest(name, known()).map_or_else(
+                || {
+                    let names: Vec<&str> = LogFormat::NAMES.to_vec();
+                    format!("use one of {}", names.join(" "))
+                },
                 |near| format!("did you mean `{near}`?"),
             );
             sink.push(Diagnostic::new(Code::UnknownValue, span, message).fix(fix));
@@ -79,4 +96,19 @@ fn format(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> LogFormat {
         rest = after;
     }
     LogFormat::Template(text.to_owned())
+}
+
+/// The field of request identifiers.
+pub(super) fn request_id(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
+    let (name, span) = view.text(sink, "request_id")?;
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if !name.is_empty() && name.bytes().all(is_token) {
+        return Some(name.to_owned());
+    }
+    let message = format!(
+        "`{}` is not the name of a header field",
+        name.escape_debug()
+    );
+    sink.push(Diagnostic::new(Code::BadText, span, message).fix("write \"X-Request-Id\""));
+    None
 }

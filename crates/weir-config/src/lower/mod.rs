@@ -5,6 +5,7 @@
 
 mod access_log;
 mod admin;
+mod announce;
 mod check;
 mod discovery;
 mod ipvs;
@@ -19,12 +20,13 @@ mod scheduler;
 mod secret;
 mod service;
 mod sticky;
+mod sync;
 mod tls;
 mod variable;
 mod vrrp;
 
 pub(crate) use check::SharedCheck;
-pub(crate) use proxy::LoweredProxy;
+pub(crate) use proxy::{HTTP_LIMITS, LoweredProxy, is_key_of_service};
 pub(crate) use route::LoweredRoute;
 pub(crate) use scheduler::ALIASES;
 
@@ -32,7 +34,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use weir_model::{
-    Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind, VirtualRouter,
+    Announce, FlowSync, Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind,
+    VirtualRouter,
 };
 
 use crate::address::Refusal;
@@ -64,6 +67,10 @@ pub(crate) struct Lowered {
     /// In file order; assigned to their services after verification.
     pub(crate) routes: Vec<LoweredRoute>,
     pub(crate) vrrp: Vec<VirtualRouter>,
+    pub(crate) announce: Option<Announce>,
+    /// The services that `[announce]` names.
+    pub(crate) announced: Vec<(String, Range<usize>)>,
+    pub(crate) sync: Option<FlowSync>,
 }
 
 /// A pool and the positions of its parts.
@@ -85,6 +92,7 @@ pub(crate) struct LoweredPool {
     /// Whether `check` has a reported error, so that its meaning is unknown.
     pub(crate) check_is_wrong: bool,
     pub(crate) slow_start: Option<Range<usize>>,
+    pub(crate) adapt: Option<Range<usize>>,
     pub(crate) scheduler: Option<Range<usize>>,
 }
 
@@ -126,6 +134,9 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         proxies: Vec::new(),
         routes: Vec::new(),
         vrrp: Vec::new(),
+        announce: None,
+        announced: Vec::new(),
+        sync: None,
     };
     if let Some((table, location)) = section(sink, &view, "node") {
         let view = View::open(sink, &catalog::NODE, table, location);
@@ -162,7 +173,26 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     lowered.routes = route::routes(sink, &view);
     path::adapt(sink, &lowered.proxies, &mut lowered.routes);
     let routers = named(sink, &view, "vrrp", &catalog::VRRP);
-    lowered.vrrp = vrrp::routers(sink, &routers);
+    let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
+    let proxied = lowered.proxies.iter().map(|it| it.proxy.name.as_str());
+    let known = vrrp::Known {
+        services: layer_4.chain(proxied).collect(),
+        pools: lowered
+            .pools
+            .iter()
+            .map(|it| it.pool.name.as_str())
+            .collect(),
+    };
+    let vrrp = vrrp::routers(sink, &routers, &known);
+    lowered.vrrp = vrrp;
+    if let Some((table, location)) = section(sink, &view, "announce") {
+        let view = View::open(sink, &catalog::ANNOUNCE, table, location);
+        (lowered.announce, lowered.announced) = announce::announce(sink, &view, location);
+    }
+    if let Some((table, location)) = section(sink, &view, "sync") {
+        let view = View::open(sink, &catalog::SYNC, table, location);
+        lowered.sync = sync::sync(sink, &view, location);
+    }
     raise_default_limits(&mut lowered);
     lowered
 }

@@ -21,6 +21,7 @@ pub(super) fn node(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Node {
             .choice(sink, "attach", &Attach::ALL, Attach::as_str)
             .unwrap_or_default(),
         balance_own: view.flag(sink, "balance_own").unwrap_or(false),
+        latency: view.flag(sink, "latency").unwrap_or(true),
         vip_interface: view
             .text(sink, "vip_interface")
             .and_then(|(name, span)| interface(sink, name, span))

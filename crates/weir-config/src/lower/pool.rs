@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
 
-use weir_model::{Forward, Health, NoServer, OnRemove, Pool, ProxyHeader, Require, Server};
+use weir_model::{Adapt, Forward, Health, NoServer, OnRemove, Pool, ProxyHeader, Require, Server};
 
 use super::check::{LocatedCheck, SharedCheck, absolute, checks, command};
 use super::discovery::servers_dns;
@@ -29,6 +29,9 @@ pub(super) fn pool(
     pool.scheduler = view
         .get("scheduler")
         .and_then(|(entry, kind)| scheduler::scheduler(sink, entry, kind));
+    pool.adapt = view
+        .choice(sink, "adapt", &Adapt::ALL, Adapt::as_str)
+        .unwrap_or_default();
     pool.no_server = view
         .choice(sink, "no_server", &NoServer::ALL, NoServer::as_str)
         .unwrap_or_default();
@@ -38,6 +41,7 @@ pub(super) fn pool(
     let tls = tls::pool(sink, &view);
     pool.tls = tls.as_ref().map(|(tls, _)| tls.clone());
     pool.http2 = view.flag(sink, "http2").unwrap_or(false);
+    pool.host = host(sink, &view);
     pool.health = health(sink, &view);
     if let Some((entry, _)) = view.get("scheduler") {
         pool.hash_key = scheduler::key(sink, entry);
@@ -68,6 +72,7 @@ pub(super) fn pool(
         http2: view.get("http2").map(|(entry, _)| entry.key_span.clone()),
         checks: locations,
         check_is_wrong,
+        adapt: view.get("adapt").map(|(entry, _)| entry.item.span.clone()),
         scheduler: view
             .get("scheduler")
             .map(|(entry, _)| entry.item.span.clone()),
@@ -87,6 +92,21 @@ pub(super) fn pool(
         }
     }
     lowered
+}
+
+/// `Host` for the servers.
+fn host(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
+    let (text, span) = view.text(sink, "host")?;
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    if text.is_empty() || text.len() > 255 || !text.bytes().all(allowed) {
+        let message = format!("invalid host `{}`", text.escape_debug());
+        sink.push(
+            Diagnostic::new(Code::BadName, span, message)
+                .fix("write a host name, or NAME:PORT; variables are not possible here"),
+        );
+        return None;
+    }
+    Some(text.to_owned())
 }
 
 /// External lists of servers; their content is not known here.
@@ -114,6 +134,7 @@ fn health(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Health {
         max_ejected: view
             .integer(sink, "max_ejected")
             .unwrap_or(Health::DEFAULT_MAX_EJECTED),
+        max_latency: view.duration(sink, "max_latency"),
         notify: command(sink, view, "notify"),
     }
 }

@@ -29,7 +29,7 @@ const LAYER_4: [&str; 7] = [
     "persistence",
 ];
 /// Keys for proxy services only.
-const PROXY: [&str; 24] = [
+const PROXY: [&str; 25] = [
     "tls",
     "http2",
     "protocol",
@@ -53,11 +53,12 @@ const PROXY: [&str; 24] = [
     "compression",
     "trusted",
     "proxy_protocol",
+    "request_id",
     "access_log",
 ];
 
 /// Keys for `http` services only.
-const HTTP: [&str; 16] = [
+const HTTP: [&str; 17] = [
     "http2",
     "forwarded",
     "x_forwarded",
@@ -74,9 +75,10 @@ const HTTP: [&str; 16] = [
     "request_buffering",
     "error_pages",
     "compression",
+    "request_id",
 ];
 /// Keys of `limits` for `http` services only.
-const HTTP_LIMITS: [&str; 11] = [
+pub(crate) const HTTP_LIMITS: [&str; 11] = [
     "head",
     "fields",
     "idle_servers",
@@ -106,6 +108,29 @@ pub(super) fn is_proxy(table: &Table<'_>) -> bool {
     forward.is_some_and(
         |entry| matches!(&entry.item.value, Value::Text(keyword) if keyword == catalog::PROXY),
     )
+}
+
+/// Whether a key applies to a service with this `forward` and `protocol`.
+pub(crate) fn is_key_of_service(service: &Table<'_>, key: &str) -> bool {
+    let text = |name: &str| {
+        let entry = service.entries.iter().find(|entry| entry.key == name)?;
+        match &entry.item.value {
+            Value::Text(text) => Some(&**text),
+            _ => None,
+        }
+    };
+    if is_proxy(service) {
+        return !LAYER_4.contains(&key)
+            && (text("protocol") != Some("tcp") || !HTTP.contains(&key));
+    }
+    let only = match key {
+        "tunnel" => "tunnel",
+        "snat" => "nat",
+        "dscp" => "l3dsr",
+        "cgroup" => "socket",
+        _ => return !PROXY.contains(&key),
+    };
+    text("forward") == Some(only)
 }
 
 /// Reports keys that only apply to the other kind of service.
@@ -192,6 +217,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.compression = response::compression(sink, &view);
     proxy.trusted = trusted(sink, &view);
     proxy.proxy_protocol = view.flag(sink, "proxy_protocol").unwrap_or(false);
+    proxy.request_id = access_log::request_id(sink, &view);
     proxy.access_log = access_log::access_log(sink, &view);
     LoweredProxy {
         proxy,

@@ -3,6 +3,7 @@
 mod action;
 mod condition;
 mod edit;
+mod option;
 
 use std::ops::Range;
 
@@ -65,6 +66,7 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
             }
         });
     let edits = edit::edits(sink, &view, &when.conditions);
+    let options = option::options(sink, &view);
     let action = action(sink, &view, &when.conditions, &location);
     let (service, span) = view.text(sink, "service")?;
     let written = |key: &str| view.get(key).map(|(entry, _)| entry.item.span.clone());
@@ -73,6 +75,7 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
             when: when.conditions.clone(),
             not: not.as_ref().map(|not| Box::new(not.conditions.clone())),
             edits,
+            options,
             action: action?,
             source: sink.lines.source(location.start),
         },

@@ -1,33 +1,52 @@
 //! `[vrrp.NAME]`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use weir_model::{Network, Notify, Track, TrackObject, TrackScript, VirtualRouter};
+use weir_model::{
+    Network, Notify, RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, Track,
+    TrackObject, TrackScript, VirtualRoute, VirtualRouter, VirtualRule,
+};
 
 use crate::address;
-use crate::catalog::{VRRP, VRRP_TRACK};
+use crate::catalog::{VRRP, VRRP_HMAC, VRRP_HMAC_KEY, VRRP_ROUTE, VRRP_RULE, VRRP_TRACK};
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::key::Kind;
+use crate::key::{Kind, Section};
+use crate::lower::secret;
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
 /// The longest interval of version 3: 12 bits of centiseconds.
 const INTERVAL_MAX_V3: Duration = Duration::from_millis(40_950);
 
+/// Length of version 2's password.
+const PASSWORD_MAX: usize = 8;
+/// The main routing table (linux/rtnetlink.h, `RT_TABLE_MAIN`).
+const MAIN_TABLE: u32 = 254;
+
 type Entries<'a, 't> = [(&'a Entry<'t>, &'a Table<'t>)];
 
+/// Names that `track` may contain.
+pub(super) struct Known<'a> {
+    pub(super) services: HashSet<&'a str>,
+    pub(super) pools: HashSet<&'a str>,
+}
+
 /// Lowers all virtual routers, and compares them.
-pub(super) fn routers(sink: &mut Sink<'_>, tables: &Entries<'_, '_>) -> Vec<VirtualRouter> {
+pub(super) fn routers(
+    sink: &mut Sink<'_>,
+    tables: &Entries<'_, '_>,
+    known: &Known<'_>,
+) -> Vec<VirtualRouter> {
     let mut routers = Vec::new();
     let mut addresses: HashMap<IpAddr, Range<usize>> = HashMap::new();
     let mut ids: HashMap<(Option<String>, u8, bool), Range<usize>> = HashMap::new();
     for (entry, table) in tables {
         let view = View::open(sink, &VRRP, table, &entry.key_span);
-        let (router, spans) = router(sink, &view, entry);
+        let (router, spans) = router(sink, &view, entry, known);
         for (network, span) in router.managed().zip(&spans) {
             if let Some(first) = addresses.get(&network.address) {
                 let message = format!("{} belongs to two virtual routers", network.address);
@@ -73,6 +92,7 @@ fn router(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     entry: &Entry<'_>,
+    known: &Known<'_>,
 ) -> (VirtualRouter, Vec<Range<usize>>) {
     let interface = view
         .text(sink, "interface")
@@ -105,14 +125,27 @@ fn router(
         group: view
             .text(sink, "group")
             .and_then(|(name, span)| line(sink, name, span)),
-        track: tracks(sink, view),
+        track: tracks(sink, view, known),
         notify: Notify {
             all: command(sink, view, "notify"),
             active: command(sink, view, "notify_master"),
             backup: command(sink, view, "notify_backup"),
             fault: command(sink, view, "notify_fault"),
             stop: command(sink, view, "notify_stop"),
+            group: command(sink, view, "notify_group"),
+            fifo: one_line(sink, view, "notify_fifo"),
+            user: one_line(sink, view, "notify_user").unwrap_or_else(|| "root".to_owned()),
         },
+        start_delay: view.duration(sink, "start_delay").unwrap_or_default(),
+        down_adverts: view.integer(sink, "down_adverts").unwrap_or(3),
+        pseudo_header: view.choice(sink, "checksum", &["plain", "pseudo-header"], |it| it)
+            == Some("pseudo-header"),
+        virtual_mac: view.flag(sink, "virtual_mac").unwrap_or(false),
+        announcements: announcements(sink, view),
+        password: password(sink, view),
+        hmac: hmac(sink, view),
+        routes: tables(sink, view, "routes", &VRRP_ROUTE, route),
+        rules: tables(sink, view, "rules", &VRRP_RULE, rule),
     };
     verify(sink, view, entry, &router, &listed);
     (router, spans)
@@ -169,6 +202,22 @@ fn verify(
         sink.push(Diagnostic::new(Code::Contradiction, &span(key), message));
     }
     interval(sink, router, v4, &span("version"), &span("advert_interval"));
+    if router.password.is_some() && router.version == 3 {
+        let message = "version 3 has no passwords";
+        let fix = "use `hmac`, or version = 2";
+        sink.push(Diagnostic::new(Code::Contradiction, &span("password"), message).fix(fix));
+    }
+    if router.password.is_some() && router.hmac.is_some() {
+        let message = "`hmac` excludes `password`";
+        sink.push(
+            Diagnostic::new(Code::Contradiction, &span("password"), message).fix("remove it"),
+        );
+    }
+    if router.virtual_mac && !router.peers.is_empty() {
+        let message = "`virtual_mac` excludes `unicast_peers`";
+        let fix = "remove one of them";
+        sink.push(Diagnostic::new(Code::Contradiction, &span("virtual_mac"), message).fix(fix));
+    }
     if !router.preempt && router.priority == 255 {
         let message = "the address owner always preempts";
         let fix = "use a priority below 255, or remove `preempt`";
@@ -270,18 +319,200 @@ fn line(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> 
     Some(text.to_owned())
 }
 
-fn tracks(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Track> {
+fn one_line(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<String> {
+    let (text, span) = view.text(sink, key)?;
+    line(sink, text, span)
+}
+
+fn announcements(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouterAnnouncements {
+    RouterAnnouncements {
+        repeat: view.integer(sink, "garp_repeat").unwrap_or(5),
+        again: view
+            .duration(sink, "garp_delay")
+            .unwrap_or(Duration::from_secs(5)),
+        refresh: view.duration(sink, "garp_refresh").unwrap_or_default(),
+        refresh_repeat: view.integer(sink, "garp_refresh_repeat").unwrap_or(1),
+    }
+}
+
+fn password(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterKey> {
+    let secret = secret::of_key(sink, view, "password")?;
+    let length = secret.expose().len();
+    if length > PASSWORD_MAX {
+        let (entry, _) = view.get("password")?;
+        let message = format!("the password has {length} bytes; version 2 has at most 8");
+        let fix = "use its first 8 bytes, as keepalived does";
+        sink.push(Diagnostic::new(Code::BadText, &entry.item.span, message).fix(fix));
+        return None;
+    }
+    Some(RouterKey(secret.expose().to_vec()))
+}
+
+fn hmac(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterHmac> {
+    let (entry, kind) = view.get("hmac")?;
+    let Value::Table(table) = &entry.item.value else {
+        sink.push(wrong_type(&entry.item, kind));
+        return None;
+    };
+    let own = View::open(sink, &VRRP_HMAC, table, &entry.item.span);
+    let keys = tables(sink, &own, "keys", &VRRP_HMAC_KEY, hmac_key);
+    let interval = view.duration(sink, "advert_interval");
+    let least = interval.unwrap_or(Duration::from_secs(1)) * 3;
+    let active = own.integer(sink, "active");
+    let active = active.and_then(|id| u8::try_from(id).ok());
+    let active = active.or_else(|| keys.first().map(|(id, _)| *id))?;
+    if !keys.iter().any(|(id, _)| *id == active) {
+        let message = format!("no key has the ID {active}");
+        let span = own
+            .get("active")
+            .map_or(&entry.item.span, |(entry, _)| &entry.item.span);
+        sink.push(Diagnostic::new(Code::Contradiction, span, message));
+    }
+    Some(RouterHmac {
+        keys,
+        active,
+        mode: own
+            .choice(sink, "mode", &RouterHmacMode::ALL, RouterHmacMode::as_str)
+            .unwrap_or(RouterHmacMode::Enforce),
+        window: own
+            .duration(sink, "window")
+            .unwrap_or(least.max(Duration::from_secs(5))),
+    })
+}
+
+fn hmac_key(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<(u8, RouterKey)> {
+    let id = view.integer(sink, "id")?;
+    let secret = secret::of_key(sink, view, "secret")?;
+    let bytes = match secret.expose().strip_prefix(b"hex:") {
+        Some(digits) => unhex(digits),
+        None => Some(secret.expose().to_vec()),
+    };
+    let is_read = !secret.expose().is_empty();
+    if is_read
+        && !bytes
+            .as_ref()
+            .is_some_and(|it| (32..=64).contains(&it.len()))
+    {
+        let message = "the key is not 32 to 64 bytes long, or has invalid hexadecimal digits";
+        let fix = "make one: (echo -n hex:; openssl rand -hex 32) > /etc/weir/vrrp.key";
+        sink.push(Diagnostic::new(Code::BadText, &item.span, message).fix(fix));
+        return None;
+    }
+    Some((u8::try_from(id).ok()?, RouterKey(bytes?)))
+}
+
+fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let pairs = digits.chunks(2).map(|pair| match *pair {
+        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+/// The entries of a list of tables.
+fn tables<T>(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    key: &str,
+    section: &'static Section,
+    lower: fn(&mut Sink<'_>, &View<'_, '_>, &Item<'_>) -> Option<T>,
+) -> Vec<T> {
+    let mut all = Vec::new();
+    for item in view.list(sink, key).unwrap_or_default() {
+        match &item.value {
+            Value::Table(table) => {
+                let view = View::open(sink, section, table, &item.span);
+                all.extend(lower(sink, &view, item));
+            }
+            _ => sink.push(wrong_type(item, &Kind::Table(section))),
+        }
+    }
+    all
+}
+
+fn one_network(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<Network> {
+    let (text, span) = view.text(sink, key)?;
+    match address::network(text) {
+        Ok(network) => Some(network),
+        Err(refusal) => {
+            super::refuse(sink, span, refusal);
+            None
+        }
+    }
+}
+
+fn one_address(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<IpAddr> {
+    let (text, span) = view.text(sink, key)?;
+    plain_address(sink, text, span)
+}
+
+fn one_interface(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
+    let (name, span) = view.text(sink, "interface")?;
+    super::node::interface(sink, name, span).map(str::to_owned)
+}
+
+fn route(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<VirtualRoute> {
+    let to = one_network(sink, view, "to")?;
+    let (via, source) = (
+        one_address(sink, view, "via"),
+        one_address(sink, view, "source"),
+    );
+    let v4 = to.address.is_ipv4();
+    if via.iter().chain(&source).any(|it| it.is_ipv4() != v4) {
+        let message = "`via` and `source` must be of the same family as `to`";
+        sink.push(Diagnostic::new(Code::Contradiction, &item.span, message));
+    }
+    Some(VirtualRoute {
+        to,
+        via,
+        interface: one_interface(sink, view),
+        source,
+        table: view.integer(sink, "table").unwrap_or(MAIN_TABLE),
+        metric: view.integer(sink, "metric").unwrap_or(0),
+    })
+}
+
+fn rule(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<VirtualRule> {
+    let rule = VirtualRule {
+        from: one_network(sink, view, "from"),
+        to: one_network(sink, view, "to"),
+        interface: one_interface(sink, view),
+        mark: view.integer(sink, "mark"),
+        table: view.integer(sink, "table")?,
+        priority: view.integer(sink, "priority").unwrap_or(16_384),
+    };
+    let problem = match (&rule.from, &rule.to) {
+        (None, None) => Some("a rule needs `from` or `to`, which determine its family"),
+        (Some(from), Some(to)) if from.address.is_ipv4() != to.address.is_ipv4() => {
+            Some("`from` and `to` must be of one family")
+        }
+        _ => None,
+    };
+    if let Some(message) = problem {
+        sink.push(Diagnostic::new(Code::Contradiction, &item.span, message));
+        return None;
+    }
+    Some(rule)
+}
+
+fn tracks(sink: &mut Sink<'_>, view: &View<'_, '_>, known: &Known<'_>) -> Vec<Track> {
     let mut tracks = Vec::new();
     for item in view.list(sink, "track").unwrap_or_default() {
         match &item.value {
-            Value::Table(table) => tracks.extend(track(sink, item, table)),
+            Value::Table(table) => tracks.extend(track(sink, item, table, known)),
             _ => sink.push(wrong_type(item, &Kind::Table(&VRRP_TRACK))),
         }
     }
     tracks
 }
 
-fn track(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Track> {
+fn track(
+    sink: &mut Sink<'_>,
+    item: &Item<'_>,
+    table: &Table<'_>,
+    known: &Known<'_>,
+) -> Option<Track> {
     let view = View::open(sink, &VRRP_TRACK, table, &item.span);
     let interface = view
         .text(sink, "interface")
@@ -292,16 +523,40 @@ fn track(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Trac
         line(sink, name, span)
     };
     let (process, file) = (named("process"), named("file"));
+    let (service, pool) = (named("service"), named("pool"));
+    for (key, name, names) in [
+        ("service", &service, &known.services),
+        ("pool", &pool, &known.pools),
+    ] {
+        let unknown = name.as_deref().filter(|name| !names.contains(name));
+        if let (Some(name), Some((entry, _))) = (unknown, view.get(key)) {
+            let message = format!("there is no {key} \"{name}\"");
+            sink.push(Diagnostic::new(
+                Code::UnknownValue,
+                &entry.item.span,
+                message,
+            ));
+        }
+    }
+    let data_plane = view.flag(sink, "data_plane") == Some(true);
     let script = script(sink, &view);
     let small = |number: Option<u32>| number.and_then(|it| u8::try_from(it).ok()).unwrap_or(0);
     let (penalty, bonus) = (
         small(view.integer(sink, "penalty")),
         small(view.integer(sink, "bonus")),
     );
-    let keys = ["interface", "script", "process", "file"];
+    let keys = [
+        "interface",
+        "script",
+        "process",
+        "file",
+        "service",
+        "pool",
+        "data_plane",
+    ];
     if keys.iter().filter(|key| view.get(key).is_some()).count() != 1 {
         let message = "each entry of `track` must have exactly one object";
-        let fix = "use one of `interface`, `script`, `process` and `file`";
+        let fix = "use one of `interface`, `script`, `process`, `file`, `service`, `pool` and `data_plane`";
         sink.push(Diagnostic::new(Code::Contradiction, &item.span, message).fix(fix));
         return None;
     }
@@ -309,6 +564,9 @@ fn track(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Trac
         .map(TrackObject::Interface)
         .or(process.map(TrackObject::Process))
         .or(file.map(TrackObject::File))
+        .or(service.map(TrackObject::Service))
+        .or(pool.map(TrackObject::Pool))
+        .or(data_plane.then_some(TrackObject::DataPlane))
         .or(script.map(TrackObject::Script))?;
     Some(Track {
         object,

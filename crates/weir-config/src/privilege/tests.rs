@@ -4,6 +4,8 @@ use crate::{Host, parse};
 
 /// Keys with free text that grant no privilege: names, patterns, and data to send.
 const ORDINARY: &[(&str, &str)] = &[
+    // Only a file can include files; what they contain is compared.
+    ("", "include"),
     ("access-log", "format"),
     ("check", "body"),
     ("check", "headers"),
@@ -63,6 +65,8 @@ const ORDINARY: &[(&str, &str)] = &[
     ("servers-dns", "name"),
     ("sticky", "attributes"),
     ("sticky", "cookie"),
+    ("announce", "communities"),
+    ("announce", "drain_communities"),
     ("vrrp", "group"),
     ("vrrp-track", "process"),
 ];
@@ -156,7 +160,9 @@ fn example(page: &str, name: &str, other: bool) -> String {
     let example = section.key(name).unwrap().example;
     let line = match other {
         false => example.to_owned(),
-        true if name == "user" || name == "socket_group" => example.replacen('"', "\"x", 1),
+        true if name == "user" || name == "notify_user" || name == "socket_group" => {
+            example.replacen('"', "\"x", 1)
+        }
         true if name == "admin" || name == "listen" => example.replacen("0.0.1", "0.0.2", 1),
         true if name == "socket_mode" => example.replace("0660", "0600"),
         true if name == "hosts" => example.replace("lb1", "lb2"),

@@ -92,6 +92,9 @@ pub(super) fn verify_pool(sink: &mut Sink<'_>, lowered: &LoweredService, pool: &
         Diagnostic::new(Code::Contradiction, location, message)
             .also(&lowered.name, "used by this service")
             .cause("a server is selected for a socket of this machine, before there is a packet to a destination")
-            .fix("use rr, wrr, lc, wlc, sed, nq, fo, sh, mh, maglev or p2c, or a separate pool for this service"),
+            .fix(
+                "use rr, wrr, lc, wlc, sed, nq, fo, sh, mh, maglev, p2c or least-time, or a separate pool for this \
+                 service",
+            ),
     );
 }

@@ -118,3 +118,21 @@ impl Refusal {
         }
     }
 }
+
+/// The body of `POST /v1/node`, and its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeOrder {
+    /// The new state.
+    pub state: NodeState,
+}
+
+/// Whether a director takes part in a group of directors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// It does.
+    Ready,
+    /// It moves its work to the others: routes are withdrawn, and virtual routers are released.
+    Drain,
+}

@@ -1,5 +1,5 @@
 //! The HTTP API: `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`,
-//! `/v1/explain`, `/v1/servers/POOL/ADDRESS`.
+//! `/v1/explain`, `/v1/node`, `/v1/log`, `/v1/tap/SERVICE`, `/v1/servers/POOL/ADDRESS`.
 //!
 //! Requests become [`Order`]s and responses are JSON. Bodies are limited in size and time. On the unix socket the
 //! kernel identifies the caller; over TCP [`Policy`] checks `Host` and token. Only the owner of the daemon may name
@@ -8,6 +8,7 @@
 mod caller;
 mod connection_limit;
 mod host;
+mod live;
 mod message;
 mod order;
 
@@ -36,7 +37,8 @@ use policy::Gate;
 
 pub use caller::{Caller, Role, UnknownRole};
 pub use message::{
-    ExplainRequest, FileRequest, Refusal, Reloaded, ServerNow, UpgradeRequest, Upgraded,
+    ExplainRequest, FileRequest, NodeOrder, NodeState, Refusal, Reloaded, ServerNow,
+    UpgradeRequest, Upgraded,
 };
 pub use order::{Order, Orders, Reply, orders};
 pub use policy::{Policy, SharedPolicy};
@@ -90,10 +92,13 @@ pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router
         .route("/v1/caller", get(caller))
         .route("/v1/status", get(status))
         .route("/metrics", get(export))
+        .route("/v1/log", get(live::log).post(live::set_log))
+        .route("/v1/tap/{service}", get(live::tap))
         .route("/v1/explain", post(explain))
         .route("/v1/reload", post(reload))
         .route("/v1/plan", post(plan))
         .route("/v1/ipvsadm", post(ipvsadm))
+        .route("/v1/node", post(node))
         .route(
             "/v1/servers/{pool}/{address}",
             get(server_now).post(server).put(add).delete(remove),
@@ -299,6 +304,12 @@ async fn member(
     };
     orders.ask(order).await?;
     Ok(json(&serde_json::json!({})))
+}
+
+async fn node(State(orders): State<Orders>, body: Body) -> Answered {
+    let request: NodeOrder = read(body).await?;
+    let order = |reply| Order::Node(request, reply);
+    Ok(json(&orders.ask(order).await?))
 }
 
 async fn ipvsadm(State(orders): State<Orders>, body: Body) -> Answered {

@@ -6,7 +6,9 @@
 use tokio::sync::{mpsc, oneshot};
 
 use super::caller::Caller;
-use super::message::{FileRequest, Refusal, Reloaded, ServerNow, UpgradeRequest, Upgraded};
+use super::message::{
+    FileRequest, NodeOrder, Refusal, Reloaded, ServerNow, UpgradeRequest, Upgraded,
+};
 use weir_state::ServerOrder;
 
 use crate::explain::{Answer, Packet, Request};
@@ -62,6 +64,8 @@ pub enum Order {
         /// Success or failure.
         reply: Reply<()>,
     },
+    /// Drain this director, or end that.
+    Node(NodeOrder, Reply<NodeOrder>),
     /// A request of ipvsadm.
     Ipvsadm(ipvsadm::Request, Reply<ipvsadm::Answer>),
     /// Explain how a packet would be handled.

@@ -71,7 +71,7 @@ pub(super) fn required(method: &Method, path: &str) -> Role {
     if reads || (method == Method::POST && path == "/v1/explain") {
         return Role::Read;
     }
-    if method == Method::POST && path.starts_with("/v1/servers/") {
+    if method == Method::POST && (path.starts_with("/v1/servers/") || path == "/v1/node") {
         return Role::Operate;
     }
     Role::Write
@@ -216,6 +216,7 @@ mod tests {
         }
         assert_eq!(role("POST", "/v1/explain"), Role::Read);
         assert_eq!(role("POST", "/v1/servers/p/a"), Role::Operate);
+        assert_eq!(role("POST", "/v1/node"), Role::Operate);
         for (method, path) in [
             ("PUT", "/v1/servers/p/a"),
             ("DELETE", "/v1/servers/p/a"),

@@ -1,5 +1,7 @@
 //! Client of the API for the commands: one request on the daemon's unix socket, one response.
 
+mod tap;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,11 +17,12 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::api::{
-    ExplainRequest, FileRequest, Refusal, Reloaded, ServerNow, ServerOrder, UpgradeRequest,
-    Upgraded,
+    ExplainRequest, FileRequest, NodeOrder, Refusal, Reloaded, ServerNow, ServerOrder,
+    UpgradeRequest, Upgraded,
 };
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
+use crate::log_filter::Filter;
 use crate::plan::Plan;
 use crate::runtime_dir::SOCKET;
 use crate::status::Report;
@@ -193,12 +196,36 @@ impl Client {
         self.ask(Method::GET, &path, &()).await
     }
 
+    /// Drains this director, or ends that.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn node(&self, request: NodeOrder) -> Result<NodeOrder, Error> {
+        self.ask(Method::POST, "/v1/node", &request).await
+    }
+
     /// Executes a request of ipvsadm.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn ipvsadm(&self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
         self.ask(Method::POST, "/v1/ipvsadm", request).await
+    }
+
+    /// Returns the active filter of the daemon's log.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn log_filter(&self) -> Result<Filter, Error> {
+        self.ask(Method::GET, "/v1/log", &()).await
+    }
+
+    /// Changes the filter of the daemon's log until the daemon ends.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn set_log_filter(&self, filter: &Filter) -> Result<Filter, Error> {
+        self.ask(Method::POST, "/v1/log", filter).await
     }
 
     /// Repeats a request that a daemon did not execute because its successor has taken over.

@@ -69,8 +69,15 @@ fn refusing(loaded: Loaded, doubts: Vec<Problem>, path: &Path) -> Result<Loaded,
     };
     let name = path.display().to_string();
     let at = first.source;
-    let summary = format!("{name}:{}:{}: {}", at.line, at.column, first.message);
-    let found = Finding::grouped(fatal.iter().map(|doubt| Finding::of_doubt(doubt, &name)));
+    let desired = &loaded.desired;
+    let of = |doubt: &Problem| desired.file_name(doubt.source, &name).to_owned();
+    let file = of(first);
+    let summary = format!("{file}:{}:{}: {}", at.line, at.column, first.message);
+    let found = Finding::grouped(
+        fatal
+            .iter()
+            .map(|doubt| Finding::of_doubt(doubt, &of(doubt))),
+    );
     let rendered: String = found.iter().map(Finding::render).collect();
     Err(Rejected {
         summary: match fatal.len() {

@@ -95,7 +95,7 @@ pub(super) fn places(found: &[Finding]) -> String {
 
 impl At {
     const fn of(further: &Occurrence) -> Self {
-        let Source { line, column } = further.at;
+        let Source { line, column, .. } = further.at;
         Self {
             line,
             column,
@@ -166,22 +166,28 @@ impl Finding {
         text + "\n"
     }
 
-    pub(super) fn all(diagnostics: &[Diagnostic], file: &str) -> Vec<Self> {
+    /// Of the configuration `text`, which was read from `file` and the files that it includes.
+    pub(super) fn all(diagnostics: &[Diagnostic], text: &str, file: &str) -> Vec<Self> {
+        let files = weir_config::files(text);
+        let name = |source: Source| match files.get(source.file as usize) {
+            Some(name) if !name.is_empty() => name.as_str(),
+            _ => file,
+        };
         diagnostics
             .iter()
-            .map(|diagnostic| Self::of(diagnostic, file))
+            .map(|diagnostic| Self::of(diagnostic, &name))
             .collect()
     }
 
-    fn of(diagnostic: &Diagnostic, file: &str) -> Self {
+    fn of<'a>(diagnostic: &Diagnostic, name: &dyn Fn(Source) -> &'a str) -> Self {
         let related = diagnostic.related.iter();
         Self {
             code: Some(diagnostic.code.as_str()),
             severity: diagnostic.severity().as_str(),
             message: diagnostic.message.clone(),
-            place: Location::at(file, diagnostic.at, &diagnostic.label),
+            place: Location::at(name(diagnostic.at), diagnostic.at, &diagnostic.label),
             related: related
-                .map(|other| Location::at(file, other.at, &other.label))
+                .map(|other| Location::at(name(other.at), other.at, &other.label))
                 .collect(),
             cause: diagnostic.cause.clone(),
             fix: diagnostic.fix.clone(),

@@ -6,10 +6,10 @@
 mod certificate;
 mod failover;
 mod finding;
+mod include;
 mod secret;
 mod vip;
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -21,7 +21,7 @@ use weir_config::{
     Code, Desired, Diagnostic, FileError, MAX_FILE_BYTES, Machine, SecretValue, Severity,
 };
 use weir_model::{Family, SecretSource};
-use weir_sys::names;
+use weir_sys::{names, privileged};
 
 pub use certificate::{
     doubtful_certificates, occupied_listeners, with_free_listeners, with_usable_files,
@@ -105,11 +105,17 @@ pub fn load_with(path: &Path, color: bool, secrets: Secrets<'_>) -> Result<Loade
         found: vec![Finding::of_file(error, &name)],
     };
     let (bytes, mode) = read(path).map_err(|error| broken(&error))?;
+    let text = weir_config::load(&bytes).map_err(|error| broken(&error))?;
+    let files = include::Disk::new(mode);
+    let bundle = weir_config::bundle(text, path, &files);
+    let text = bundle.text.as_str();
+    if !bundle.errors.is_empty() {
+        return Err(rejected(text, &name, &bundle.errors, color));
+    }
     let machine = ThisMachine {
         secrets,
-        mode: Some(mode),
+        mode: Some(files.mode()),
     };
-    let text = weir_config::load(&bytes).map_err(|error| broken(&error))?;
     let extension = path.extension();
     let json = extension.is_some_and(|it| it == "json");
     judge(text, json, &machine, &name, color)
@@ -141,9 +147,9 @@ pub fn permit(active: &str, text: &str, color: bool) -> Result<(), Rejected> {
         return Ok(());
     }
     Err(Rejected {
-        summary: summary(TEXT, &found),
+        summary: summary(TEXT, text, &found),
         diagnostics: weir_config::render(&found, text, TEXT, color),
-        found: Finding::all(&found, TEXT),
+        found: Finding::all(&found, text, TEXT),
     })
 }
 
@@ -162,16 +168,20 @@ fn judge(
     match parsed {
         Ok(parsed) => Ok(Loaded {
             findings: weir_config::render(&parsed.findings, text, name, color),
-            found: Finding::all(&parsed.findings, name),
+            found: Finding::all(&parsed.findings, text, name),
             warnings: count(&parsed.findings, Severity::Warning),
             desired: parsed.desired,
             text: text.to_owned(),
         }),
-        Err(found) => Err(Rejected {
-            summary: summary(name, &found),
-            diagnostics: weir_config::render(&found, text, name, color),
-            found: Finding::all(&found, name),
-        }),
+        Err(found) => Err(rejected(text, name, &found, color)),
+    }
+}
+
+fn rejected(text: &str, name: &str, found: &[Diagnostic], color: bool) -> Rejected {
+    Rejected {
+        summary: summary(name, text, found),
+        diagnostics: weir_config::render(found, text, name, color),
+        found: Finding::all(found, text, name),
     }
 }
 
@@ -186,7 +196,7 @@ fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
             reason: error.to_string(),
         },
     };
-    let file = File::open(path).map_err(failed)?;
+    let file = privileged::open(path).map_err(failed)?;
     let known = file.metadata().map_err(failed)?;
     let size = known.len();
     if size > MAX_FILE_BYTES {
@@ -289,12 +299,15 @@ fn count(found: &[Diagnostic], severity: Severity) -> usize {
     found.iter().filter(same).count()
 }
 
-fn summary(name: &str, found: &[Diagnostic]) -> String {
+fn summary(name: &str, text: &str, found: &[Diagnostic]) -> String {
+    let files = weir_config::files(text);
     let errors = count(found, Severity::Error);
     let first = found.iter().find(|one| one.severity() == Severity::Error);
     let first = first.map_or_else(String::new, |one| {
         let code: Code = one.code;
         let at = one.at;
+        let included = files.get(at.file as usize).filter(|name| !name.is_empty());
+        let name = included.map_or(name, String::as_str);
         format!(
             "{name}:{}:{}: {}: {}",
             at.line,
@@ -342,7 +355,7 @@ mod tests {
     fn summary_shows_the_first_error_and_counts_the_others() {
         let text = "[pool.a]\nservers = [1]\n[nod]\n";
         let found = weir_config::parse(text, &ThisMachine::default()).unwrap_err();
-        insta::assert_snapshot!(summary("weir.toml", &found));
+        insta::assert_snapshot!(summary("weir.toml", text, &found));
     }
 
     #[test]

@@ -1,17 +1,16 @@
 //! Reads secrets from this machine, and stores those of the active configuration for a daemon after a crash.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rustix::fs::OFlags;
 use weir_config::{LIST_BYTES_MAX, SecretValue};
 use weir_model::{Desired, Secret, SecretSource};
-use weir_sys::sealed_file;
+use weir_sys::{privileged, sealed_file};
 
 /// Where systemd puts a unit's credentials (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
@@ -53,9 +52,7 @@ pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>>
 /// Opens a regular file for reading.
 fn open(path: &Path) -> io::Result<File> {
     // Opening a pipe would block until there is a writer.
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let mut options = OpenOptions::new();
-    let opened = options.read(true).custom_flags(flags).open(path)?;
+    let opened = privileged::open_nonblocking(path)?;
     if !opened.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }

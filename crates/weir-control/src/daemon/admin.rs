@@ -18,8 +18,23 @@ use crate::keeper::{Kept, Link};
 /// The kind of socket in the keeper.
 const SOCKETS: &str = "admin";
 
+/// Length of the accept queue, tokio's own.
+const BACKLOG: i32 = 1024;
+
 /// ALPN protocols.
 const PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
+
+/// Listens on the address. A privileged helper binds it if this process may not.
+async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            let socket = weir_sys::privileged::bind_stream(address)?;
+            rustix::net::listen(&socket, BACKLOG)?;
+            TcpListener::from_std(socket.into())
+        }
+        bound => bound,
+    }
+}
 
 /// The active listener.
 #[derive(Debug)]
@@ -98,7 +113,7 @@ impl Admin {
                 socket.set_nonblocking(true).map_err(failed)?;
                 TcpListener::from_std(socket).map_err(failed)?
             }
-            None => TcpListener::bind(address).await.map_err(failed)?,
+            None => bind(address).await.map_err(failed)?,
         };
         let to = Destination::To(Some((address, listener)));
         Ok(PreparedAdmin { policy, to })

@@ -3,18 +3,21 @@
 //! It holds the active configuration and its file, and handles neither sockets nor signals.
 
 mod members;
+mod node;
 mod probation;
 mod server;
 mod upgrade;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use weir_model::{Desired, diff};
+use weir_model::{Desired, Track, TrackObject, diff};
 use weir_sys::Channel;
 
 use super::admin::Admin;
+use super::certificate_watch::CertificateWatch;
+use super::flow_sync::FlowSynchronizer;
 use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
 use super::{Error, RuntimeDir};
@@ -25,11 +28,12 @@ use crate::ipvsadm_message as ipvsadm;
 use crate::keeper::{Kept, Link};
 use crate::plan::{Plan, plan};
 use crate::plane::Plane;
-use crate::status::{Report, vrrp};
+use crate::status::{Report, announce, vrrp};
 use weir_discovery::{Lists, Membership};
 use weir_probing::Checks;
 use weir_runtime_dir::SocketAccess;
 
+use node::Node;
 use probation::Probation;
 pub(super) use upgrade::DrainingDaemon;
 
@@ -62,6 +66,9 @@ pub struct Director<P> {
     probation: Option<Probation>,
     real_server: LocalRealServer,
     reloads: ReloadHistory,
+    node: Node,
+    sync: FlowSynchronizer,
+    certificates: CertificateWatch,
 }
 
 /// An active configuration with its file and server lists.
@@ -86,7 +93,8 @@ impl<P: Plane> Director<P> {
     ) -> Self {
         let desired = lists.added_to(&loaded.desired);
         membership.commit(&loaded.desired, lists);
-        let director = Self {
+        let node = Node::new(runtime_dir.path());
+        let mut director = Self {
             plane,
             desired,
             configured: loaded.desired,
@@ -103,7 +111,11 @@ impl<P: Plane> Director<P> {
             probation: None,
             real_server: LocalRealServer::default(),
             reloads: ReloadHistory::default(),
+            node,
+            sync: FlowSynchronizer::default(),
+            certificates: CertificateWatch::default(),
         };
+        director.sync.configure(director.configured.sync.as_ref());
         director.configure_checks();
         director.record_configuration();
         director
@@ -114,7 +126,23 @@ impl<P: Plane> Director<P> {
         self.death_count = (kept.restarts, kept.last_death.clone());
         self.keeper = kept.link.clone();
         self.pass_secrets();
+        self.configure_processes();
+        if self.node.is_draining() {
+            self.node.order_routers(&self.configured);
+        }
+    }
+
+    /// The keeper starts or ends the processes that the active configuration needs.
+    fn configure_processes(&self) {
         self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
+        self.keeper
+            .configure_announcer(self.configured.announce.is_some());
+        self.announce();
+    }
+
+    /// Reports to the announcer which VIPs can serve. Cheap: nothing is sent without a change.
+    pub fn announce(&self) {
+        self.node.announce(&self.desired, &self.plane);
     }
 
     /// Stores the secrets of the active configuration in the keeper, for a daemon that starts after a crash.
@@ -195,17 +223,23 @@ impl<P: Plane> Director<P> {
         applied
     }
 
+    /// Exchanges flows with other directors. Returns the pause until the next call.
+    pub fn synchronize(&mut self) -> Duration {
+        self.sync.step(self.plane.engine())
+    }
+
     /// Notifies programs of changes of pools.
     pub fn notify_pool_changes(&mut self) {
         for change in self.plane.take_pool_changes() {
             self.checks.notify_pool_change(&change, &self.desired);
         }
+        self.announce();
     }
 
     /// Records the active configuration, for commands without a daemon and for the next daemon after a crash.
     fn record_configuration(&self) {
         self.record_configuration_of(&self.file, &self.text);
-        self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
+        self.configure_processes();
     }
 
     fn record_configuration_of(&self, file: &Path, text: &str) {
@@ -257,6 +291,11 @@ impl<P: Plane> Director<P> {
             } => {
                 let _ = reply.send(self.member(&pool, &address, keys).await);
             }
+            Order::Node(order, reply) => {
+                let done = self.node.order(order, &self.configured);
+                self.announce();
+                let _ = reply.send(done.map(|()| order));
+            }
             Order::Ipvsadm(request, reply) => {
                 let _ = reply.send(self.ipvsadm(&request).await);
             }
@@ -277,18 +316,57 @@ impl<P: Plane> Director<P> {
         snapshot.add_checks(&self.checks);
         snapshot.drift.real_server = self.real_server.repaired();
         let (restarts, last_death) = self.death_count.clone();
+        let announced = self.node.report();
         Ok(Report {
             restarts,
             last_death,
             draining: self.runtime_dir.draining(),
             sources: self.membership.sources(&self.configured),
             vrrp: vrrp::report(self.runtime_dir.path(), &self.configured),
+            drained: self.node.is_draining(),
+            announce_error: match (&self.configured.announce, &announced) {
+                (Some(_), None) => Some("the announcer does not reply".to_owned()),
+                (_, report) => report.as_ref().and_then(|it| it.error.clone()),
+            },
+            announce: announced.map(announce::routes).unwrap_or_default(),
+            sync: self.sync.status(),
             reloads: self.reloads.all(),
+            certificate_error: self.certificates.problem().map(str::to_owned),
             ..Report::from(&snapshot)
         })
     }
 
+    /// Reports to the VRRP agent what its virtual routers track. Does not wait for the agent.
+    pub fn report_tracked(&self) {
+        let mut tracked = self.configured.vrrp.iter().flat_map(|it| &it.track);
+        let is_reported = |it: &Track| {
+            matches!(
+                it.object,
+                TrackObject::Service(_) | TrackObject::Pool(_) | TrackObject::DataPlane
+            )
+        };
+        if !tracked.any(is_reported) {
+            return;
+        }
+        let observed = match self.plane.snapshot() {
+            Ok(snapshot) => vrrp::observed(&Report::from(&snapshot), &self.desired),
+            Err(error) => {
+                tracing::warn!(%error, "the data plane does not answer");
+                vrrp::unobservable(&self.desired)
+            }
+        };
+        let directory = self.runtime_dir.path().to_owned();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = weir_vrrp_agent::observe(&directory, &observed) {
+                tracing::debug!(%error, "the VRRP agent does not answer");
+            }
+        });
+    }
+
     async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Refusal> {
+        if let Some(answer) = self.sync.ipvsadm(request) {
+            return Ok(answer);
+        }
         let mut answer = self.plane.ipvsadm(request).await.map_err(Refusal::new)?;
         if let ipvsadm::Answer::Edits(answers) = &mut answer {
             ipvsadm::name_file(answers, &self.file);
@@ -302,7 +380,8 @@ impl<P: Plane> Director<P> {
         let layer_4 = |name| self.desired.service(name).map(|service| service.source);
         let proxied = |name| self.desired.proxy(name).map(|proxy| proxy.source);
         if let Some(source) = service.and_then(|name| layer_4(name).or_else(|| proxied(name))) {
-            let file = self.file.display();
+            let main = self.file.display().to_string();
+            let file = self.desired.file_name(source, &main);
             answer.at = Some(format!("{file}:{}", source.line));
         }
         Ok(answer)
@@ -387,8 +466,38 @@ impl<P: Plane> Director<P> {
         self.configured = now.configured;
         self.text = now.text;
         self.file = now.file;
+        self.sync.configure(self.configured.sync.as_ref());
         self.pass_secrets();
         self.configure_checks();
+    }
+
+    /// Loads certificate files that have changed. If they cannot be used, the former ones stay in use.
+    pub async fn watch_certificates(&mut self) {
+        let number = weir_proxy::certificate_files(&self.desired);
+        if !self.certificates.is_due(number) {
+            return;
+        }
+        let admin = self.configured.node.admin.as_ref();
+        let loaded = match self.admin.prepare(admin).await {
+            Ok(admin) => match self.plane.reload_certificates(&self.desired) {
+                Ok(()) => {
+                    self.admin.commit(admin);
+                    Ok(())
+                }
+                Err(error) => Err(error.to_string()),
+            },
+            Err(error) => Err(error.to_string()),
+        };
+        match loaded {
+            Ok(()) => {
+                tracing::info!("loaded changed certificate files");
+                self.certificates.set_loaded(number);
+            }
+            Err(error) => {
+                tracing::error!(error, "changed certificate files are not used");
+                self.certificates.set_failed(number, error);
+            }
+        }
     }
 
     async fn try_reload(
@@ -419,6 +528,8 @@ impl<P: Plane> Director<P> {
             text: loaded.text,
             file: path,
         });
+        let number = weir_proxy::certificate_files(&self.desired);
+        self.certificates.set_loaded(number);
         Ok(Reloaded {
             revision,
             changes: changes.iter().map(ToString::to_string).collect(),

@@ -4,11 +4,14 @@
 //! nothing in the kernel: pinned and attached programs continue to forward.
 
 mod admin;
+mod certificate_watch;
 mod director;
 mod error;
+mod flow_sync;
 mod local_real_server;
 mod reload_guard;
 mod reload_history;
+mod separation;
 #[cfg(test)]
 mod tests;
 
@@ -39,6 +42,7 @@ pub use admin::{Admin, PreparedAdmin};
 pub use director::Director;
 use director::{DrainingDaemon, SECRETS};
 pub use error::Error;
+pub use separation::separate;
 
 /// Interval of the engine's tick, which checks what causes no event.
 const TICK: Duration = Duration::from_secs(1);
@@ -158,7 +162,10 @@ pub async fn run<P: Plane>(
         (membership, lists),
     );
     director.set_keeper(&kept);
-    director.manage_real_server(&options.runtime_dir, &options.pin_dir);
+    // Without rights there is nothing to maintain.
+    if weir_sys::privileged::helper().is_none() {
+        director.manage_real_server(&options.runtime_dir, &options.pin_dir);
+    }
     serve(&mut director, requests, network, &mut signals, &notifier).await;
     if director.is_succeeded() {
         drain(director, &mut signals).await;
@@ -244,7 +251,8 @@ async fn serve<P: Plane>(
 ) {
     let (mut ticks, mut drift_checks) = (every(TICK), every(DRIFT_INTERVAL));
     let (mut apply_checks_at, mut handshakes_at) = (None, Instant::now() + HANDSHAKE_INTERVAL);
-    let mut latency_at = Instant::now();
+    let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
+    let mut certificates = every(certificate_watch::INTERVAL);
     loop {
         tokio::select! {
             Some(order) = requests.recv() => {
@@ -277,10 +285,13 @@ async fn serve<P: Plane>(
             }
             () = sleep_until(handshakes_at) => handshakes_at = watch_clients(director),
             () = sleep_until(latency_at) => latency_at = publish_latency(director),
+            () = sleep_until(sync_at) => sync_at = Instant::now() + director.synchronize(),
             _ = drift_checks.tick() => {
                 director.plane().repair_drift().await;
+                director.report_tracked();
                 director.repair_real_server().await;
             }
+            _ = certificates.tick() => director.watch_certificates().await,
             _ = ticks.tick() => {
                 network.reopen();
                 if let Err(error) = director.plane().tick().await {
@@ -302,6 +313,7 @@ async fn serve<P: Plane>(
                 }
                 notify(notifier, Notification::Ready);
             }
+            _ = signals.reopen.recv() => weir_proxy::reopen_logs(),
             _ = signals.terminate.recv() => return,
             _ = signals.interrupt.recv() => return,
         }
@@ -352,6 +364,7 @@ fn notify(notifier: &Notifier, notification: Notification<'_>) {
 #[derive(Debug)]
 struct Signals {
     reload: unix::Signal,
+    reopen: unix::Signal,
     terminate: unix::Signal,
     interrupt: unix::Signal,
 }
@@ -360,6 +373,7 @@ impl Signals {
     fn new() -> std::io::Result<Self> {
         Ok(Self {
             reload: unix::signal(SignalKind::hangup())?,
+            reopen: unix::signal(SignalKind::user_defined1())?,
             terminate: unix::signal(SignalKind::terminate())?,
             interrupt: unix::signal(SignalKind::interrupt())?,
         })

@@ -8,10 +8,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use weir_http::head::{self, HeadLimits};
-use weir_http::route::{self, Asked, Surroundings, TlsFacts};
+use weir_http::route::{self, Asked, RequestId, Surroundings, TlsFacts};
 use weir_http::{Refusal, RequestPath, path};
 use weir_model::{
-    ConditionKey, Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, Route, RouteAction,
+    ConditionKey, Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, Route, RouteAction, Source,
 };
 
 use super::Answer;
@@ -111,7 +111,9 @@ impl Request {
             return answer;
         };
         answer.service = Some(proxy.name.clone());
-        answer.at = Some(format!("{}:{}", file.display(), proxy.source.line));
+        let main = file.display().to_string();
+        let file = desired.file_name(proxy.source, &main);
+        answer.at = Some(format!("{file}:{}", proxy.source.line));
         let limits = HeadLimits {
             head: proxy.limits.head as usize,
             target: proxy.limits.head as usize / 2,
@@ -145,13 +147,14 @@ impl Request {
             fields: &fields,
             tls: TlsFacts::default(),
         };
-        let chosen = self.examine(proxy, &asked, file, &mut answer.steps);
+        let name = |source| desired.file_name(source, &main);
+        let chosen = self.examine(proxy, &asked, &name, &mut answer.steps);
         let from = Surroundings {
             asked,
             client: SocketAddr::new(UNKNOWN_CLIENT, 0),
             secure: proxy.tls.is_some(),
             default_host: b"",
-            request_id: 0,
+            request_id: RequestId::generated(0),
             server: None,
             pool: "",
             route: chosen.map(|at| &proxy.routes[at]),
@@ -190,11 +193,11 @@ impl Request {
     }
 
     /// Shows for each route up to the first that matches why it does not match, and returns the position of that one.
-    fn examine(
+    fn examine<'a>(
         &self,
         proxy: &Proxy,
         asked: &Asked<'_>,
-        file: &Path,
+        name: &dyn Fn(Source) -> &'a str,
         steps: &mut Vec<String>,
     ) -> Option<usize> {
         for (at, one) in proxy.routes.iter().enumerate() {
@@ -223,7 +226,8 @@ impl Request {
                 (Some((key, _)), None) => format!("does not match: {}", key.as_str()),
             };
             let line = one.source.line;
-            steps.push(format!("route {}:{line} ({one}) {result}", file.display()));
+            let file = name(one.source);
+            steps.push(format!("route {file}:{line} ({one}) {result}"));
             if unmet.is_none() && by_unknown.is_none() {
                 return Some(at);
             }

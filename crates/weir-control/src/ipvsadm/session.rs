@@ -127,8 +127,10 @@ impl Session<'_> {
                 Answer::Timeouts(seconds) => timeouts(seconds),
                 _ => return Err(self.unavailable("the answer is another request's")),
             },
-            // There are no edits.
-            Command::List(List::Daemons, _) => String::new(),
+            Command::List(List::Daemons, _) => match self.ask(Request::Daemons).await? {
+                Answer::Daemons(text) => text,
+                _ => return Err(self.unavailable("the answer is another request's")),
+            },
             Command::List(List::Service(key), columns) => {
                 let listing = self.listing().await?;
                 let Some(text) = listing.one(key, *columns, self.names) else {

@@ -41,6 +41,10 @@ pub struct Kept {
     pub last_death: Option<String>,
     /// The handover from the predecessor, for a successor.
     pub takeover: Option<Takeover>,
+    /// The channel to a privileged helper, which the keeper starts with the first request.
+    pub helper: Option<Channel>,
+    /// The last daemon had given up its rights; this one must not have more.
+    pub confined: bool,
 }
 
 /// A handover from a daemon to its successor.
@@ -99,9 +103,15 @@ impl Kept {
                     restarts,
                     last_death,
                     successor,
+                    helper,
+                    confined,
                 } => {
+                    kept.confined = confined;
                     kept.restarts = restarts;
                     kept.last_death = last_death;
+                    if helper {
+                        kept.helper = files.next_back().map(Channel::from);
+                    }
                     kept._lock = files.next();
                     let pair = (files.next(), files.next());
                     if let (true, (Some(channel), Some(state))) = (successor, pair) {
@@ -204,6 +214,11 @@ impl Link {
     /// Reports whether the recorded configuration has virtual routers.
     pub fn configure_vrrp(&self, configured: bool) {
         self.send(&ToKeeper::Vrrp { configured }, &[]);
+    }
+
+    /// Reports whether the configuration announces VIPs.
+    pub fn configure_announcer(&self, configured: bool) {
+        self.send(&ToKeeper::Announce { configured }, &[]);
     }
 
     /// Removes a file from the keeper.

@@ -31,6 +31,11 @@ pub(super) enum ToKeeper {
         /// Whether it has any.
         configured: bool,
     },
+    /// The active configuration announces VIPs, or none.
+    Announce {
+        /// Whether it does.
+        configured: bool,
+    },
     /// Start this program as the successor; a file with its state is attached.
     Upgrade {
         /// Absolute path.
@@ -56,6 +61,12 @@ pub(super) enum ToDaemon {
         last_death: Option<String>,
         /// Another daemon is active, and hands over when this one is ready.
         successor: bool,
+        /// The last attached file is a channel to a privileged helper.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        helper: bool,
+        /// The last daemon had given up its rights; this one must not have more.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        confined: bool,
     },
     /// The successor is ready; a channel to it is attached.
     Succeeded {
@@ -82,6 +93,8 @@ mod tests {
                 restarts: 1,
                 last_death: None,
                 successor: false,
+                helper: false,
+                confined: false,
             })
             .unwrap(),
         ];

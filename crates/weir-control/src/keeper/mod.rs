@@ -13,9 +13,11 @@
 //! crashes repeatedly after serving for a while, restarts are limited to one per second. A request to upgrade starts a
 //! second daemon next to the first, which stays active until the second is ready.
 
+mod announcer;
 mod child;
 mod error;
 mod handover;
+mod helper;
 mod kept;
 mod message;
 mod restart_limit;
@@ -34,6 +36,7 @@ use tokio::sync::mpsc;
 use weir_sys::{Channel, LockFile, Notifier, inherited_files};
 
 use crate::runtime_dir::RuntimeDir;
+use announcer::Announcer;
 use child::{Child, Event};
 use message::{ToDaemon, ToKeeper};
 use restart_limit::RestartLimit;
@@ -91,19 +94,28 @@ struct Keeper {
     last_death: Option<String>,
     stopping: bool,
     vrrp: VrrpProcesses,
+    announcer: Announcer,
+    runtime_dir: PathBuf,
+    /// The configuration file, for helpers; the keeper does not read it.
+    configuration: PathBuf,
+    /// The owner of the runtime directory before an upgrade.
+    owner: Option<u32>,
     /// A reload was requested while no daemon was running.
     reload_due: bool,
     /// The exit code of the last active daemon.
     code: u8,
 }
 
-/// Runs daemons until one exits normally or this process is stopped; returns the exit code. Must be called inside a
-/// tokio runtime, by a thread that lives as long as the process.
+/// Runs daemons until one exits normally or this process is stopped; returns the exit code. `configuration` is the
+/// absolute path of the configuration file. Must be called inside a tokio runtime, by a thread that lives as long as the
+/// process.
 ///
 /// # Errors
 /// Another keeper holds the runtime directory, or no process can be started.
-pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
+pub async fn keep(runtime_dir: &Path, configuration: &Path) -> Result<u8, Error> {
     let lock = RuntimeDir::lock(runtime_dir)?;
+    // Of a keeper that was killed.
+    weir_runtime_dir::give_to_root(runtime_dir);
     // The keeper holds every listening socket.
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "few listening sockets can be kept");
@@ -115,6 +127,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
     let on = |kind| signal(kind).map_err(|source| Error::Signals { source });
     let (mut hangup, mut terminate) = (on(SignalKind::hangup())?, on(SignalKind::terminate())?);
     let mut interrupt = on(SignalKind::interrupt())?;
+    let mut reopen = on(SignalKind::user_defined1())?;
     let (sender, mut events) = mpsc::unbounded_channel();
     let mut keeper = Keeper {
         program,
@@ -130,6 +143,10 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
         last_death: None,
         stopping: false,
         vrrp: VrrpProcesses::new(runtime_dir),
+        announcer: Announcer::new(runtime_dir),
+        runtime_dir: runtime_dir.to_owned(),
+        configuration: configuration.to_owned(),
+        owner: None,
         reload_due: false,
         code: 0,
     };
@@ -138,11 +155,15 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, Error> {
         tokio::select! {
             Some((number, event)) = events.recv() => {
                 if let Some(code) = keeper.handle_event(number, event)? {
+                    keeper.announcer.end().await;
                     keeper.vrrp.end().await;
+                    // An earlier version rejects a directory of another account.
+                    weir_runtime_dir::give_to_root(runtime_dir);
                     return Ok(code);
                 }
             }
             _ = hangup.recv() => keeper.reload(),
+            _ = reopen.recv() => keeper.reopen_logs(),
             _ = terminate.recv() => keeper.stop(Signal::TERM),
             _ = interrupt.recv() => keeper.stop(Signal::INT),
         }
@@ -164,23 +185,44 @@ impl Keeper {
             let message = ToDaemon::Socket { name: name.clone() };
             child.send(&message, &[socket.as_fd()]);
         }
+        let helper = helper::attend(program, &self.configuration, &self.runtime_dir)?;
         let begin = ToDaemon::Begin {
             restarts: self.restarts,
             last_death: self.last_death.clone(),
             successor: matches!(role, Role::Successor { .. }),
+            helper: helper.is_some(),
+            confined: self.is_confined(),
         };
         let mut all = vec![self.lock.as_fd()];
         all.extend_from_slice(files);
+        all.extend(helper.as_ref().map(AsFd::as_fd));
         child.send(&begin, &all);
         self.children
             .insert(number, (role, child, program.to_owned()));
         Ok(number)
     }
 
+    /// Whether the last daemon had given up its rights. What it has recorded must not lead to more.
+    fn is_confined(&self) -> bool {
+        let is_upgrade = self.owner.is_some() && !self.children.is_empty();
+        is_upgrade || weir_runtime_dir::account_that_owns(&self.runtime_dir).is_some()
+    }
+
     fn start_first(&mut self, again: bool) -> Result<(), Error> {
         let program = self.program.clone();
         self.start(&program, Role::Starting { again }, &[])
             .map(drop)
+    }
+
+    /// Lets every daemon open its log files again; one that drains still writes lines.
+    fn reopen_logs(&self) {
+        for (_, child, _) in self
+            .children
+            .values()
+            .filter(|(_, child, _)| child.is_alive())
+        {
+            child.signal(Signal::USR1);
+        }
     }
 
     fn reload(&mut self) {
@@ -198,6 +240,8 @@ impl Keeper {
     /// start.
     fn stop(&mut self, signal: Signal) {
         self.stopping = true;
+        // Routers stop sending before the addresses move.
+        self.announcer.stop();
         self.vrrp.stop();
         self.sockets.clear();
         for (_, child, _) in self.children.values() {
@@ -248,6 +292,11 @@ impl Keeper {
                 let started = self.children.get(&number);
                 let program = started.map_or(&self.program, |(_, _, program)| program);
                 self.vrrp.configure(configured, program);
+            }
+            ToKeeper::Announce { configured } => {
+                let started = self.children.get(&number);
+                let program = started.map_or(&self.program, |(_, _, program)| program);
+                self.announcer.configure(configured, program);
             }
             ToKeeper::Fails { reason } => {
                 if let Some((Role::Successor { failure, .. }, _, _)) =
@@ -338,6 +387,13 @@ impl Keeper {
             return Err("an upgrade or shutdown is in progress".to_owned());
         }
         let state = state.ok_or("the request contains no state for the successor")?;
+        // A daemon without rights could name any file.
+        self.owner = weir_runtime_dir::account_that_owns(&self.runtime_dir);
+        if self.owner.is_some() {
+            helper::check_program(program)?;
+            // An earlier version rejects a directory of another account.
+            weir_runtime_dir::give_to_root(&self.runtime_dir);
+        }
         let (channel, theirs) = Channel::pair().map_err(|error| error.to_string())?;
         let files = [theirs.as_fd(), state.as_fd()];
         let number = self
@@ -350,7 +406,12 @@ impl Keeper {
                 },
                 &files,
             )
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| {
+                if let Some(owner) = self.owner {
+                    weir_runtime_dir::give(&self.runtime_dir, owner);
+                }
+                error.to_string()
+            })?;
         let events = self.events.clone();
         tokio::spawn(async move {
             tokio::time::sleep(READY_TIMEOUT).await;
@@ -366,6 +427,9 @@ impl Keeper {
         match role {
             Role::Leaving => {}
             Role::Successor { failure, .. } => {
+                if let Some(owner) = self.owner {
+                    weir_runtime_dir::give(&self.runtime_dir, owner);
+                }
                 let failure = failure.map_or_else(String::new, |failure| format!(": {failure}"));
                 let reason =
                     format!("the new program ended before it was ready ({status}){failure}");

@@ -1,11 +1,13 @@
 //! The VRRP agent and its helper, from the keeper's side: started when the configuration has virtual routers, restarted
 //! when one of them ends, and ended last.
 //!
-//! Both are replaced together: without its helper the agent stops being active, and without its agent the helper
-//! removes all addresses. If they cannot be started, the keeper removes the addresses.
+//! Each can be replaced without the other. A standby waits to continue when the agent dies, with the times of the last
+//! advertisements, so that a crash or an upgrade is no failover. If a process cannot be replaced, the helper, or the
+//! keeper in its place, removes the addresses.
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -24,7 +26,9 @@ const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before a start that follows an early end; it doubles each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
-/// A pair that ran for less than this ended early.
+/// How long a new program may take to become a standby.
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
+/// A process that ran for less than this ended early.
 const EARLY: Duration = Duration::from_secs(1);
 
 /// Ends this process with SIGTERM when the keeper that has started it ends.
@@ -89,11 +93,23 @@ struct Supervisor {
     program: Option<PathBuf>,
 }
 
-/// Both processes.
+/// The processes, and what they share. The keeper holds both ends of the channel, so that each process can be replaced
+/// without the other noticing.
 struct Pair {
+    program: PathBuf,
+    runtime_dir: PathBuf,
     agent: Child,
     helper: Child,
+    /// Waits to replace the agent.
+    standby: Option<Child>,
     since: Instant,
+    /// The last start of the agent, and of the helper.
+    agent_since: Instant,
+    helper_since: Instant,
+    agent_end: OwnedFd,
+    helper_end: OwnedFd,
+    /// What the agent leaves for its successor.
+    handover: OwnedFd,
 }
 
 impl Supervisor {
@@ -107,7 +123,7 @@ impl Supervisor {
                 }
                 continue;
             };
-            match start(&program, &self.runtime_dir) {
+            match Pair::start(&program, &self.runtime_dir) {
                 Ok(mut pair) => {
                     let is_stopped = self.watch(&mut pair).await;
                     let is_early = pair.since.elapsed() < EARLY;
@@ -127,31 +143,42 @@ impl Supervisor {
                     pause = (pause * 2).clamp(PAUSE_FIRST, PAUSE_LAST);
                 }
             }
-            if self.program.is_none() || !pause.is_zero() {
-                self.remove_addresses().await;
-            }
+            self.remove_addresses().await;
             if self.program.is_some() && self.wait(pause).await {
                 return;
             }
         }
     }
 
-    /// Watches running processes until one ends or they are not needed any more. Returns whether the keeper stops.
+    /// Watches running processes until one cannot be replaced or they are not needed any more. Returns whether the
+    /// keeper stops.
     async fn watch(&mut self, pair: &mut Pair) -> bool {
         loop {
             tokio::select! {
                 _ = pair.agent.wait() => {
-                    tracing::error!("the VRRP agent died; restarting it");
-                    return false;
+                    tracing::error!("the VRRP agent died; another one continues");
+                    if let Err(error) = pair.replace_agent() {
+                        tracing::error!(%error, "the VRRP agent cannot be replaced; addresses are removed");
+                        return false;
+                    }
                 }
                 _ = pair.helper.wait() => {
-                    tracing::error!("the helper died; restarting it and the VRRP agent");
-                    return false;
+                    tracing::error!("the helper died; restarting it");
+                    if let Err(error) = pair.replace_helper() {
+                        tracing::error!(%error, "the helper cannot be replaced; addresses are removed");
+                        signal(&pair.agent, Signal::TERM);
+                        return false;
+                    }
                 }
                 order = self.orders.recv() => match order {
                     Some(Order::Configure(Some(program))) => {
-                        self.program = Some(program);
-                        signal(&pair.agent, Signal::HUP);
+                        self.program = Some(program.clone());
+                        if is_running(&pair.agent, &program) {
+                            signal(&pair.agent, Signal::HUP);
+                        } else if let Err(error) = pair.upgrade(program).await {
+                            tracing::error!(%error, "the VRRP agent was not upgraded");
+                            signal(&pair.agent, Signal::HUP);
+                        }
                     }
                     Some(Order::Configure(None)) => {
                         self.program = None;
@@ -195,31 +222,175 @@ impl Supervisor {
 }
 
 impl Pair {
-    /// Waits for both; the agent ends first, and the helper when its agent has ended.
-    async fn end(mut self) {
-        for child in [&mut self.agent, &mut self.helper] {
-            if timeout(END_TIMEOUT, child.wait()).await.is_err() {
-                let _ = child.kill().await;
-            }
+    fn start(program: &Path, runtime_dir: &Path) -> io::Result<Self> {
+        let (one, other) = Channel::pair().map_err(io::Error::other)?;
+        let (helper_end, agent_end) = (OwnedFd::from(one), OwnedFd::from(other));
+        let handover = weir_sys::shared_file("weir-vrrp").map_err(io::Error::other)?;
+        let helper = spawn(program, &["helper"], runtime_dir, &helper_end, None)?;
+        let agent = spawn(
+            program,
+            &["vrrp-agent"],
+            runtime_dir,
+            &agent_end,
+            Some(&handover),
+        )?;
+        let now = Instant::now();
+        let mut pair = Self {
+            program: program.to_owned(),
+            runtime_dir: runtime_dir.to_owned(),
+            agent,
+            helper,
+            standby: None,
+            since: now,
+            agent_since: now,
+            helper_since: now,
+            agent_end,
+            helper_end,
+            handover,
+        };
+        pair.start_standby();
+        Ok(pair)
+    }
+
+    fn spawn_standby(&self, program: &Path) -> io::Result<Child> {
+        let arguments = ["vrrp-agent", "--standby"];
+        spawn(
+            program,
+            &arguments,
+            &self.runtime_dir,
+            &self.agent_end,
+            Some(&self.handover),
+        )
+    }
+
+    fn start_standby(&mut self) {
+        match self.spawn_standby(&self.program) {
+            Ok(child) => self.standby = Some(child),
+            Err(error) => tracing::warn!(%error, "there is no standby for the VRRP agent"),
         }
+    }
+
+    /// Lets the standby continue for the agent that has ended, or starts a new one.
+    fn replace_agent(&mut self) -> io::Result<()> {
+        check_age(self.agent_since)?;
+        let standby = self.standby.take();
+        self.agent = match standby.filter(is_ready) {
+            Some(standby) => {
+                signal(&standby, Signal::USR1);
+                standby
+            }
+            None => spawn(
+                &self.program,
+                &["vrrp-agent"],
+                &self.runtime_dir,
+                &self.agent_end,
+                Some(&self.handover),
+            )?,
+        };
+        self.agent_since = Instant::now();
+        self.start_standby();
+        Ok(())
+    }
+
+    /// Starts a helper that adopts the addresses of the one that has ended. The agent repeats what it needs.
+    fn replace_helper(&mut self) -> io::Result<()> {
+        check_age(self.helper_since)?;
+        let arguments = ["helper", "--adopt"];
+        self.helper = spawn(
+            &self.program,
+            &arguments,
+            &self.runtime_dir,
+            &self.helper_end,
+            None,
+        )?;
+        self.helper_since = Instant::now();
+        signal(&self.agent, Signal::HUP);
+        Ok(())
+    }
+
+    /// Replaces both processes by those of another program. The old agent advertises until the new one is ready.
+    async fn upgrade(&mut self, program: PathBuf) -> io::Result<()> {
+        let mut standby = self.spawn_standby(&program)?;
+        let until = Instant::now() + READY_TIMEOUT;
+        while !is_ready(&standby) {
+            if Instant::now() > until || standby.try_wait()?.is_some() {
+                return Err(io::Error::other("the new program is not ready in time"));
+            }
+            sleep(Duration::from_millis(2)).await;
+        }
+        tracing::info!(program = %program.display(), "upgrading the VRRP agent and the helper");
+        self.program = program;
+        self.helper_since = Instant::now() - EARLY;
+        let _ = self.helper.kill().await;
+        self.replace_helper()?;
+        self.standby = Some(standby);
+        self.agent_since = Instant::now() - EARLY;
+        let _ = self.agent.kill().await;
+        self.replace_agent()
+    }
+
+    /// Waits for all; the agent ends first, and the helper when the channel is closed.
+    async fn end(mut self) {
+        if let Some(mut standby) = self.standby.take() {
+            let _ = standby.kill().await;
+        }
+        wait_for(&mut self.agent).await;
+        drop((self.agent_end, self.helper_end));
+        wait_for(&mut self.helper).await;
     }
 }
 
-fn start(program: &Path, runtime_dir: &Path) -> io::Result<Pair> {
-    let (one, other) = Channel::pair().map_err(io::Error::other)?;
-    let helper = spawn(program, "helper", runtime_dir, one)?;
-    let agent = spawn(program, "vrrp-agent", runtime_dir, other)?;
-    Ok(Pair {
-        agent,
-        helper,
-        since: Instant::now(),
-    })
+async fn wait_for(child: &mut Child) {
+    if timeout(END_TIMEOUT, child.wait()).await.is_err() {
+        let _ = child.kill().await;
+    }
 }
 
-/// Starts a hidden command with a channel as its standard input.
-fn spawn(program: &Path, command: &str, runtime_dir: &Path, channel: Channel) -> io::Result<Child> {
-    Command::new(program)
-        .arg(command)
+/// A process that ends right after its start is not replaced at once.
+fn check_age(since: Instant) -> io::Result<()> {
+    if since.elapsed() < EARLY {
+        return Err(io::Error::other("it ended right after its start"));
+    }
+    Ok(())
+}
+
+/// Whether a standby has reached the point where it waits: it handles the signal.
+fn is_ready(standby: &Child) -> bool {
+    let Some(pid) = standby.id() else {
+        return false;
+    };
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let bit = 1_u64 << (Signal::USR1.as_raw() - 1);
+    caught.is_some_and(|mask| mask & bit != 0)
+}
+
+/// Whether a process runs this program.
+fn is_running(child: &Child, program: &Path) -> bool {
+    let file = |path: &Path| std::fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
+    let Some(pid) = child.id() else {
+        return true;
+    };
+    let running = file(Path::new(&format!("/proc/{pid}/exe")));
+    // A program that was removed cannot be started.
+    file(program).is_none_or(|file| running == Some(file))
+}
+
+/// Starts a hidden command with a channel as its standard input, and a file as its standard output.
+fn spawn(
+    program: &Path,
+    arguments: &[&str],
+    runtime_dir: &Path,
+    channel: &OwnedFd,
+    output: Option<&OwnedFd>,
+) -> io::Result<Child> {
+    let mut command = Command::new(program);
+    if let Some(output) = output {
+        command.stdout(Stdio::from(output.try_clone()?));
+    }
+    command
+        .args(arguments)
         .arg("--runtime-dir")
         .arg(runtime_dir)
         .env(KEEPER, std::process::id().to_string())
@@ -227,12 +398,12 @@ fn spawn(program: &Path, command: &str, runtime_dir: &Path, channel: Channel) ->
         .env_remove("LISTEN_FDS")
         .env_remove("LISTEN_FDNAMES")
         .env_remove("NOTIFY_SOCKET")
-        .stdin(Stdio::from(OwnedFd::from(channel)))
+        .stdin(Stdio::from(channel.try_clone()?))
         .kill_on_drop(true)
         .spawn()
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(super) fn signal(child: &Child, signal: Signal) {
     let pid = child
         .id()
         .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));

@@ -3,11 +3,13 @@
 //! Names begin with `weir_`, counters end in `_total`, and labels use the names of the configuration. This module
 //! counts nothing: all values come from the [`Report`] and the [`Process`] that the caller read.
 
+mod announce;
 mod check;
 mod exchanges;
 mod latency;
 mod process;
 mod proxy;
+mod sync;
 mod text;
 mod vrrp;
 
@@ -105,6 +107,12 @@ pub fn render(
         "Configurations that took effect.",
         report.revision,
     );
+    text.single(
+        "weir_certificates_outdated",
+        "gauge",
+        "1 = changed certificate files cannot be used, and the former ones are in use.",
+        u64::from(report.certificate_error.is_some()),
+    );
     text.family("weir_xdp_attached", "gauge", "XDP by interface and mode.");
     for at in &report.xdp {
         let labels = [("interface", at.interface.as_str()), ("mode", &at.mode)];
@@ -119,6 +127,8 @@ pub fn render(
     proxy::proxies(&mut text, report, &all);
     check::checks(&mut text, report);
     vrrp::routers(&mut text, report);
+    announce::routes(&mut text, report);
+    sync::peers(&mut text, report);
     text.family("weir_packets_total", "counter", "Packets by outcome.");
     packets(&mut text, report);
     let flows = &report.flows;

@@ -60,7 +60,12 @@ impl From<&Snapshot> for Report {
             reasons,
             drift: snapshot.drift,
             vrrp: Vec::new(),
+            announce: Vec::new(),
+            announce_error: None,
+            drained: false,
+            sync: None,
             reloads: Vec::new(),
+            certificate_error: None,
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),
         }
     }

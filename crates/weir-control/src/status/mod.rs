@@ -4,12 +4,14 @@
 //! API transfers it, and the table is rendered from it alone, so both show the same. It contains no rates: they are the
 //! difference of two documents ([`table`]).
 
+pub(crate) mod announce;
 mod doctor;
 pub mod exchanges;
 mod latency;
 mod made;
 pub mod pinned;
 mod proxy;
+mod sync;
 pub mod table;
 mod time;
 pub mod vrrp;
@@ -21,8 +23,10 @@ use weir_discovery::Source;
 
 use made::{state, vip};
 
+pub use announce::Announced;
 pub use latency::{Latency, Milliseconds};
 pub use proxy::{Proxied, ProxiedServer};
+pub use sync::{Sync, SyncPeer};
 pub use time::rfc3339;
 pub use vrrp::Vrrp;
 
@@ -69,9 +73,24 @@ pub struct Report {
     /// Virtual routers in file order; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vrrp: Vec<Vrrp>,
+    /// VIPs that are announced by BGP; absent without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub announce: Vec<Announced>,
+    /// Why VIPs cannot be announced; absent if they can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announce_error: Option<String>,
+    /// An operator drains this director; absent otherwise.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub drained: bool,
+    /// Flow synchronization; absent without `[sync]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<Sync>,
     /// The last reloads of this process, the oldest first; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reloads: Vec<Reload>,
+    /// Why changed certificate files are not in use; absent if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_error: Option<String>,
 }
 
 /// One reload.

@@ -64,6 +64,18 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
         out.push('\n');
         out.push_str(&super::vrrp::table(&report.vrrp));
     }
+    if !report.announce.is_empty() || report.announce_error.is_some() {
+        out.push('\n');
+        let error = report.announce_error.as_deref();
+        out.push_str(&super::announce::table(&report.announce, error));
+    }
+    if report.drained {
+        out.push_str("\nthis director is drained; `weir node ready` ends that\n");
+    }
+    if let Some(sync) = &report.sync {
+        out.push('\n');
+        out.push_str(&sync.table());
+    }
     outcomes(&mut out, report, view);
     match view.width {
         Some(width) => wrap(&out, width),

@@ -52,6 +52,13 @@ impl Plane for Traffic {
         Ok(self.revision())
     }
 
+    fn reload_certificates(&mut self, desired: &Desired) -> Result<(), Error> {
+        let prepared = self.prepare(desired)?;
+        self.proxy.commit(prepared);
+        self.pass_tickets();
+        Ok(())
+    }
+
     async fn order_server(
         &mut self,
         pool: &str,
@@ -88,6 +95,14 @@ impl Plane for Traffic {
         self.states.suspended()
     }
 
+    fn serves(&self, pool: &str) -> bool {
+        self.states.serves(pool)
+    }
+
+    fn is_attached(&self) -> bool {
+        self.engine.as_ref().is_some_and(Engine::is_attached)
+    }
+
     fn take_pool_changes(&mut self) -> Vec<PoolChange> {
         self.states.take_pool_changes()
     }
@@ -121,6 +136,8 @@ impl Plane for Traffic {
             }
             ipvsadm::Request::Connections => ipvsadm::Answer::Connections(engine.connections()?),
             ipvsadm::Request::Timeouts => ipvsadm::Answer::Timeouts(engine.timeouts()),
+            // The daemon answers it: without `[sync]` there are none.
+            ipvsadm::Request::Daemons => ipvsadm::Answer::Daemons(String::new()),
         })
     }
 
@@ -232,12 +249,17 @@ impl Plane for Traffic {
     }
 
     fn watch_clients(&mut self, passed: &LastPass<'_>) -> Result<(), Error> {
-        self.watch_handshakes(passed)
+        let handshakes = self.watch_handshakes(passed);
+        self.watch_latencies().and(handshakes)
     }
 
     fn publish_latency(&mut self) -> Result<Option<Duration>, Error> {
         let published = self.engine.as_mut().map(Engine::publish_latency);
         Ok(published.transpose()?)
+    }
+
+    fn engine(&mut self) -> Option<&mut Engine> {
+        self.engine.as_mut()
     }
 
     async fn tick(&mut self) -> Result<(), Error> {

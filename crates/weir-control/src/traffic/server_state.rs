@@ -169,6 +169,38 @@ impl Traffic {
         self.apply_weights(&changed)
     }
 
+    /// Ejects servers whose answers take longer than `max_latency`, and adjusts the weights of pools with `adapt`.
+    pub(super) fn watch_latencies(&mut self) -> Result<(), Error> {
+        let Some(engine) = &mut self.engine else {
+            return Ok(());
+        };
+        let mut changed = BTreeSet::new();
+        for adjusted in engine.adjust_weights() {
+            tracing::info!(
+                service = adjusted.service,
+                percent = ?adjusted.percent,
+                "weights follow the latency"
+            );
+            self.states
+                .handle_latency(adjusted.service, adjusted.percent);
+            changed.insert(adjusted.pool);
+        }
+        let pools = engine.watch_latencies();
+        let explain = |pool: &str, _: &str, ejection: &mut Ejection| {
+            let limit = pools.iter().find(|it| it.pool.name == pool);
+            let limit = limit.and_then(|it| it.pool.health.max_latency);
+            let limit = limit.unwrap_or_default().as_secs_f64() * 1_000.0;
+            ejection.reason = format!("all answers took longer than {limit} ms");
+        };
+        let now = now();
+        let (events, ejected) =
+            self.states
+                .handle_samples(Source::Latencies, &pools, &explain, now);
+        log_ejections(&events, now);
+        changed.extend(ejected);
+        self.apply_weights(&changed)
+    }
+
     /// Applies the weights of some pools to both planes.
     pub(super) fn apply_weights(&mut self, pools: &BTreeSet<String>) -> Result<(), Error> {
         let pools: Vec<&str> = pools.iter().map(String::as_str).collect();

@@ -64,6 +64,7 @@ pub(crate) enum LinkKind {
     Xdp = 37,
     TcxIngress = 46,
     TcxEgress = 47,
+    SockOps = 3,
     Connect4 = 10,
     Connect6 = 11,
     Sendmsg4 = 14,

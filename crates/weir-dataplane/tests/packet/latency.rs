@@ -178,7 +178,7 @@ fn from_environment(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn random_clients_yield_the_models_samples() {
+fn random_clients_yield_the_models_samples_at_length() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

@@ -44,6 +44,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether packets from any interface reach the data plane.
+    pub fn is_attached(&self) -> bool {
+        !self.network.attached.is_empty()
+    }
+
     /// Attaches to the configured interfaces and detaches from all others.
     pub(super) async fn attach(&mut self) -> Result<()> {
         let wanted = self.network.interfaces(&self.desired)?;

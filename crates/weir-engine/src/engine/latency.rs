@@ -4,13 +4,15 @@
 //! `least-time` behaves as `lc`. The share of sampled flows adapts to the traffic: all of them while packets are few,
 //! at least one of 64.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use weir_abi::{
-    COST_SHARE_MAX, Cost, LATENCY_METHOD_TIMESTAMPS, LATENCY_REASONS, LatencyReason, LatencySample,
+    COST_SHARE_MAX, Cost, LATENCY_METHOD_CONNECT, LATENCY_METHOD_TIMESTAMPS, LATENCY_REASONS,
+    LatencyReason, LatencySample,
 };
 use weir_dataplane::{Maps, RingPositions};
+use weir_latency::adapt::Adaptation;
 use weir_latency::share::{Known, Server, shares};
 use weir_latency::{Method, Statistics, Summary};
 use weir_model::SchedulerKind;
@@ -42,6 +44,9 @@ struct Measured {
     generation: u32,
     by_clock: Statistics,
     by_gaps: Statistics,
+    by_connect: Statistics,
+    /// Answers within and beyond `max_latency`.
+    judged: (u64, u64),
 }
 
 impl Measured {
@@ -50,11 +55,25 @@ impl Measured {
             generation,
             by_clock: Statistics::new(Method::Timestamps),
             by_gaps: Statistics::new(Method::Gaps),
+            by_connect: Statistics::new(Method::Connect),
+            judged: (0, 0),
         }
     }
 
-    /// The statistics with the more recent samples; those by timestamps if both are recent.
+    fn by(&mut self, method: u32) -> &mut Statistics {
+        match method {
+            LATENCY_METHOD_TIMESTAMPS => &mut self.by_clock,
+            LATENCY_METHOD_CONNECT => &mut self.by_connect,
+            _ => &mut self.by_gaps,
+        }
+    }
+
+    /// The statistics with the more recent samples; those by timestamps if both are recent. Times of local clients'
+    /// connections belong to services that have no packets of clients, unless `balance_own` adds to these.
     fn preferred(&self, now_ns: u64) -> &Statistics {
+        if self.by_clock.total() == 0 && self.by_gaps.total() == 0 {
+            return &self.by_connect;
+        }
         if self.by_clock.average_us(now_ns).is_some()
             || self.by_clock.last_ns() >= self.by_gaps.last_ns()
         {
@@ -80,6 +99,11 @@ pub(super) struct LatencyMonitor {
     servers: HashMap<u32, Measured>,
     /// Servers of `least-time` services, and since when.
     listed: HashMap<u32, u64>,
+    /// Limits of `max_latency` by server row, in nanoseconds.
+    limits: BTreeMap<u32, i64>,
+    /// Of services whose weights follow the latency, and when they were adjusted.
+    pub(super) adaptations: HashMap<String, Adaptation>,
+    pub(super) adjusted_ns: u64,
     /// Time, and number of sampled packets, of the last adaptation.
     adapted: (u64, u64),
 }
@@ -107,15 +131,30 @@ impl LatencyMonitor {
             if server.generation != row.generation {
                 *server = Measured::new(row.generation);
             }
-            let statistics = if method == LATENCY_METHOD_TIMESTAMPS {
-                &mut server.by_clock
-            } else {
-                &mut server.by_gaps
-            };
+            let statistics = server.by(method);
             let ns: Vec<i64> = group.iter().map(|sample| sample.ns).collect();
             statistics.add(&ns, now_ns);
+            if let Some(limit) = self.limits.get(&dest) {
+                let beyond = ns.iter().filter(|ns| *ns > limit).count() as u64;
+                server.judged.0 += ns.len() as u64 - beyond;
+                server.judged.1 += beyond;
+            }
         }
         Ok(())
+    }
+
+    /// Answers of a server within and beyond `max_latency`.
+    pub(super) fn judged(&self, dest: u32, generation: u32) -> (u64, u64) {
+        let server = self.servers.get(&dest);
+        let server = server.filter(|server| server.generation == generation);
+        server.map_or((0, 0), |server| server.judged)
+    }
+
+    /// A server's latency in microseconds, if there are recent samples.
+    pub(super) fn average_us(&self, dest: u32, generation: u32, now_ns: u64) -> Option<f64> {
+        let server = self.servers.get(&dest);
+        let server = server.filter(|server| server.generation == generation)?;
+        server.preferred(now_ns).average_us(now_ns)
     }
 
     fn known(&self, dest: u32, generation: u32, now_ns: u64) -> Known {
@@ -197,9 +236,12 @@ impl Engine {
     fn publish_with(&mut self, monitor: &mut LatencyMonitor) -> Result<Duration> {
         let now_ns = weir_sys::now_ns(weir_sys::Clock::Monotonic);
         let maps = self.plane.maps();
+        monitor.limits = self.latency_limits();
         monitor.read(maps, now_ns)?;
         let mut interval = READ_INTERVAL;
-        for service in self.least_time_services() {
+        // Without estimates the costs become stale, and least-time behaves as lc.
+        let services = self.least_time_services();
+        for service in services.filter(|_| self.desired.node.latency) {
             interval = PUBLISH_INTERVAL;
             monitor.publish(maps, service, now_ns)?;
         }
@@ -207,7 +249,7 @@ impl Engine {
             maps.confirm_costs(now_ns)?;
         }
         let now = self.rows.settings.latency_sample;
-        let wanted = if self.desired.services.is_empty() {
+        let wanted = if self.desired.services.is_empty() || !self.desired.node.latency {
             0
         } else {
             monitor.adapt(maps, now, now_ns)?

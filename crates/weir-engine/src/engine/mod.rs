@@ -15,6 +15,7 @@ mod explain_choice;
 mod foreign_program;
 mod handshakes;
 mod latency;
+mod latency_use;
 mod listing;
 mod local_client;
 mod maintenance;
@@ -25,6 +26,8 @@ mod open_connections;
 mod rate_estimate;
 mod reload;
 mod status;
+mod sync;
+mod sync_index;
 mod weights;
 
 use std::collections::BTreeMap;
@@ -47,11 +50,14 @@ use crate::write::Writer;
 
 pub use self::edit::WeightOrder;
 pub use self::handshakes::Handshakes;
+pub use self::latency_use::Adjusted;
 pub use self::open::Opening;
+pub use self::sync::SyncCounts;
 
 use self::latency::LatencyMonitor;
 
 use self::local_client::LocalClients;
+use self::sync::Synchronizer;
 
 /// The result of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +100,8 @@ pub struct Engine {
     reply_monitor: ReplyMonitor,
     /// Statistics of servers' latency.
     latency: LatencyMonitor,
+    /// Synchronization of flows with other directors.
+    sync: Synchronizer,
     /// Counters of repairs.
     drift: Drift,
     /// The last repair failed, and the failure has been logged.

@@ -17,6 +17,7 @@ use super::Engine;
 use super::attach::{RESOLVE_TIMEOUT, attached};
 use super::latency::LatencyMonitor;
 use super::local_client::LocalClients;
+use super::sync::Synchronizer;
 use crate::adopt;
 use crate::allocate::{allocate, now_ms};
 use crate::clean::{clean_pinned, is_pinned};
@@ -247,6 +248,7 @@ impl<'a> Opening<'a> {
                 rate_estimates: RateEstimates::new(),
                 reply_monitor: ReplyMonitor::default(),
                 latency: LatencyMonitor::default(),
+                sync: Synchronizer::default(),
                 drift: Drift::default(),
                 repair_failed: false,
                 resolve_timeout: RESOLVE_TIMEOUT,

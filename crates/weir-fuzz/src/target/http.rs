@@ -23,6 +23,7 @@ pub(super) fn request(input: &[u8]) {
         &[Coding::Gzip, Coding::Brotli, Coding::Zstd],
     );
     let edit = RequestEdit {
+        set_host: None,
         client: None,
         host: b"default.example",
         version: "1.1",

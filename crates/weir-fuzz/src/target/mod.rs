@@ -7,6 +7,7 @@ mod http;
 mod import;
 mod packet;
 mod proxy;
+mod sync;
 mod vrrp;
 
 /// A parser under test.
@@ -36,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     target("check-datagram", health::datagram, health::datagrams, 600),
     target("dns-answer", control::dns, control::dns_answers, 1024),
     target("vrrp-packet", vrrp::packet, vrrp::packets, 1100),
+    target("sync-datagram", sync::datagram, sync::datagrams, 1400),
     target("packet", packet::wire, packet::packets, 512),
     target("packet-verdict", packet::verdict, packet::packets, 512),
     target("config-toml", config::toml, config::tomls, 8192),

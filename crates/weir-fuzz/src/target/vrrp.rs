@@ -58,14 +58,10 @@ fn config(heard: &Advertisement) -> Config {
         name: "v".to_owned(),
         version: heard.version,
         vrid: heard.vrid,
-        priority: 100,
         interval: heard.interval,
         addresses: heard.addresses.clone(),
-        preempt: true,
-        preempt_delay: Duration::ZERO,
         password: heard.password,
-        group: None,
-        tracked: Vec::new(),
+        ..Config::default()
     }
 }
 

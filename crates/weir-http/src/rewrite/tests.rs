@@ -11,6 +11,7 @@ const CLIENT: Client = Client {
 };
 
 const EDIT: RequestEdit<'static> = RequestEdit {
+    set_host: None,
     client: None,
     fields: None,
     host: b"own.example",

@@ -20,6 +20,52 @@ pub enum Target {
     Body,
 }
 
+/// Identifies a request in logs and at servers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RequestId {
+    bytes: [u8; Self::MAX],
+    len: u8,
+}
+
+impl RequestId {
+    /// Longest identifier that is accepted, in bytes.
+    pub const MAX: usize = 64;
+
+    /// 32 hexadecimal digits of a random number.
+    pub fn generated(random: u128) -> Self {
+        let mut bytes = [0; Self::MAX];
+        for (at, byte) in bytes.iter_mut().take(32).enumerate() {
+            let digit = (random >> (124 - 4 * at)) & 15;
+            *byte = b"0123456789abcdef"[digit as usize];
+        }
+        Self { bytes, len: 32 }
+    }
+
+    /// An identifier that a client sent; `None` = it is empty, too long, or contains other characters than letters,
+    /// digits and `-._~+/=:`.
+    pub fn accepted(text: &[u8]) -> Option<Self> {
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=:".contains(byte);
+        if text.is_empty() || text.len() > Self::MAX || !text.iter().all(is_plain) {
+            return None;
+        }
+        let mut bytes = [0; Self::MAX];
+        bytes[..text.len()].copy_from_slice(text);
+        let len = u8::try_from(text.len()).ok()?;
+        Some(Self { bytes, len })
+    }
+
+    /// Its characters.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl std::fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&String::from_utf8_lossy(self.as_bytes()))
+    }
+}
+
 /// Where the values of variables come from.
 #[derive(Debug, Clone, Copy)]
 pub struct Surroundings<'a> {
@@ -31,8 +77,8 @@ pub struct Surroundings<'a> {
     pub secure: bool,
     /// The host of a request without one.
     pub default_host: &'a [u8],
-    /// A random identifier.
-    pub request_id: u128,
+    /// Its identifier.
+    pub request_id: RequestId,
     /// The server; `None` = not selected yet: its name is left out, and [`SERVER_MARK`] is at its position.
     pub server: Option<&'a str>,
     /// The pool; empty if there is none.
@@ -74,6 +120,11 @@ impl Value<'_> {
 }
 
 impl<'a> Surroundings<'a> {
+    /// The value of a variable as received, for a log.
+    pub fn text(&self, variable: &Variable) -> Vec<u8> {
+        self.value(variable).as_bytes().to_vec()
+    }
+
     fn value(&self, variable: &Variable) -> Value<'a> {
         let asked = &self.asked;
         let (head, tls) = (asked.head, &asked.tls);
@@ -81,7 +132,7 @@ impl<'a> Surroundings<'a> {
         Value::Part(match variable {
             Variable::Client => return made(self.client.ip().to_string()),
             Variable::ClientPort => return made(self.client.port().to_string()),
-            Variable::RequestId => return made(format!("{:032x}", self.request_id)),
+            Variable::RequestId => return Value::Made(self.request_id.as_bytes().to_vec()),
             Variable::Route => {
                 return made(
                     self.route
@@ -109,6 +160,7 @@ impl<'a> Surroundings<'a> {
             Variable::TlsVersion => tls
                 .version
                 .map_or(&b""[..], |version| version.as_str().as_bytes()),
+            Variable::TlsCipher => tls.cipher.unwrap_or_default().as_bytes(),
             Variable::TlsSni => tls.server_name.unwrap_or_default().as_bytes(),
             Variable::ClientCertSubject => tls.client_subject.unwrap_or_default().as_bytes(),
             Variable::Header(name) => {

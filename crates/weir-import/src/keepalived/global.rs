@@ -28,9 +28,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
         reason: "Weir does not write to a pipe; `notify` of a pool runs a program",
         visible: &[
-            "notify_fifo",
             "notify_fifo_script",
-            "vrrp_notify_fifo",
             "vrrp_notify_fifo_script",
             "lvs_notify_fifo",
             "lvs_notify_fifo_script",
@@ -188,17 +186,11 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         visible: &[
             "default_interface",
             "disable_local_igmp",
-            "v3_checksum_as_v2",
             "dynamic_interfaces",
             "vrrp_mcast_group4",
             "vrrp_mcast_group6",
-            "vrrp_garp_master_delay",
-            "vrrp_garp_master_repeat",
-            "vrrp_garp_master_refresh",
-            "vrrp_garp_master_refresh_repeat",
             "vrrp_garp_lower_prio_delay",
             "vrrp_garp_lower_prio_repeat",
-            "vrrp_down_timer_adverts",
             "vrrp_garp_interval",
             "vrrp_gna_interval",
             "vrrp_min_garp",
@@ -214,7 +206,6 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
             "vrrp_check_unicast_src",
             "vrrp_skip_check_adv_addr",
             "vrrp_strict",
-            "vrrp_startup_delay",
             "vrrp_delay_after_boot",
             "log_unknown_vrids",
             "vrrp_owner_ignore_adverts",
@@ -261,6 +252,7 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             "lvs_timeouts" => timeouts(globals, inner, notes),
             "script_user" => globals.script_user = field::word(notes, inner, "a user"),
             "vrrp_version" => globals.vrrp_version = field::number(notes, inner, 2, 3),
+            _ if vrrp_default(globals, inner, notes) => {}
             keyword => {
                 let found = inert::find(UNSUPPORTED, keyword);
                 let why = found.map_or("keepalived has no such keyword here", |it| it.reason);
@@ -268,6 +260,41 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             }
         }
     }
+}
+
+/// A default of all VRRP instances. Returns whether it is one.
+fn vrrp_default(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
+    let count = |key, notes: &mut Notes| {
+        let (count, position) = field::number(notes, node, 1, 100)?;
+        Some(Entry::new(key, count, position))
+    };
+    let pause = |key, notes: &mut Notes| {
+        let (millis, position) = field::timer(notes, node, true)?;
+        Some(Entry::new(
+            key,
+            crate::time::format_millis(millis),
+            position,
+        ))
+    };
+    let entry = match node.keyword() {
+        "vrrp_startup_delay" => pause("start_delay", notes),
+        "vrrp_garp_master_delay" => pause("garp_delay", notes),
+        "vrrp_garp_master_refresh" => pause("garp_refresh", notes),
+        "vrrp_garp_master_repeat" => count("garp_repeat", notes),
+        "vrrp_garp_master_refresh_repeat" => count("garp_refresh_repeat", notes),
+        "vrrp_down_timer_adverts" => count("down_adverts", notes),
+        "v3_checksum_as_v2" => field::flag(notes, node).map(|(plain, position)| {
+            let form = if plain { "plain" } else { "pseudo-header" };
+            Entry::new("checksum", form, position)
+        }),
+        "notify_fifo" | "vrrp_notify_fifo" => {
+            let word = field::word(notes, node, "a path");
+            word.map(|(path, position)| Entry::new("notify_fifo", path, position))
+        }
+        _ => return false,
+    };
+    globals.vrrp.extend(entry);
+    true
 }
 
 /// `lvs_timeouts tcp 7200 tcpfin 30 udp 300`.

@@ -2,6 +2,7 @@
 //!
 //! keepalived continues after a mistake, and so does the importer: it adds a note and skips the line.
 
+mod authentication;
 mod checker;
 mod define;
 mod field;
@@ -9,6 +10,7 @@ mod global;
 mod group;
 mod line;
 mod method;
+mod routing;
 mod sequence;
 mod setting;
 mod track;
@@ -41,6 +43,8 @@ struct Globals {
     tracked: HashMap<String, Tracked>,
     /// The sync group of each VRRP instance.
     sync: HashMap<String, (String, Position)>,
+    /// Defaults of VRRP instances.
+    vrrp: Vec<Entry>,
     /// `[timeouts]`.
     timeouts: Vec<Entry>,
 }

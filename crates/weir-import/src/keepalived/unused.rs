@@ -20,6 +20,11 @@ pub(super) fn unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
     {
         notes.remark(position, "not imported: there is no vrrp_instance");
     }
+    for entry in globals.vrrp.iter().filter(|_| instances.is_empty()) {
+        if let Some(position) = entry.item.from {
+            notes.remark(position, "not imported: there is no vrrp_instance");
+        }
+    }
     for (name, (group, position)) in &globals.sync {
         if !instances.contains(name.as_str()) {
             let why = format!("not imported: group {group} has no vrrp_instance {name}");

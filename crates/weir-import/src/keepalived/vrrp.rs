@@ -4,14 +4,14 @@ use super::Globals;
 use super::field;
 use super::track::{self, weight_entries};
 use super::tree::{Node, command};
-use crate::document::{Entry, Item, Table};
+use super::{authentication, routing};
+use crate::document::{Entry, Item, Table, Value};
 use crate::layer4::Writer;
-use crate::note::Notes;
+use crate::note::{Notes, Position};
 use crate::time;
 
 /// Keywords without an equivalent key.
 const UNSUPPORTED: &[&str] = &[
-    "use_vmac",
     "use_vmac_addr",
     "vmac_xmit_base",
     "use_ipvlan",
@@ -24,11 +24,6 @@ const UNSUPPORTED: &[&str] = &[
     "check_unicast_src",
     "unicast_fault_no_peer",
     "old_unicast_checksum",
-    "v3_checksum_as_v2",
-    "garp_master_repeat",
-    "garp_master_delay",
-    "garp_master_refresh",
-    "garp_master_refresh_repeat",
     "garp_lower_prio_repeat",
     "garp_lower_prio_delay",
     "garp_extra_if",
@@ -42,8 +37,6 @@ const UNSUPPORTED: &[&str] = &[
     "skip_check_adv_addr",
     "promote_secondaries",
     "no_virtual_ipaddress",
-    "virtual_routes",
-    "virtual_rules",
     "notify_deleted",
     "notify_master_rx_lower_pri",
     "notify_priority_changes",
@@ -51,7 +44,6 @@ const UNSUPPORTED: &[&str] = &[
     "linkbeat_use_polling",
     "debug",
     "vrf",
-    "down_timer_adverts",
     "lvs_sync_daemon_interface",
     "lvs_sync_daemon_inteface",
 ];
@@ -104,6 +96,30 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         && let Some((version, position)) = globals.vrrp_version
     {
         table.push(Entry::new("version", version, position));
+    }
+    let has = |table: &Table, key: &str| table.entries.iter().any(|entry| entry.key == key);
+    for entry in &globals.vrrp {
+        if !has(&table, entry.key) {
+            table.push(entry.clone());
+        }
+    }
+    let is_version_3 = table
+        .entries
+        .iter()
+        .any(|entry| entry.key == "version" && matches!(entry.item.value, Value::Integer(3)));
+    if !is_version_3 || is_ipv6(node) {
+        table.entries.retain(|entry| entry.key != "checksum");
+    } else if !has(&table, "checksum") {
+        // keepalived's default differs from the RFC, and it drops packets with the other one.
+        table.push(checksum(false, None));
+    }
+    if is_version_3 && has(&table, "password") {
+        // keepalived ignores it.
+        table.entries.retain(|entry| entry.key != "password");
+        notes.remark(
+            node.position,
+            "auth_pass was not imported: version 3 has no passwords",
+        );
     }
     if let Some((group, position)) = globals.sync.get(name) {
         table.push(Entry::new("group", group.as_str(), *position));
@@ -215,17 +231,46 @@ fn other_directive(
             }
             _ => field::reject(notes, node, "MASTER or BACKUP"),
         },
-        "authentication" | "auth_hmac" => {
-            node.reject(
-                notes,
-                "VRRPv3 has no authentication, and VRRPv2 authentication provides no security",
-            );
+        "down_timer_adverts" => put(count("down_adverts", node, 1, notes)),
+        "garp_master_repeat" => put(count("garp_repeat", node, 1, notes)),
+        "garp_master_refresh_repeat" => put(count("garp_refresh_repeat", node, 1, notes)),
+        "garp_master_delay" => put(pause("garp_delay", node, notes)),
+        "garp_master_refresh" => put(pause("garp_refresh", node, notes)),
+        "v3_checksum_as_v2" => {
+            let flag = field::flag(notes, node);
+            put(flag.map(|(plain, position)| checksum(plain, Some(position))));
         }
+        "use_vmac" => {
+            field::note_extra(notes, node, 0);
+            put(Some(Entry::new("virtual_mac", true, node.position)));
+        }
+        "virtual_routes" => put(routing::routes(node, notes)),
+        "virtual_rules" => put(routing::rules(node, notes)),
+        "authentication" => put(authentication::password(node, notes)),
+        "auth_hmac" => put(authentication::hmac(node, notes)),
         "smtp_alert" => node.reject(notes, "Weir does not send mail"),
         keyword if UNSUPPORTED.contains(&keyword) => {
             node.reject(notes, "[vrrp.NAME] has no equivalent key")
         }
         _ => node.reject(notes, "unknown keyword in vrrp_instance"),
+    }
+}
+
+fn count(key: &'static str, node: &Node, min: u64, notes: &mut Notes) -> Option<Entry> {
+    let (count, position) = field::number(notes, node, min, 100)?;
+    Some(Entry::new(key, count, position))
+}
+
+fn pause(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry> {
+    let (millis, position) = field::timer(notes, node, true)?;
+    Some(Entry::new(key, time::format_millis(millis), position))
+}
+
+fn checksum(plain: bool, position: Option<Position>) -> Entry {
+    let form = if plain { "plain" } else { "pseudo-header" };
+    match position {
+        Some(position) => Entry::new("checksum", form, position),
+        None => Entry::implied("checksum", form),
     }
 }
 

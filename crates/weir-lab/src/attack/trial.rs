@@ -88,6 +88,7 @@ pub(crate) fn run(
     let directory = settings.session.directory(&number.to_string())?;
     let launcher = Launcher {
         namespace: &namespace,
+        cgroup: None,
         directory: &directory,
     };
     let measurement = namespace.enter(|| {

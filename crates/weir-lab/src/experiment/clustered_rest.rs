@@ -37,6 +37,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         method: Method::new(name, balancer, &scheduler),
         plan: balancer.plan(SERVERS, Some(options.rate.unwrap_or(Rate::PAGES))),
         site: Site::Pages,
+        local: false,
         works: works.clone(),
     };
     Ok(METHODS.into_iter().map(trial).collect())

@@ -37,10 +37,14 @@ pub(super) enum By {
     Upgrade,
     /// `kill -9` of the daemon.
     Kill,
+    /// One server joins or leaves the pool: by Weir's API, by a reload of a peer.
+    Membership,
 }
 
 /// Interval between the starts of two disturbances, as in the report.
 const RELOADS_EVERY: Duration = Duration::from_millis(100);
+/// Interval of membership changes: 1 000 a minute.
+const CHANGES_EVERY: Duration = Duration::from_millis(60);
 /// Interval of more expensive disturbances. The report also used it with dropped SYNs, because 100 ms did not work.
 const OTHERS_EVERY: Duration = Duration::from_secs(1);
 /// Time for which SYNs are dropped during a reload.
@@ -95,6 +99,7 @@ impl By {
     fn period(self, took: Duration) -> Duration {
         match self {
             By::Reload | By::ProtectedReload => RELOADS_EVERY,
+            By::Membership => CHANGES_EVERY,
             By::Upgrade | By::Kill => OTHERS_EVERY,
             // Without a pause, SYNs that are retransmitted after a second would always be dropped again.
             By::ReloadWithoutSyns => took + OTHERS_EVERY,
@@ -159,11 +164,19 @@ impl<'a> Live<'a> {
             }
             Subject::Nginx => {
                 let role = nginx::Role::Proxy {
+                    choice: "",
                     servers: &live.setup.servers,
                 };
                 live.daemon = Some(nginx::start(&live.launcher(), live.setup.pages, &role)?);
             }
             Subject::Weir(_) => {}
+        }
+        if let (By::Membership, Some(director)) = (by, &live.director) {
+            // The API adds and removes the last server, which the file therefore does not have.
+            let [kept @ .., _] = live.setup.servers.as_slice() else {
+                return Ok(live);
+            };
+            director.reload(kept)?;
         }
         Ok(live)
     }
@@ -171,6 +184,7 @@ impl<'a> Live<'a> {
     fn launcher(&self) -> Launcher<'_> {
         Launcher {
             namespace: self.setup.namespace,
+            cgroup: None,
             directory: &self.setup.directory,
         }
     }
@@ -205,7 +219,10 @@ impl<'a> Live<'a> {
                 Ok(format!("kill -USR2 {}", self.pid()))
             }
             Subject::Nginx => {
-                let role = nginx::Role::Proxy { servers };
+                let role = nginx::Role::Proxy {
+                    choice: "",
+                    servers,
+                };
                 nginx::write(&self.launcher(), self.setup.pages, &role)?;
                 Ok(format!("kill -HUP {}", self.pid()))
             }
@@ -222,6 +239,10 @@ impl<'a> Live<'a> {
             return match self.by {
                 By::Upgrade => director.upgrade(),
                 By::Kill => director.kill_daemon(),
+                By::Membership => match self.setup.servers.last() {
+                    Some(server) => director.set_member(*server, round.is_multiple_of(2)),
+                    None => Ok(()),
+                },
                 _ => director.reload(self.servers(round)),
             };
         }

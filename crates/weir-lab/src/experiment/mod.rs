@@ -3,9 +3,11 @@
 mod clustered_rest;
 mod disturbance;
 mod fail;
+mod local_clients;
 mod reload_under_load;
 mod round;
 mod saturated_uplink;
+mod slow_server;
 mod small_box_nat;
 mod stateless_direct;
 mod trial;
@@ -20,8 +22,9 @@ use crate::rate::Rate;
 use crate::report::{Failure, Panel, Report, Row, Timing, busy, note};
 use crate::requirement;
 use crate::session::Session;
+use disturbance::By;
 use round::Round;
-use trial::{Balancer, Measurement, Setting, Trial};
+use trial::{Balancer, Measurement, Setting, Site, Trial};
 
 /// An experiment.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +36,7 @@ pub struct Experiment {
     trials: fn(&RunOptions) -> Result<Vec<Trial>>,
 }
 
-const EXPERIMENTS: [Experiment; 5] = [
+const EXPERIMENTS: [Experiment; 7] = [
     Experiment {
         name: "saturated-uplink",
         summary: "4 MB files over slow links: which methods share the director's uplink, and which use all uplinks",
@@ -62,6 +65,17 @@ const EXPERIMENTS: [Experiment; 5] = [
         summary: "PHP pages small, slow and of many sizes by direct routing, compared with nftables and nginx with \
          FastCGI",
         trials: stateless_direct::trials,
+    },
+    Experiment {
+        name: "local-clients",
+        summary: "clients on the director while servers join and leave, compared with HAProxy on loopback and a direct \
+         connection",
+        trials: local_clients::trials,
+    },
+    Experiment {
+        name: "slow-server",
+        summary: "one of four servers becomes slower by 1, 5 and 20 ms, then lacks processor time, then recovers",
+        trials: slow_server::trials,
     },
 ];
 
@@ -244,6 +258,7 @@ fn gather(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> Report
                         refused: disturbed.refused,
                     }
                 }),
+                shares: median.shares.clone(),
             });
             if let Some(link) = trial.plan.link {
                 let link = link.megabits_per_second();
@@ -272,11 +287,19 @@ fn trials_facts(trials: &[Trial]) -> note::Facts {
         schedulers,
         haproxy: any(Balancer::Haproxy),
         nftables_direct: any(Balancer::NftablesDirect),
-        disturbed: trials
-            .iter()
-            .any(|trial| matches!(trial.method.balancer, Balancer::Disturbed(..))),
+        disturbed: trials.iter().any(
+            |trial| matches!(trial.method.balancer, Balancer::Disturbed(_, by) if by != By::Membership),
+        ),
+        members: any_by(trials, By::Membership),
+        paced: trials.iter().any(|trial| trial.site == Site::Paced),
         side_by_side: round::batches(trials).iter().any(|batch| batch.len() > 1),
     }
+}
+
+fn any_by(trials: &[Trial], wanted: By) -> bool {
+    let by =
+        |trial: &Trial| matches!(trial.method.balancer, Balancer::Disturbed(_, by) if by == wanted);
+    trials.iter().any(by)
 }
 
 /// Returns the default directory of reports.
@@ -358,6 +381,7 @@ mod tests {
             outcome,
             series: Series::default(),
             disturbed: None,
+            shares: None,
         }
     }
 

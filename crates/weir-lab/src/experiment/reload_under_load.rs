@@ -11,6 +11,7 @@ use super::trial::{Balancer, Method, Site, Timed, Trial, Work};
 use super::{RunOptions, scheduler};
 use crate::error::Result;
 use crate::peer::nginx;
+use crate::peer::paced::Pace;
 use crate::peer::weir::Forward;
 
 const SERVERS: u8 = 2;
@@ -56,6 +57,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         keep_alive: wrk.is_some(),
         answer_bytes: 3,
         timed: Some(Timed { disturbed, wrk }),
+        pace: Pace::default(),
     };
     let works: Vec<Work> = [
         ("quiet", false, None),
@@ -71,6 +73,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
             method: Method::new(name, balancer, &scheduler),
             plan: balancer.plan(SERVERS, options.rate),
             site: Site::Pages,
+            local: false,
             works: works.clone(),
         }
     };

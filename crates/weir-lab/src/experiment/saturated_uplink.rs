@@ -33,6 +33,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
             ..balancer.plan(SERVERS, Some(options.rate.unwrap_or(Rate::REPORT)))
         },
         site: Site::Pages,
+        local: false,
         works: vec![Work::of(
             options,
             nginx::IMAGE,

@@ -37,6 +37,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
             ..balancer.plan(SERVERS, options.rate)
         },
         site: Site::Pages,
+        local: false,
         works: works.clone(),
     };
     Ok(METHODS.into_iter().map(trial).collect())

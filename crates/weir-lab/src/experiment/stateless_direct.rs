@@ -5,6 +5,7 @@
 use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};
 use crate::error::Result;
+use crate::peer::paced::Pace;
 use crate::peer::weir::Forward;
 
 const SERVERS: u8 = 2;
@@ -40,6 +41,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         plan: method.balancer.plan(SERVERS, options.rate),
         method,
         site: Site::Php,
+        local: false,
         works: works.clone(),
     };
     Ok(methods.into_iter().map(trial).collect())
@@ -55,6 +57,7 @@ fn works(options: &RunOptions) -> Vec<Work> {
         keep_alive: false,
         answer_bytes,
         timed: None,
+        pace: Pace::default(),
     };
     let mut works = vec![
         work("small".into(), "/small.php".into(), REQUESTS, 64),

@@ -2,20 +2,22 @@
 
 mod start;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::start::Running;
 use super::RunOptions;
 use super::disturbance::{self, By, Disturbed, Subject};
+use crate::cgroup::Cgroup;
 use crate::error::{LabError, Result};
+use crate::peer::paced::{self, Pace};
 use crate::peer::{START_LIMIT, ab, haproxy, http, nginx, weir, wrk};
 use crate::process::{self, Launcher};
 use crate::progress::Progress;
 use crate::rate::Rate;
 use crate::requirement::{AB, BASE, HAPROXY, LDIRECTORD, NFT, NGINX, PHP_FPM, Program, WRK};
-use crate::sample::{self, Series};
+use crate::sample::{self, Series, Shares};
 use crate::session::Session;
 use crate::topology::{Host, Plan, Topology, VIP};
 
@@ -31,6 +33,8 @@ pub(super) enum Balancer {
     NftablesDnat,
     /// nginx with FastCGI to the servers' workers, and a directive for the selection.
     NginxFastCgi(&'static str),
+    /// nginx as an HTTP proxy, with a directive for the selection.
+    NginxProxy(&'static str),
     Weir(weir::Forward),
     /// Direct routing by Weir, managed by ldirectord.
     Ldirectord,
@@ -84,6 +88,8 @@ pub(super) enum Site {
     Pages,
     /// PHP pages, served by nginx and FPM.
     Php,
+    /// A page that takes a given time, served by the lab itself.
+    Paced,
 }
 
 /// A run whose latencies are reported.
@@ -111,6 +117,8 @@ pub(super) struct Work {
     pub(super) answer_bytes: u64,
     /// `None` = only rates are reported.
     pub(super) timed: Option<Timed>,
+    /// What the first server does during the run, for [`Site::Paced`].
+    pub(super) pace: Pace,
 }
 
 impl Work {
@@ -131,6 +139,7 @@ impl Work {
             keep_alive: false,
             answer_bytes,
             timed: None,
+            pace: Pace::default(),
         }
     }
 }
@@ -141,6 +150,8 @@ pub(super) struct Trial {
     pub(super) method: Method,
     pub(super) plan: Plan,
     pub(super) site: Site,
+    /// Whether the clients run on the director.
+    pub(super) local: bool,
     pub(super) works: Vec<Work>,
 }
 
@@ -152,6 +163,8 @@ pub(super) struct Measurement {
     pub(super) series: Series,
     /// The disturbances during the run.
     pub(super) disturbed: Option<Disturbed>,
+    /// The first server's share of the requests over time, for [`Site::Paced`].
+    pub(super) shares: Option<Shares>,
 }
 
 /// Settings shared by all trials of a run.
@@ -187,8 +200,13 @@ impl Trial {
                 programs.extend(subject.programs());
                 programs.extend((by == By::ReloadWithoutSyns).then_some(NFT));
             }
-            Balancer::OneServer | Balancer::NginxFastCgi(_) | Balancer::Weir(_) => {}
+            Balancer::OneServer
+            | Balancer::NginxFastCgi(_)
+            | Balancer::NginxProxy(_)
+            | Balancer::Weir(_) => {}
         }
+        let wrk = |work: &Work| work.timed.is_some_and(|timed| timed.wrk.is_some());
+        programs.extend(self.works.iter().any(wrk).then_some(WRK));
         programs
     }
 
@@ -223,34 +241,66 @@ impl Trial {
         };
         setting.progress.set(name, "starting servers");
         let mut servers = Vec::new();
+        let mut paced = Vec::new();
         for host in &topology.servers {
+            if self.site == Site::Paced {
+                paced.push(paced::Server::start(&host.namespace)?);
+                continue;
+            }
             let directory = directory_of(host)?;
             let launcher = Launcher {
                 namespace: &host.namespace,
+                cgroup: None,
                 directory: &directory,
             };
             servers.extend(self.start_server(&launcher, setting.pages)?);
         }
         let director = directory_of(&topology.director)?;
-        let balancer = self.start_balancer(setting, &topology, &base, &director)?;
+        // Before the balancer, so that it is removed after it.
+        let cgroup = self.local.then(|| Cgroup::create(setting.session));
+        let cgroup = cgroup.transpose()?;
+        let balancer =
+            self.start_balancer(setting, &topology, &base, &director, cgroup.as_ref())?;
         let to = self.target(&topology);
-        if let Some(work) = self.works.first() {
-            http::wait_until_served(
-                &topology.client.namespace,
-                to,
-                &probe_path(self.site, work),
-                START_LIMIT,
-            )?;
-        }
-        let directory = directory_of(&topology.client)?;
+        let clients = self.clients(&topology);
+        let directory = directory_of(clients)?;
         let client = Launcher {
-            namespace: &topology.client.namespace,
+            namespace: &clients.namespace,
+            cgroup: cgroup.as_ref().map(Cgroup::path),
             directory: &directory,
         };
+        if let Some(work) = self.works.first() {
+            let path = probe_path(self.site, work);
+            if self.local {
+                ab::wait_until_served(&client, &format!("http://{to}{path}"), START_LIMIT)?;
+            } else {
+                http::wait_until_served(&clients.namespace, to, &path, START_LIMIT)?;
+            }
+        }
         self.works
             .iter()
-            .map(|work| self.measure(setting, &topology, &balancer, (&client, &director), work))
+            .map(|work| {
+                let hosts = (&client, director.as_path());
+                let ask = || self.measure(setting, &topology, &balancer, hosts, work);
+                if paced.is_empty() {
+                    return ask();
+                }
+                let (measurement, shares) = paced::during(&paced, work.pace, ask)?;
+                Ok(Measurement {
+                    shares: Some(shares),
+                    ..measurement
+                })
+            })
             .collect()
+    }
+
+    /// The host of the clients.
+    fn clients<'a>(&self, topology: &'a Topology) -> &'a Host {
+        if self.local {
+            &topology.director
+        } else {
+            &topology.client
+        }
     }
 
     fn measure(
@@ -294,6 +344,7 @@ impl Trial {
             outcome,
             series,
             disturbed,
+            shares: None,
         })
     }
 
@@ -301,7 +352,7 @@ impl Trial {
     fn tell_failures(&self, setting: &Setting<'_>, outcome: &ab::Outcome, director: &Path) {
         let log = match self.method.balancer {
             Balancer::Haproxy => "haproxy.log",
-            Balancer::NginxFastCgi(_) => "nginx.log",
+            Balancer::NginxFastCgi(_) | Balancer::NginxProxy(_) => "nginx.log",
             Balancer::Weir(_) | Balancer::Ldirectord => "weir-run.log",
             Balancer::Disturbed(subject, _) => subject.log(),
             Balancer::OneServer | Balancer::NftablesDirect | Balancer::NftablesDnat => "",
@@ -318,6 +369,9 @@ impl Trial {
         match (self.method.balancer, topology.servers.first()) {
             (Balancer::OneServer, Some(server)) => (server.address, nginx::PORT).into(),
             (Balancer::Haproxy, _) => (VIP, haproxy::PORT).into(),
+            (Balancer::Disturbed(subject, _), _) if self.local && !subject.is_weir() => {
+                (Ipv4Addr::LOCALHOST, subject.port()).into()
+            }
             (Balancer::Disturbed(subject, _), _) => (VIP, subject.port()).into(),
             _ => (VIP, nginx::PORT).into(),
         }
@@ -328,6 +382,6 @@ impl Trial {
 fn probe_path(site: Site, work: &Work) -> String {
     match site {
         Site::Pages => format!("/{}", nginx::HELLO),
-        Site::Php => work.path.clone(),
+        Site::Php | Site::Paced => work.path.clone(),
     }
 }

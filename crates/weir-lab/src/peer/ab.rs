@@ -83,6 +83,36 @@ pub(crate) fn run(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Resu
     })
 }
 
+/// Waits until one request of `ab` succeeds, where only programs that the lab starts are served.
+///
+/// # Errors
+/// [`LabError::Deadline`] with the last error.
+pub(crate) fn wait_until_served(launcher: &Launcher<'_>, url: &str, limit: Duration) -> Result<()> {
+    let load = Load {
+        url: url.to_owned(),
+        requests: 1,
+        concurrency: 1,
+        any_length: true,
+        keep_alive: false,
+        latency: false,
+    };
+    let mut last = String::new();
+    let end = Instant::now() + limit;
+    while Instant::now() < end {
+        match once(launcher, &load, limit) {
+            Ok(outcome) if outcome.failed == 0 => return Ok(()),
+            Ok(outcome) => last = outcome.breakdown,
+            Err(LabError::Interrupted) => return Err(LabError::Interrupted),
+            Err(error) => last = error.to_string(),
+        }
+    }
+    Err(LabError::Deadline {
+        what: format!("a response from {url}"),
+        seconds: limit.as_secs(),
+        detail: format!(": {last}"),
+    })
+}
+
 /// Returns the number of completed requests when it aborted.
 fn completed(message: &str) -> Option<u32> {
     let (_, rest) = message.split_once("Total of ")?;

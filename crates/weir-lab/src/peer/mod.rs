@@ -9,6 +9,7 @@ pub(crate) mod http;
 pub(crate) mod ldirectord;
 pub(crate) mod nftables;
 pub(crate) mod nginx;
+pub(crate) mod paced;
 pub(crate) mod php;
 pub(crate) mod weir;
 pub(crate) mod wrk;

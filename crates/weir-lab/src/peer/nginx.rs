@@ -34,8 +34,10 @@ pub(crate) enum Role<'a> {
         /// Addresses of the hosts of the workers.
         workers: &'a [Ipv4Addr],
     },
-    /// Balances requests with round robin.
+    /// Balances requests.
     Proxy {
+        /// Directive inside `upstream`; empty = round robin.
+        choice: &'a str,
         /// Addresses of the servers.
         servers: &'a [Ipv4Addr],
     },
@@ -77,7 +79,7 @@ fn configuration(directory: &Path, root: &Path, role: &Role<'_>) -> String {
     let (upstream, location) = match role {
         Role::Files => (String::new(), String::new()),
         Role::FastCgi { choice, workers } => fast_cgi(choice, workers),
-        Role::Proxy { servers } => proxy(servers),
+        Role::Proxy { choice, servers } => proxy(choice, servers),
     };
     format!(
         "daemon off;\nuser root;\nworker_processes 1;\nworker_rlimit_nofile 65536;\npid {directory}/nginx.pid;\n\
@@ -89,15 +91,25 @@ fn configuration(directory: &Path, root: &Path, role: &Role<'_>) -> String {
     )
 }
 
-fn proxy(servers: &[Ipv4Addr]) -> (String, String) {
+fn proxy(choice: &str, servers: &[Ipv4Addr]) -> (String, String) {
+    let choice = directive(choice);
     let servers: String = servers
         .iter()
         .map(|address| format!("    server {address}:{PORT};\n"))
         .collect();
     (
-        format!("  upstream app {{\n{servers}  }}\n"),
+        format!("  upstream app {{\n{choice}{servers}  }}\n"),
         "    location / {\n      proxy_pass http://app;\n    }\n".into(),
     )
+}
+
+/// A line inside `upstream`.
+fn directive(choice: &str) -> String {
+    if choice.is_empty() {
+        String::new()
+    } else {
+        format!("    {choice}\n")
+    }
 }
 
 fn fast_cgi(choice: &str, workers: &[Ipv4Addr]) -> (String, String) {
@@ -106,11 +118,7 @@ fn fast_cgi(choice: &str, workers: &[Ipv4Addr]) -> (String, String) {
         .iter()
         .map(|address| format!("    server {address}:{port};\n"))
         .collect();
-    let choice = if choice.is_empty() {
-        String::new()
-    } else {
-        format!("    {choice}\n")
-    };
+    let choice = directive(choice);
     let upstream = format!("  upstream workers {{\n{choice}{servers}  }}\n");
     let parameters: String = [
         ("SCRIPT_FILENAME", "$document_root$fastcgi_script_name"),

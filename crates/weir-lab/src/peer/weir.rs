@@ -5,7 +5,9 @@
 //! objects by its tag.
 
 use std::ffi::OsString;
+use std::io::{Read as _, Write as _};
 use std::net::Ipv4Addr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ pub(crate) enum Forward {
     Tunnel,
     L3dsr,
     Proxy,
+    /// Clients on the director, without a proxy.
+    Socket,
 }
 
 impl Forward {
@@ -37,6 +41,7 @@ impl Forward {
             Forward::Tunnel => "tunnel",
             Forward::L3dsr => "l3dsr",
             Forward::Proxy => "proxy",
+            Forward::Socket => "socket",
         }
     }
 }
@@ -57,6 +62,7 @@ impl Instance<'_> {
     fn launcher(&self) -> Launcher<'_> {
         Launcher {
             namespace: self.namespace,
+            cgroup: None,
             directory: &self.directory,
         }
     }
@@ -84,6 +90,7 @@ pub(crate) struct Director<'a> {
     daemon: Option<Daemon>,
     forward: Forward,
     scheduler: Option<String>,
+    cgroup: Option<PathBuf>,
 }
 
 /// State of a server as reported by Weir.
@@ -100,6 +107,8 @@ pub(crate) struct Directories<'a> {
     pub(crate) base: &'a Path,
     /// Returns the pin directory of a host.
     pub(crate) pins: &'a dyn Fn(&str) -> PathBuf,
+    /// The cgroup of the clients, for [`Forward::Socket`].
+    pub(crate) cgroup: Option<&'a Path>,
 }
 
 impl<'a> Director<'a> {
@@ -113,7 +122,7 @@ impl<'a> Director<'a> {
         scheduler: Option<&str>,
     ) -> Result<Self> {
         let text = match scheduler {
-            Some(scheduler) => configuration(topology, forward, scheduler),
+            Some(scheduler) => configuration(topology, forward, scheduler, directories.cgroup),
             None => NODE.to_owned(),
         };
         Self::start_with(program, topology, directories, forward, scheduler, &text)
@@ -128,7 +137,7 @@ impl<'a> Director<'a> {
         scheduler: &str,
         check: &str,
     ) -> Result<Self> {
-        let text = configuration(topology, forward, scheduler);
+        let text = configuration(topology, forward, scheduler, None);
         let text = format!("{text}\n[pool.images.check]\n{check}");
         Self::start_with(
             program,
@@ -161,13 +170,14 @@ impl<'a> Director<'a> {
             })
         };
         let mut director = Director {
+            cgroup: directories.cgroup.map(Path::to_owned),
             instance: instance(&topology.director)?,
             servers: Vec::new(),
             daemon: None,
             forward,
             scheduler: scheduler.map(str::to_owned),
         };
-        if !matches!(forward, Forward::Nat | Forward::Proxy) {
+        if !matches!(forward, Forward::Nat | Forward::Proxy | Forward::Socket) {
             for host in &topology.servers {
                 // Recorded before the command runs, so that a failed command is reverted as well.
                 director.servers.push(instance(host)?);
@@ -235,9 +245,46 @@ impl<'a> Director<'a> {
     pub(crate) fn reload(&self, servers: &[Ipv4Addr]) -> Result<()> {
         let file = self.instance.directory.join("weir.toml");
         let scheduler = self.scheduler.as_deref().unwrap_or("rr");
-        let text = text(&listed(servers), self.forward, scheduler);
+        let text = text(
+            &listed(servers),
+            self.forward,
+            scheduler,
+            self.cgroup.as_deref(),
+        );
         std::fs::write(&file, text).map_err(LabError::file(&file))?;
         self.instance.run("weir-reload", &["reload"]).map(drop)
+    }
+
+    /// Adds a server to the pool or removes it, by the API.
+    pub(crate) fn set_member(&self, address: Ipv4Addr, present: bool) -> Result<()> {
+        let socket = self.instance.runtime.join("weir.sock");
+        let (method, body) = if present {
+            ("PUT", "{}")
+        } else {
+            ("DELETE", "")
+        };
+        let length = body.len();
+        let request = format!(
+            "{method} /v1/servers/images/{address} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        let ask = || -> std::io::Result<String> {
+            let mut stream = UnixStream::connect(&socket)?;
+            stream.set_read_timeout(Some(COMMAND_LIMIT))?;
+            stream.write_all(request.as_bytes())?;
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply)?;
+            Ok(reply)
+        };
+        let reply = ask().map_err(LabError::file(&socket))?;
+        if reply.starts_with("HTTP/1.1 2") {
+            return Ok(());
+        }
+        Err(LabError::Failed {
+            program: format!("{method} /v1/servers/images/{address}"),
+            status: reply.lines().next().unwrap_or("no reply").to_owned(),
+            message: reply,
+        })
     }
 
     /// Runs `weir upgrade`: a new process of the same program takes over.
@@ -299,13 +346,18 @@ impl Drop for Director<'_> {
 /// Returns the part of the configuration without services.
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\n";
 
-fn configuration(topology: &Topology, forward: Forward, scheduler: &str) -> String {
+fn configuration(
+    topology: &Topology,
+    forward: Forward,
+    scheduler: &str,
+    cgroup: Option<&Path>,
+) -> String {
     let servers: Vec<Ipv4Addr> = topology
         .servers
         .iter()
         .map(|server| server.address)
         .collect();
-    text(&listed(&servers), forward, scheduler)
+    text(&listed(&servers), forward, scheduler, cgroup)
 }
 
 fn listed(servers: &[Ipv4Addr]) -> String {
@@ -313,13 +365,15 @@ fn listed(servers: &[Ipv4Addr]) -> String {
     quoted.collect::<Vec<_>>().join(", ")
 }
 
-fn text(servers: &str, forward: Forward, scheduler: &str) -> String {
+fn text(servers: &str, forward: Forward, scheduler: &str, cgroup: Option<&Path>) -> String {
     // With one client address, source hashing by address only would use one server.
     let scheduler = match scheduler {
         "sh" => "{ name = \"sh\", flags = [\"sh-port\"] }".to_owned(),
         "mh" => "{ name = \"mh\", flags = [\"mh-port\"] }".to_owned(),
         name => format!("\"{name}\""),
     };
+    let cgroup = cgroup.map(|path| format!("cgroup = \"{}\"\n", path.display()));
+    let cgroup = cgroup.unwrap_or_default();
     let protocol = if forward == Forward::Proxy {
         "protocol = \"http\"\n"
     } else {
@@ -327,7 +381,7 @@ fn text(servers: &str, forward: Forward, scheduler: &str) -> String {
     };
     format!(
         "{NODE}\n[pool.images]\nscheduler = {scheduler}\nservers = [{servers}]\n\n\
-         [service.images]\nlisten = [\"{VIP}:{}\"]\nforward = \"{}\"\n{protocol}pool = \"images\"\n",
+         [service.images]\nlisten = [\"{VIP}:{}\"]\nforward = \"{}\"\n{protocol}{cgroup}pool = \"images\"\n",
         nginx::PORT,
         forward.word()
     )
@@ -339,6 +393,11 @@ mod tests {
 
     #[test]
     fn the_file_is_the_products() {
-        insta::assert_snapshot!(text("\"10.0.0.5\", \"10.0.0.6\"", Forward::Direct, "sh"));
+        insta::assert_snapshot!(text(
+            "\"10.0.0.5\", \"10.0.0.6\"",
+            Forward::Direct,
+            "sh",
+            None
+        ));
     }
 }

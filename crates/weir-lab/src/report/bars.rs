@@ -16,19 +16,20 @@ struct Bar<'a> {
 /// Returns a section of bars for each kind of run of a report.
 pub(super) fn render(page: &mut String, report: &Report) {
     if report.is_timed() {
+        let (share, title) = if report.has_shares() {
+            (0.99, "99 % of the requests took at most")
+        } else {
+            (0.9999, "99.99 % of the requests took at most")
+        };
         let bars = report.rows.iter().filter_map(|row| {
-            let value = row.timing.as_ref()?.latency.at(0.9999);
+            let value = row.timing.as_ref()?.latency.at(share);
             Some(Bar {
                 name: &row.name,
                 value,
                 shown: format!("{value:.2} ms"),
             })
         });
-        section(
-            page,
-            "99.99 % of the requests took at most",
-            &bars.collect::<Vec<_>>(),
-        );
+        section(page, title, &bars.collect::<Vec<_>>());
         return;
     }
     let mut works: Vec<Option<&str>> = Vec::new();

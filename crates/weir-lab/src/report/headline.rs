@@ -7,7 +7,9 @@ pub(super) const CEILING: f64 = 0.9;
 
 /// Returns the summary; `None` = nothing was measured.
 pub(crate) fn of(report: &Report) -> Option<String> {
-    let outcome = if report.is_timed() {
+    let outcome = if report.has_shares() {
+        slowed(report)?
+    } else if report.is_timed() {
         slowest(report)?
     } else if !report.events.is_empty() {
         story(report)?
@@ -98,6 +100,20 @@ fn slowest(report: &Report) -> Option<String> {
     Some(format!(
         "The slowest request{during} took {milliseconds:.1} ms ({})",
         row.name
+    ))
+}
+
+/// Of the runs in which the first server was slow, the best and the worst 99th percentile.
+fn slowed(report: &Report) -> Option<String> {
+    let work = super::share::HEADLINE;
+    let rows = report.rows.iter().filter(|row| row.work() == Some(work));
+    let timed = rows.filter_map(|row| Some((row.method(), row.timing.as_ref()?.latency.at(0.99))));
+    let all: Vec<(&str, f64)> = timed.collect();
+    let best = all.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let worst = all.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(format!(
+        "With one of four servers 20 ms slower, 99 % of the requests took at most {:.1} ms with {}, {:.1} ms with {}",
+        best.1, best.0, worst.1, worst.0
     ))
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{BASE, DIRECTOR, Panel, Report, Row, bars, chart, headline, latency, table};
+use super::{BASE, DIRECTOR, Panel, Report, Row, bars, chart, headline, latency, share, table};
 
 /// Lines differ in colour and dash pattern. The colours are distinguishable with any type of colour blindness (tested
 /// below).
@@ -69,7 +69,9 @@ pub(super) fn render(report: &Report) -> String {
         rows(&mut page, report);
     }
     failures(&mut page, report);
-    if report.is_timed() {
+    if report.has_shares() {
+        shares(&mut page, report);
+    } else if report.is_timed() {
         distributions(&mut page, report);
     } else if !report.panels.is_empty() {
         panels(&mut page, report);
@@ -97,7 +99,7 @@ fn head(page: &mut String, report: &Report) {
 
 fn timed_rows(page: &mut String, report: &Report) {
     page.push_str("<div class=\"scroll\"><table>\n<tr><th>method</th>");
-    for title in latency::titles() {
+    for title in latency::titles(report) {
         let _ = write!(page, "<th>{}</th>", escape(&title));
     }
     page.push_str("</tr>\n");
@@ -140,6 +142,29 @@ fn distributions(page: &mut String, report: &Report) {
             "<figure><figcaption><h2>{}</h2><p>{failed} failed</p></figcaption>\n{}</figure>",
             escape(method),
             latency::chart(method, &rows)
+        );
+    }
+    page.push_str("</div>\n");
+}
+
+/// Writes a chart of the slow server's share over time for each method.
+fn shares(page: &mut String, report: &Report) {
+    page.push_str("<div class=\"panels\">\n");
+    let mut methods: Vec<&str> = Vec::new();
+    for row in &report.rows {
+        if methods.contains(&row.method()) {
+            continue;
+        }
+        methods.push(row.method());
+        let rows = report
+            .rows
+            .iter()
+            .filter(|other| other.method() == row.method());
+        let _ = writeln!(
+            page,
+            "<figure><figcaption><h2>{}</h2><p>share of the first server</p></figcaption>\n{}</figure>",
+            escape(row.method()),
+            share::chart(row.method(), &rows.collect::<Vec<_>>())
         );
     }
     page.push_str("</div>\n");

@@ -6,9 +6,9 @@
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use super::Row;
 use super::axis::{self, Axis, BOTTOM, LEFT, RIGHT, TOP, WIDTH};
 use super::html::escape;
+use super::{Report, Row};
 use crate::latency::{Latency, SHOWN};
 
 /// Latency results of a row.
@@ -54,10 +54,14 @@ fn percent(share: f64) -> String {
 }
 
 /// Returns the column titles.
-pub(super) fn titles() -> Vec<String> {
+pub(super) fn titles(report: &Report) -> Vec<String> {
     let mut titles = vec!["requests/s".to_owned(), "failed".to_owned()];
     titles.extend(SHOWN.iter().map(|share| format!("{}% ms", percent(*share))));
-    titles.extend(["times", "each ms", "refused"].map(str::to_owned));
+    if report.has_shares() {
+        titles.push("slow share %".to_owned());
+    } else {
+        titles.extend(["times", "each ms", "refused"].map(str::to_owned));
+    }
     titles
 }
 
@@ -75,6 +79,10 @@ pub(super) fn cells(row: &Row) -> Vec<String> {
             .iter()
             .map(|share| format!("{:.2}", timing.latency.at(*share))),
     );
+    if let Some(shares) = &row.shares {
+        cells.push(format!("{:.1}", shares.mean * 100.0));
+        return cells;
+    }
     match timing.median() {
         None if timing.refused == 0 => cells.extend(["–"; 3].map(str::to_owned)),
         median => cells.extend([
@@ -196,6 +204,9 @@ mod tests {
         let mut refused = example::timed("haproxy/disturbed", &[]);
         refused.timing.as_mut().expect("timed").refused = 2;
         assert_eq!(cells(&refused), ["0", "–", "2"]);
-        assert_eq!(titles().len(), super::cells(&quiet).len());
+        assert_eq!(
+            titles(&example::timed_report()).len(),
+            super::cells(&quiet).len()
+        );
     }
 }

@@ -9,12 +9,13 @@ mod html;
 mod json;
 mod latency;
 pub(crate) mod note;
+mod share;
 pub(crate) mod table;
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{LabError, Result};
-use crate::sample::Series;
+use crate::sample::{Series, Shares};
 
 pub use latency::Timing;
 
@@ -41,6 +42,9 @@ pub struct Row {
     /// Latencies, if the experiment measures them.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub timing: Option<Timing>,
+    /// The first server's share of the requests, if the experiment slows that server.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub shares: Option<Shares>,
 }
 
 /// An event during a run.
@@ -140,6 +144,11 @@ impl Report {
         self.rows.iter().any(|row| row.timing.is_some())
     }
 
+    /// Returns whether one server was slowed.
+    pub(crate) fn has_shares(&self) -> bool {
+        self.rows.iter().any(|row| row.shares.is_some())
+    }
+
     /// Returns the chart of a row.
     pub(crate) fn panel(&self, row: &Row) -> Option<&Panel> {
         self.panels.iter().find(|panel| panel.name == row.name)
@@ -186,6 +195,7 @@ pub(crate) mod example {
             seconds,
             ratio: None,
             timing: None,
+            shares: None,
         }
     }
 

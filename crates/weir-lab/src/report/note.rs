@@ -18,6 +18,10 @@ pub(crate) struct Facts {
     pub(crate) side_by_side: bool,
     /// Whether balancers were disturbed.
     pub(crate) disturbed: bool,
+    /// Whether servers joined and left.
+    pub(crate) members: bool,
+    /// Whether the lab's own servers ran, one of them slower.
+    pub(crate) paced: bool,
 }
 
 /// Returns the notes of a run.
@@ -45,6 +49,22 @@ pub(crate) fn of_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -
              upgrade or a kill -9 of the daemon every second. \"kept\": wrk, whose connections stay; else ab, one for \
              each \
              request, which counts a connection that broke up to three times."
+                .into(),
+        );
+    }
+    if facts.members {
+        notes.push(
+            "Clients run on the director. In disturbed runs one server joins or leaves every 60 ms: by Weir's API, by \
+             a reload of HAProxy, which takes longer. \"kept\": wrk, whose connections stay; else ab, one for each \
+             request."
+                .into(),
+        );
+    }
+    if facts.paced {
+        notes.push(
+            "Servers are part of the lab: an answer takes 4 ms, at the first server 1, 5 or 20 ms more. Without \
+             processor time it answers one request after another, each in 8 ms. ab opens one connection for each \
+             request."
                 .into(),
         );
     }
@@ -124,6 +144,8 @@ mod tests {
                 nftables_direct: true,
                 side_by_side: false,
                 disturbed: false,
+                members: false,
+                paced: false,
             };
             schedulers(&facts).expect("a note")
         };

@@ -36,7 +36,7 @@ pub(crate) fn render(report: &Report) -> String {
 }
 
 fn timed_rows(text: &mut String, report: &Report, width: usize) {
-    let titles = latency::titles();
+    let titles = latency::titles(report);
     let line = |text: &mut String, name: &str, cells: &[String]| {
         let _ = write!(text, "{name:<width$}");
         for (cell, title) in cells.iter().zip(&titles) {

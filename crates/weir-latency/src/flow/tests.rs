@@ -255,6 +255,40 @@ fn step_back_of_clock_is_discarded() {
 }
 
 #[test]
+fn step_forward_of_clock_yields_no_sample() {
+    // With a unit of 1 ms, the step looks like a clock with a unit of 1 us.
+    for (unit, reasons) in [
+        (1, &[Reason::ClockShifted][..]),
+        (1_000, &[Reason::Early, Reason::Early][..]),
+    ] {
+        let mut connection = Connection::new(unit).open();
+        connection.payload(20_000, 200, 0);
+        // The clock shows that the answer was sent half a second after it was acknowledged.
+        connection.acknowledge(30_000, 700, 530_000);
+        connection.payload(40_000, 200, 530_000);
+        connection.acknowledge(50_000, 700, 545_000);
+        connection.check(&[], reasons);
+    }
+}
+
+#[test]
+fn idle_time_between_requests_is_not_latency() {
+    for unit in [1, 1_000] {
+        let mut connection = Connection::new(unit).open();
+        let mut samples = Vec::new();
+        for second in 0..4_u64 {
+            let start = second * 2_000_000 + 20_000;
+            connection.payload(start, 200, start - 10_000);
+            connection.acknowledge(start + 17_000, 700, start + 7_000);
+            samples.extend(connection.table.take_samples());
+        }
+        assert_eq!(samples.len(), 4);
+        let near = |ns: i64| (ns - 7_000_000).abs() <= 1_000_000;
+        assert!(samples.iter().all(|sample| near(sample.ns)), "{samples:?}");
+    }
+}
+
+#[test]
 fn tls_handshake_and_tickets_are_no_answers() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, First::Tls);

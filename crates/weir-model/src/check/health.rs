@@ -32,6 +32,8 @@ pub struct Health {
     pub panic_threshold: Option<u32>,
     /// Percentage of servers that may be ejected because of failures seen in client traffic; 0 = none.
     pub max_ejected: u32,
+    /// Latency of answers at layer 4 beyond which a server is ejected; `None` = never.
+    pub max_latency: Option<Duration>,
     /// Program and arguments, called when a check changes a server's state; empty = none.
     pub notify: Vec<String>,
 }
@@ -50,6 +52,7 @@ impl Default for Health {
             quorum_hysteresis: 0,
             panic_threshold: None,
             max_ejected: Self::DEFAULT_MAX_EJECTED,
+            max_latency: None,
             notify: Vec::new(),
         }
     }
@@ -70,6 +73,9 @@ impl fmt::Display for Health {
         }
         if self.max_ejected != Self::DEFAULT_MAX_EJECTED {
             write!(f, ", max_ejected {} %", self.max_ejected)?;
+        }
+        if let Some(limit) = &self.max_latency {
+            write!(f, ", max_latency {}", duration(limit))?;
         }
         if let Some(program) = self.notify.first() {
             write!(f, ", notify {program}")?;

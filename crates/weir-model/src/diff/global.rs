@@ -1,10 +1,10 @@
-//! Differences of `[node]`, `[timeouts]` and `[ipvs]`.
+//! Differences of `[node]`, `[timeouts]`, `[ipvs]` and `[announce]`.
 
 use std::time::Duration;
 
 use super::edit::{Edits, listed, or_none};
 use super::{Edit, duration, tls};
-use crate::{Admin, Ipvs, Node, Timeouts};
+use crate::{Admin, Announce, Community, Ipvs, Node, Timeouts};
 
 pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
     Edits::default()
@@ -48,6 +48,7 @@ pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
             new.balance_own,
             bool::to_string,
         )
+        .compare("latency", old.latency, new.latency, bool::to_string)
         .compare("max_flows", old.max_flows, new.max_flows, u32::to_string)
         .compare(
             "max_servers",
@@ -143,5 +144,69 @@ pub(super) fn ipvs(old: &Ipvs, new: &Ipvs) -> Vec<Edit> {
             new.lblcr_expiration,
             seconds,
         )
+        .done()
+}
+
+pub(super) fn announce(old: Option<&Announce>, new: Option<&Announce>) -> Vec<Edit> {
+    let state = |it: Option<&Announce>| match it {
+        Some(announce) => announce.speaker.as_str().to_owned(),
+        None => "none".to_owned(),
+    };
+    let (Some(old), Some(new)) = (old, new) else {
+        return Edits::default()
+            .compare("speaker", old, new, |it| state(*it))
+            .done();
+    };
+    let list = |all: &&Vec<Community>| listed(all.iter().map(ToString::to_string).collect());
+    let path = |path: Option<&std::path::PathBuf>| or_none(path.map(|it| it.display()).as_ref());
+    Edits::default()
+        .compare(
+            "speaker",
+            old.speaker.as_str(),
+            new.speaker.as_str(),
+            |it| (*it).to_owned(),
+        )
+        .compare(
+            "withdraw_after",
+            old.withdraw_after,
+            new.withdraw_after,
+            duration,
+        )
+        .compare("drain_delay", old.drain_delay, new.drain_delay, duration)
+        .compare("services", &old.services, &new.services, |it| match it {
+            Some(names) => listed(names.clone()),
+            None => "all".to_owned(),
+        })
+        .compare("require", old.require, new.require, |it| {
+            it.as_str().to_owned()
+        })
+        .compare("communities", &old.communities, &new.communities, list)
+        .compare(
+            "drain_communities",
+            &old.drain_communities,
+            &new.drain_communities,
+            list,
+        )
+        .compare("socket", old.speaker.socket(), new.speaker.socket(), |it| {
+            path(*it)
+        })
+        .compare(
+            "include",
+            old.speaker.include(),
+            new.speaker.include(),
+            |it| path(*it),
+        )
+        .compare("pipe", old.speaker.pipe(), new.speaker.pipe(), |it| {
+            path(*it)
+        })
+        .compare(
+            "command",
+            old.speaker.command(),
+            new.speaker.command(),
+            |it| listed(it.map(<[String]>::to_vec).unwrap_or_default()),
+        )
+        .compare("asn", old.speaker.asn(), new.speaker.asn(), |it| {
+            or_none(it.as_ref())
+        })
         .done()
 }

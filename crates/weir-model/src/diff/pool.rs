@@ -91,6 +91,10 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
     let edits = check::compare(edits, &old.checks, &new.checks);
     let edits = tls::of_pool(edits, old.tls.as_ref(), new.tls.as_ref())
         .compare("http2", old.http2, new.http2, bool::to_string)
+        .compare("adapt", old.adapt, new.adapt, |adapt| {
+            adapt.as_str().to_owned()
+        })
+        .compare("host", &old.host, &new.host, |host| or_none(host.as_ref()))
         .compare("scheduler.key", &old.hash_key, &new.hash_key, |key| {
             key.to_string()
         })
@@ -196,6 +200,9 @@ fn health(edits: Edits, old: &Health, new: &Health) -> Edits {
             new.max_ejected,
             u32::to_string,
         )
+        .compare("max_latency", old.max_latency, new.max_latency, |limit| {
+            limit.as_ref().map_or_else(|| "none".to_owned(), duration)
+        })
         // Arguments may be credentials.
         .compare("notify", &old.notify, &new.notify, |command| {
             or_none(command.first())

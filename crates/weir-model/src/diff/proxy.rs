@@ -1,10 +1,12 @@
 //! Differences of proxy services.
 
+use std::time::Duration;
+
 use super::edit::{Edits, duration_or_none, listed, or_none, statuses};
 use super::{Change, Edit, diff_services, duration, tls};
 use crate::{
     ClientField, Compression, FieldRule, HeaderEdits, LogFormat, Proxy, ProxyLimits, ProxyProtocol,
-    ProxyTimeouts, Route, RouteAction, RouteEdits, Source,
+    ProxyTimeouts, Route, RouteAction, RouteEdits, RouteOptions, RouteTimeouts, Source,
 };
 
 pub(super) fn diff(old: &[Proxy], new: &[Proxy], changes: &mut Vec<Change>) {
@@ -118,7 +120,50 @@ fn route(edits: Edits, name: &str, old: &Route, new: &Route) -> Edits {
             | RouteAction::Close => String::new(),
         };
         // Bodies may be long, and header fields may contain credentials.
-        rewrites(edits, &old.edits, &new.edits).compare_hidden("body", body(old), body(new))
+        let edits = rewrites(edits, &old.edits, &new.edits);
+        options(edits, old, new).compare_hidden("body", body(old), body(new))
+    })
+}
+
+fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
+    let default = RouteOptions::default();
+    let old = old.options.as_deref().unwrap_or(&default);
+    let new = new.options.as_deref().unwrap_or(&default);
+    let as_service = "as the service";
+    let number = |it: &Option<u32>| it.map_or_else(|| as_service.to_owned(), |it| it.to_string());
+    let flag = |it: &Option<bool>| it.map_or_else(|| as_service.to_owned(), |it| it.to_string());
+    let edits = edits
+        .compare("retries", old.retries, new.retries, number)
+        .compare("max_body", old.max_body, new.max_body, number)
+        .compare("access_log", old.access_log, new.access_log, flag)
+        .compare(
+            "compression",
+            &old.compression,
+            &new.compression,
+            |it| match it {
+                None => as_service.to_owned(),
+                Some(None) => "false".to_owned(),
+                Some(Some(rules)) => format!(
+                    "{} {} {}",
+                    codings(rules),
+                    rules.types.join(" "),
+                    rules.minimum
+                ),
+            },
+        );
+    type Get = fn(&RouteTimeouts) -> Option<Duration>;
+    let timeouts: [(&str, Get); 6] = [
+        ("timeouts.client", |it| it.client),
+        ("timeouts.connect", |it| it.connect),
+        ("timeouts.server", |it| it.server),
+        ("timeouts.response", |it| it.response),
+        ("timeouts.tunnel", |it| it.tunnel),
+        ("timeouts.total", |it| it.total),
+    ];
+    timeouts.into_iter().fold(edits, |edits, (key, of)| {
+        edits.compare(key, of(&old.timeouts), of(&new.timeouts), |it| {
+            it.map_or_else(|| as_service.to_owned(), |it| duration(&it))
+        })
     })
 }
 
@@ -266,6 +311,9 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
             new.proxy_protocol,
             bool::to_string,
         )
+        .compare("request_id", &old.request_id, &new.request_id, |name| {
+            name.as_deref().unwrap_or("absent").to_owned()
+        })
         .table(
             "access_log",
             old.access_log.as_ref(),
@@ -278,6 +326,10 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
                         LogFormat::Combined => "combined".to_owned(),
                         LogFormat::Json => "json".to_owned(),
                         LogFormat::Template(text) => format!("{text:?}"),
+                    })
+                    .compare("sample", old.sample, new.sample, u32::to_string)
+                    .compare("syslog_format", old.syslog, new.syslog, |it| {
+                        it.as_str().to_owned()
                     })
             },
         )

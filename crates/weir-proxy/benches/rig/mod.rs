@@ -141,6 +141,8 @@ pub(crate) fn serve(mut service: Proxy) {
     service.access_log = Some(AccessLog {
         path: std::env::var(LOG).expect("a path"),
         format: LogFormat::Combined,
+        sample: 1,
+        syslog: weir_model::SyslogFormat::default(),
     });
     let desired = Desired {
         pools: vec![pool],

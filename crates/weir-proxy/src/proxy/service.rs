@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use weir_http::{HeadLimits, cookie};
-use weir_model::{Pool, ProxyProtocol, Secret};
+use weir_model::{HeaderEdit, HeaderEdits, Pool, ProxyProtocol, Secret, Template};
 use weir_select::RetryPolicy;
 use weir_select::limit::{Concurrent, Rate};
 use weir_select::route::{Limits, Routes};
@@ -17,7 +17,10 @@ use crate::h2::ResetLimit;
 use crate::log::Log;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
-use crate::plan::{Exchanges, Listeners, PerWorker, Service, Sharded, Stickiness, Target, Targets};
+use crate::plan::{
+    Exchanges, Listeners, PerWorker, RouteOptions, Service, Sharded, Stickiness, Target, Targets,
+};
+use crate::tap::Taps;
 use crate::{Error, Result, socket, tls};
 
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
@@ -66,6 +69,8 @@ pub(super) fn service(
         ..
     } = tables(known, proxy);
     let (tls, names) = secure(known, proxy)?.unzip();
+    let mut options_of_routes = proxy.routes.iter().filter_map(|it| it.options.as_ref());
+    let has_body_limits = options_of_routes.any(|options| options.max_body.is_some());
     let service = Service {
         name: proxy.name.clone(),
         protocol: proxy.protocol,
@@ -81,6 +86,11 @@ pub(super) fn service(
                 .map(|pool| pool.name.as_str())
                 .collect::<Vec<_>>(),
         ),
+        body_bytes: match has_body_limits {
+            true => u64::from(limits.body),
+            false => 0,
+        },
+        options: options(proxy),
         normalize_path: proxy.normalize_path,
         pools: pools
             .iter()
@@ -98,7 +108,11 @@ pub(super) fn service(
             underscores: proxy.underscores,
         },
         limits: Limits {
-            body_bytes: u64::from(limits.body),
+            // A route may allow more, so that the limit applies after the route is known.
+            body_bytes: match has_body_limits {
+                true => 0,
+                false => u64::from(limits.body),
+            },
             rate,
             concurrent,
             key: proxy.limit_key.clone(),
@@ -112,7 +126,7 @@ pub(super) fn service(
         retry_percent: limits.retry_budget,
         forwarded: proxy.forwarded,
         x_forwarded: proxy.x_forwarded,
-        request_header: proxy.request_header.clone(),
+        request_header: request_header(proxy),
         response_header: proxy.response_header.clone(),
         needs_tls: proxy.needs_tls_facts(),
         abort_on_close: proxy.abort_on_close && proxy.protocol == ProxyProtocol::Http,
@@ -122,6 +136,8 @@ pub(super) fn service(
         trusted: proxy.trusted.clone(),
         preamble: proxy.proxy_protocol,
         log: log(known, workers, proxy),
+        taps: Taps::of(&proxy.name),
+        request_id: proxy.request_id.clone(),
         counters,
         exchanges: exchanges(known, workers, proxy, String::new()),
         route_exchanges: proxy
@@ -136,6 +152,28 @@ pub(super) fn service(
         clients,
     };
     Ok((service, names, listen))
+}
+
+/// By route, what replaces the service's settings; empty if no route has any.
+fn options(proxy: &weir_model::Proxy) -> Vec<Option<Box<RouteOptions>>> {
+    if proxy.routes.iter().all(|route| route.options.is_none()) {
+        return Vec::new();
+    }
+    let own = |route: &weir_model::Route| {
+        let options = route.options.as_deref()?;
+        let retries = options.retries.unwrap_or(proxy.limits.retries);
+        Some(Box::new(RouteOptions {
+            timeouts: (&options.timeouts.over(&proxy.timeouts)).into(),
+            retry: RetryPolicy::new(retries, proxy.retry_on.clone()),
+            body_bytes: u64::from(options.max_body.unwrap_or(proxy.limits.body)),
+            compression: options
+                .compression
+                .clone()
+                .unwrap_or_else(|| proxy.compression.clone()),
+            logged: options.access_log.unwrap_or(true),
+        }))
+    };
+    proxy.routes.iter().map(own).collect()
 }
 
 /// Sets which requests of each service are misdirected: that depends on the TLS requirements of the other services.
@@ -280,6 +318,7 @@ fn targets(
         tiers: [own, pool.servers.len()],
         hash_key: pool.hash_key.clone(),
         sticky,
+        host: pool.host.clone(),
         preamble: pool.proxy_protocol,
         queue,
         queue_ms: u64::try_from(pool.queue_timeout.as_millis()).unwrap_or(u64::MAX / 2),
@@ -335,6 +374,19 @@ fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
         tables.resets = resets.map(|resets| (limits.resets, Arc::new(resets)));
     }
     tables.clone()
+}
+
+/// The changes to requests, the field of their identifiers included.
+fn request_header(proxy: &weir_model::Proxy) -> HeaderEdits {
+    let mut edits = proxy.request_header.clone();
+    if let Some(name) = &proxy.request_id {
+        edits.set.push(HeaderEdit {
+            name: name.clone(),
+            value: Template::parse("{request_id}").unwrap_or_default(),
+            statuses: Vec::new(),
+        });
+    }
+    edits
 }
 
 /// The log of a service: the former one if it is the same.

@@ -32,7 +32,7 @@ impl Session {
         }
         self.set_replay(request.method.is_idempotent());
         self.phase = Phase::Collect;
-        let ms = self.local.service.timeouts.client;
+        let ms = self.timeouts().client;
         self.set_deadline(key, cx, ms);
         Step::Continue
     }
@@ -91,7 +91,7 @@ impl Session {
             self.end_part(Part::Request);
             return self.connect(key, cx);
         }
-        let ms = self.local.service.timeouts.client;
+        let ms = self.timeouts().client;
         self.set_deadline(key, cx, ms);
         Step::Continue
     }

@@ -35,10 +35,15 @@ impl Session {
         input: impl FnOnce(&mut Selection, &mut Env<'_, Arc<Target>>) -> T,
     ) -> T {
         let service = &self.local.service;
+        let options = self
+            .request
+            .route
+            .and_then(|at| service.options.get(at)?.as_deref());
+        let policy = options.map_or(&service.retry, |options| &options.retry);
         let pool = service.pools[self.request.pool].view();
         let mut env = Env {
             pool: &pool,
-            policy: &service.retry,
+            policy,
             balancer: &mut self.local.balancers.borrow_mut()[self.request.pool],
             budget: &self.local.budget,
             random: &mut cx.random,
@@ -126,7 +131,7 @@ impl Session {
             Ok(server) => {
                 self.server = server;
                 self.phase = Phase::Connect;
-                self.set_deadline(key, cx, service.timeouts.connect);
+                self.set_deadline(key, cx, self.timeouts().connect);
                 // The HTTP/2 connection may be established already.
                 Ok(if is_stream {
                     Step::Continue
@@ -157,7 +162,7 @@ impl Session {
         let service = &self.local.service;
         let learns = service.pools[self.request.pool].scheduler.kind == SchedulerKind::LeastTime;
         self.request.sent_ns = if learns { now_ns(Clock::Monotonic) } else { 0 };
-        let ms = service.timeouts.response;
+        let ms = self.timeouts().response;
         self.set_deadline(key, cx, ms);
     }
 
@@ -246,7 +251,7 @@ impl Session {
             self.request.times.end(Stage::Connect, cx.now_us);
             self.record_result(cx, None);
             self.phase = Phase::Tunnel(Tunnel::default());
-            let ms = self.local.service.timeouts.tunnel;
+            let ms = self.timeouts().tunnel;
             self.set_deadline(key, cx, ms);
         } else {
             self.send_request(key, cx);

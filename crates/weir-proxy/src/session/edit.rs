@@ -1,7 +1,7 @@
 //! What services and routes change in heads, and the texts that they make for a request.
 
 use weir_http::cookie::siphash;
-use weir_http::route::{self, Asked, SERVER_MARK, Surroundings, Target};
+use weir_http::route::{self, Asked, RequestId, SERVER_MARK, Surroundings, Target};
 use weir_http::{Field, LimitedLine, ResponseEdit};
 use weir_model::{HeaderEdit, HeaderEdits, Route, SplitMix64};
 
@@ -9,7 +9,7 @@ use super::Session;
 use crate::plan::{Service, Targets};
 
 /// A random identifier of a request, from which the next one does not follow.
-fn request_id(random: &mut SplitMix64) -> u128 {
+fn random_id(random: &mut SplitMix64) -> u128 {
     let key = (random.next_u64(), random.next_u64());
     u128::from(siphash(key, b"1")) << 64 | u128::from(siphash(key, b"2"))
 }
@@ -25,23 +25,46 @@ pub(super) struct ResponseTexts<'a> {
 impl Session {
     /// The values of variables for a request.
     pub(super) fn surroundings<'a>(
-        &self,
+        &mut self,
         asked: Asked<'a>,
         default_host: &'a [u8],
         pool: &'a str,
         route: Option<&'a Route>,
         random: &mut SplitMix64,
     ) -> Surroundings<'a> {
+        let id = self.request_id(&asked, random);
         Surroundings {
             asked,
             client: self.peer,
             secure: self.transport.is_secure(),
             default_host,
-            request_id: request_id(random),
+            request_id: id,
             server: None,
             pool,
             route,
         }
+    }
+
+    /// The request's identifier: that of a trusted client, or a random one.
+    fn request_id(&mut self, asked: &Asked<'_>, random: &mut SplitMix64) -> RequestId {
+        if let Some(id) = self.request.id {
+            return id;
+        }
+        let service = &self.local.service;
+        let address = self.peer.ip();
+        let is_trusted = || service.trusted.iter().any(|it| it.contains(address));
+        let sent = service.request_id.as_ref().filter(|_| is_trusted());
+        let sent = sent.and_then(|name| {
+            let is = |field: &&Field| {
+                let found = field.name_in(asked.head);
+                found.eq_ignore_ascii_case(name.as_bytes())
+            };
+            let field = asked.fields.iter().find(is)?;
+            RequestId::accepted(field.value_in(asked.head))
+        });
+        let id = sent.unwrap_or_else(|| RequestId::generated(random_id(random)));
+        self.request.id = Some(id);
+        id
     }
 
     /// Applies the changes of the service and of the route to a request: new fields are appended to `add`, and the

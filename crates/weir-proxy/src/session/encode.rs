@@ -1,16 +1,26 @@
 //! Compression of responses.
 
 use weir_http::{Encoding, Step};
+use weir_model::Compression;
 
 use super::Session;
 use crate::context::Context;
 use crate::encoder::Encoder;
 use crate::plan::Service;
 
+/// The rules of a route, or of the service.
+pub(super) fn compression(service: &Service, route: Option<usize>) -> Option<&Compression> {
+    let options = route.and_then(|at| service.options.get(at)?.as_deref());
+    match options {
+        Some(options) => options.compression.as_ref(),
+        None => service.compression.as_ref(),
+    }
+}
+
 impl Session {
     /// The rules by which the current response may be compressed.
     pub(super) fn encoding<'a>(&self, service: &'a Service) -> Option<Encoding<'a>> {
-        service.compression.as_ref().map(|rules| Encoding {
+        compression(service, self.request.route).map(|rules| Encoding {
             rules,
             negotiated: self.request.accepts,
         })

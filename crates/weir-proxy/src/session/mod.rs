@@ -37,6 +37,7 @@ use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
 use crate::h2::Upgrade;
 use crate::log::Note;
 use crate::pipe::Pipe;
+use crate::plan::{Millis, RouteOptions};
 use crate::slab::Key;
 use crate::tls::TlsDetails;
 use crate::transport::Transport;
@@ -302,6 +303,24 @@ impl Session {
             true => Some(since(timeouts.request)).filter(|since| since + FIRST_MS <= now),
             false => None,
         }
+    }
+
+    /// What the route of the current request has in place of the service's settings.
+    fn options(&self) -> Option<&RouteOptions> {
+        let options = self.local.service.options.get(self.request.route?)?;
+        options.as_deref()
+    }
+
+    /// Most bytes of the current request's body; 0 = no limit, or the service's own is checked elsewhere.
+    fn body_limit(&self) -> u64 {
+        let options = self.options();
+        options.map_or(self.local.service.body_bytes, |options| options.body_bytes)
+    }
+
+    /// The timeouts of the current request.
+    fn timeouts(&self) -> Millis {
+        let options = self.options();
+        options.map_or(self.local.service.timeouts, |options| options.timeouts)
     }
 
     /// How much may be read from the server at once: the unsent bytes of many streams would add up.

@@ -2,8 +2,9 @@
 
 use std::time::SystemTime;
 
+use weir_http::route::Asked;
 use weir_http::{Field, Name, Request};
-use weir_model::ProxyProtocol;
+use weir_model::{ProxyProtocol, SplitMix64, Variable};
 use weir_select::Reason;
 use weir_sys::{Clock, now_ns};
 
@@ -26,10 +27,24 @@ pub(super) enum Part {
     Response = 3,
 }
 
+/// The first field with a name in a complete head, without the spaces around its value.
+fn field_of<'a>(head: &'a [u8], name: &[u8]) -> &'a [u8] {
+    let lines = head.split(|byte| *byte == b'\n').skip(1);
+    let fields = lines.take_while(|line| !line.is_empty() && *line != b"\r");
+    let mut values = fields.filter_map(|line| {
+        let (found, value) = line.split_at_checked(name.len())?;
+        let value = value.strip_prefix(b":")?;
+        found.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+    });
+    values.next().unwrap_or_default()
+}
+
 impl Session {
     /// Starts a log record, if there is a log.
     pub(super) fn begin_log_record(&mut self, cx: &mut Context) {
-        if self.log_record.is_none() && self.local.service.log.is_some() {
+        let service = &self.local.service;
+        let is_recorded = service.log.is_some() || service.taps.is_active();
+        if self.log_record.is_none() && is_recorded {
             self.log_record = Some(cx.note());
         }
     }
@@ -72,6 +87,44 @@ impl Session {
         );
         note.bytes_in = (head.len() + body) as u64;
         self.end_part(Part::Request);
+    }
+
+    /// Records the variables of the request that the log's format contains.
+    pub(super) fn log_variables(&mut self, asked: Asked<'_>, host: &[u8], random: &mut SplitMix64) {
+        let Some(log) = self.local.service.log.clone() else {
+            return;
+        };
+        if log.more.is_empty() || self.log_record.is_none() {
+            return;
+        }
+        let from = self.surroundings(asked, host, "", None, random);
+        let Some(note) = &mut self.log_record else {
+            return;
+        };
+        note.more = log
+            .more
+            .iter()
+            .map(|name| {
+                let variable = Variable::named(name);
+                variable.map_or_else(Vec::new, |variable| from.text(&variable))
+            })
+            .collect();
+    }
+
+    /// Records the fields of the response that the log's format contains; `head` begins with the response.
+    pub(super) fn log_response_fields(&mut self, head: &[u8]) {
+        let (Some(note), Some(log)) = (&mut self.log_record, &self.local.service.log) else {
+            return;
+        };
+        for (at, name) in log.more.iter().enumerate() {
+            let Some(field) = name.strip_prefix("response.") else {
+                continue;
+            };
+            if note.more.len() <= at {
+                note.more.resize(log.more.len(), Vec::new());
+            }
+            note.more[at] = field_of(head, field.as_bytes()).to_vec();
+        }
     }
 
     /// Records the end of a part.
@@ -158,7 +211,8 @@ impl Session {
             return;
         };
         let service = &self.local.service;
-        if let Some(log) = &service.log {
+        let logged = self.options().is_none_or(|options| options.logged);
+        {
             note.status = status;
             note.spent_us[4] = (now_ns(Clock::Monotonic) - note.began) / 1_000;
             let pool = service
@@ -167,16 +221,23 @@ impl Session {
                 .filter(|_| self.request.selection.is_started());
             let server = pool.zip(self.request.selection.server());
             let server = server.and_then(|(pool, server)| pool.list.get(server));
+            let route = self.request.route.and_then(|at| service.routes.get(at));
             let outcome = Outcome {
                 client: self.peer,
                 pool: pool.map_or("", |pool| &pool.pool),
                 server: server.map_or("", |server| &server.name),
                 retries: self.request.selection.retries(),
                 end,
+                route: route.map_or(0, |route| route.source.line as u32),
             };
             let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             let time_ms = u64::try_from(since.as_millis()).unwrap_or(0);
-            log.put(cx.worker, time_ms, &note, &outcome);
+            if let Some(log) = service.log.as_ref().filter(|_| logged) {
+                log.put(cx.worker, time_ms, &note, &outcome);
+            }
+            if service.taps.is_active() {
+                service.taps.put(cx.worker, time_ms, &note, &outcome);
+            }
         }
         cx.forget(note);
     }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use weir_http::head::{self, head_end};
 use weir_http::route::{self, Asked, Target, TlsFacts};
 use weir_http::{
-    Client, ClientEdit, Exchange, Field, Request, RequestEdit, RequestPath, Upload, encoding, path,
-    write_request,
+    Client, ClientEdit, Exchange, Field, Framing, Request, RequestEdit, RequestPath, Upload,
+    encoding, path, write_request,
 };
 use weir_model::{Forwarded, RouteAction, SchedulerKind};
 use weir_select::key::hash_of_request;
@@ -14,6 +14,7 @@ use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
 
 use super::edit::drop_fields;
+use super::encode::compression;
 use super::{Session, Step, state};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::{PREFACE, first_stream};
@@ -214,11 +215,47 @@ impl Session {
             target: &target,
             tls,
         };
-        let ended = self.find_pool(key, cx, service, incoming);
-        if ended.is_none() {
-            self.write_request(cx, service, incoming);
+        if service.log.as_ref().is_some_and(|log| !log.more.is_empty()) {
+            let host = self.default_host(head, request, &cx.fields);
+            let asked = Asked {
+                client: self.peer.ip(),
+                target: &target,
+                head,
+                request,
+                fields: &cx.fields,
+                tls,
+            };
+            self.log_variables(asked, host.as_bytes(), &mut cx.random);
         }
-        ended
+        let ended = self.find_pool(key, cx, service, incoming);
+        if ended.is_some() {
+            return ended;
+        }
+        if let Some(step) = self.apply_options(key, cx, request) {
+            return Some(step);
+        }
+        self.write_request(cx, service, incoming);
+        None
+    }
+
+    /// Applies the settings of the request's route. `Some` if its body is too long.
+    #[inline]
+    fn apply_options(&mut self, key: Key, cx: &mut Context, request: &Request) -> Option<Step> {
+        if self.local.service.options.is_empty() {
+            return None;
+        }
+        let total = self.options().map_or(0, |options| options.timeouts.total);
+        if total > 0 {
+            self.request.deadline_ms = cx.now + total;
+        }
+        let most = self.body_limit();
+        let length = match request.framing {
+            Framing::Length(bytes) => bytes,
+            Framing::None | Framing::Chunked | Framing::UntilClose => {
+                self.request.exchange.request_content()
+            }
+        };
+        (most > 0 && length > most).then(|| self.fail(key, cx, 413))
     }
 
     /// Finds the request's pool. `Some` if the request needs no server.
@@ -301,9 +338,7 @@ impl Session {
             target,
             tls,
         } = incoming;
-        self.request.accepts = service
-            .compression
-            .as_ref()
+        self.request.accepts = compression(service, self.request.route)
             .and_then(|rules| encoding::negotiate(head, &cx.fields, &rules.codings));
         let targets = &service.pools[self.request.pool];
         if targets.scheduler.kind == SchedulerKind::Hash {
@@ -340,6 +375,7 @@ impl Session {
         let edit = RequestEdit {
             add: &add,
             edits,
+            set_host: targets.host.as_deref().map(str::as_bytes),
             client: self.forwarded_client(),
             fields: self.client_edit(service),
             host: host.as_bytes(),

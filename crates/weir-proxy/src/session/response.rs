@@ -32,7 +32,7 @@ impl Session {
             return Step::Pending;
         }
         let client = self.is_client_slow(cx);
-        let timeouts = &self.local.service.timeouts;
+        let timeouts = self.timeouts();
         let begins = self.request.exchange.request_done() && !self.request.exchange.is_answered();
         let ms = match client {
             true => timeouts.client,
@@ -146,12 +146,9 @@ impl Session {
             Ok(upload) => upload,
             Err(refusal) => return Err(self.fail(key, cx, refusal.request_status())),
         };
-        if !self
-            .local
-            .service
-            .limits
-            .allows_body(self.request.exchange.request_content())
-        {
+        let content = self.request.exchange.request_content();
+        let most = self.body_limit();
+        if !self.local.service.limits.allows_body(content) || most > 0 && content > most {
             return Err(self.fail(key, cx, 413));
         }
         self.keep_input(cx, &bytes[upload.consumed..]);
@@ -227,6 +224,9 @@ impl Session {
             Some(targets) if first => self.response_edit(&local.service, targets, &mut texts),
             _ => ResponseEdit::default(),
         };
+        if first {
+            self.log_response_fields(bytes);
+        }
         let step =
             self.request
                 .exchange
@@ -333,7 +333,7 @@ impl Session {
         self.phase = Phase::Tunnel(Tunnel::default());
         self.request.deadline_ms = u64::MAX;
         self.to_server = std::mem::take(&mut self.input).into();
-        let ms = self.local.service.timeouts.tunnel;
+        let ms = self.timeouts().tunnel;
         self.set_deadline(key, cx, ms);
         Step::Continue
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_http::Exchange;
+use weir_http::route::RequestId;
 use weir_model::Coding;
 use weir_select::Selection;
 use weir_select::limit::Slot;
@@ -120,6 +121,8 @@ pub(super) struct Request {
     pub(super) encoder: Option<Box<Encoder>>,
     /// Values of response fields that depend on the request, in the order of the fields.
     pub(super) response_values: Vec<Vec<u8>>,
+    /// Its identifier, once something needs it.
+    pub(super) id: Option<RequestId>,
     /// Termination flags for the log, as HAProxy has them.
     pub(super) termination: [u8; 2],
 }
@@ -172,6 +175,7 @@ impl Request {
             accepts: None,
             encoder: None,
             response_values: Vec::new(),
+            id: None,
             termination: NORMAL_END,
         }
     }

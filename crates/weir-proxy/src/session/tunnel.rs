@@ -34,7 +34,7 @@ impl Session {
         if waits && !took {
             return Step::Pending;
         }
-        let ms = self.local.service.timeouts.tunnel;
+        let ms = self.timeouts().tunnel;
         self.set_deadline(key, cx, ms);
         if waits { Step::Pending } else { Step::Continue }
     }

@@ -1,6 +1,5 @@
 //! Certificate files: finds them in a directory, reads them, and checks them before they are used.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
+use weir_sys::privileged;
 
 use super::error_text::{Peer, describe_error};
 use super::ocsp::{self, OcspFault};
@@ -119,7 +119,7 @@ impl Files {
     fn of(path: &Path) -> Self {
         let pair = |key: PathBuf, ocsp: PathBuf| {
             let chain = path.to_owned();
-            key.exists().then_some(Self { chain, key, ocsp })
+            privileged::exists(&key).then_some(Self { chain, key, ocsp })
         };
         let extension = path.extension().and_then(|extension| extension.to_str());
         let name = path.file_name().and_then(|name| name.to_str());
@@ -141,12 +141,11 @@ fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
         path: path.to_owned(),
         source,
     };
-    if !fs::metadata(path).map_err(unreadable)?.is_dir() {
+    let Some(entries) = privileged::list(path).map_err(unreadable)? else {
         return Ok(vec![Files::of(path)]);
-    }
+    };
     let mut found = Vec::new();
-    for entry in fs::read_dir(path).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
+    for path in entries {
         let extension = path.extension().and_then(|extension| extension.to_str());
         if extension == Some("pem") {
             found.push(Files::joined(&path));
@@ -156,7 +155,7 @@ fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
                 ocsp: path.with_extension("ocsp"),
                 chain: path,
             });
-        } else if path.join("fullchain.pem").exists() {
+        } else if privileged::exists(&path.join("fullchain.pem")) {
             found.push(Files {
                 chain: path.join("fullchain.pem"),
                 key: path.join("privkey.pem"),
@@ -174,7 +173,7 @@ fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
-    fs::read(path).map_err(|source| CertificateError::Unreadable {
+    privileged::read(path).map_err(|source| CertificateError::Unreadable {
         path: path.to_owned(),
         source,
     })

@@ -232,6 +232,8 @@ impl std::fmt::Debug for Channel {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TlsDetails {
     pub(crate) version: Option<TlsVersion>,
+    /// The cipher suite.
+    pub(crate) cipher: Option<&'static str>,
     /// SNI.
     pub(crate) server_name: Option<String>,
     /// Subject of the verified client certificate.
@@ -242,6 +244,7 @@ impl TlsDetails {
     pub(crate) fn facts(&self) -> TlsFacts<'_> {
         TlsFacts {
             version: self.version,
+            cipher: self.cipher,
             server_name: self.server_name.as_deref(),
             client_subject: self.client_subject.as_deref(),
         }
@@ -251,9 +254,10 @@ impl TlsDetails {
 impl Channel {
     /// What is known of the connection after its handshake.
     pub(crate) fn details(&self) -> TlsDetails {
-        let (version, certificate) = either!(&self.end, connection => {
+        let (version, suite, certificate) = either!(&self.end, connection => {
             let chain = connection.peer_certificates();
-            (connection.protocol_version(), chain.and_then(<[_]>::first))
+            let suite = connection.negotiated_cipher_suite();
+            (connection.protocol_version(), suite, chain.and_then(<[_]>::first))
         });
         TlsDetails {
             version: match version {
@@ -261,6 +265,7 @@ impl Channel {
                 Some(ProtocolVersion::TLSv1_3) => Some(TlsVersion::V13),
                 _ => None,
             },
+            cipher: suite.and_then(|suite| suite.suite().as_str()),
             server_name: self.asked.clone(),
             client_subject: certificate.and_then(|certificate| x509::subject(certificate)),
         }

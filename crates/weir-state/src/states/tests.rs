@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use weir_health::{Ejection, ReportedWeight, Sample, Standing, State};
-use weir_model::{Check, Pool, Probe, Server};
+use weir_model::{Check, Pool, Probe, Scheduler, Server};
 
 use super::*;
 use crate::order::{Driver, OrderError};
@@ -487,4 +487,42 @@ fn times_of_override_states_are_saved() {
         assert_eq!(restored.since(pool, server), Some(Duration::from_secs(5)));
     }
     assert_eq!(restored.since("p", SECOND), None);
+}
+
+#[test]
+fn weights_follow_latency_in_one_service() {
+    let percent = |server: &str, percent| BTreeMap::from([(server.to_owned(), percent)]);
+    let mut pool = Pool::new("p");
+    pool.adapt = Adapt::Latency;
+    for (last, weight) in [(1, 1), (2, 1), (3, 2)] {
+        let address = format!("10.0.0.{last}");
+        let mut server = Server::new(&address, address.parse().unwrap(), None);
+        server.weight = weight;
+        pool.servers.push(server);
+    }
+    let effective = |states: &ServerStates, pool: &Pool, service: Option<&str>| {
+        let weights = states.weights(pool, service).servers.into_iter();
+        weights.map(|it| it.effective).collect::<Vec<_>>()
+    };
+    let mut states = ServerStates::default();
+    states.handle_latency("web".to_owned(), percent("10.0.0.2", 35));
+    assert_eq!(effective(&states, &pool, Some("web")), [100, 35, 200]);
+    assert_eq!(effective(&states, &pool, Some("other")), [1, 1, 2]);
+    assert_eq!(effective(&states, &pool, None), [1, 1, 2]);
+    // Source hashing has 256 slots for all weights together.
+    pool.scheduler = Some(Scheduler {
+        kind: SchedulerKind::Sh,
+        ..Scheduler::L4_DEFAULT
+    });
+    assert_eq!(effective(&states, &pool, Some("web")), [64, 22, 128]);
+    // The greatest weight stays within the limit, and no weight becomes 0.
+    pool.scheduler = None;
+    pool.servers[2].weight = MAX_WEIGHT;
+    assert_eq!(effective(&states, &pool, Some("web")), [1, 1, MAX_WEIGHT]);
+    pool.servers[0].weight = 0;
+    states.handle_latency("web".to_owned(), BTreeMap::new());
+    assert_eq!(effective(&states, &pool, Some("web")), [0, 1, MAX_WEIGHT]);
+    states.handle_latency("web".to_owned(), percent("10.0.0.2", 35));
+    pool.adapt = Adapt::None;
+    assert_eq!(effective(&states, &pool, Some("web")), [0, 1, MAX_WEIGHT]);
 }

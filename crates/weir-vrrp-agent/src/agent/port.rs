@@ -6,10 +6,11 @@ use std::time::SystemTime;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use weir_model::VirtualRouter;
-use weir_sys::RawIpSocket;
-use weir_vrrp::{Advertisement, ChecksumForm, GROUP_V4, GROUP_V6, PROTOCOL, State};
+use weir_sys::{FrameSocket, RawIpSocket};
+use weir_vrrp::{GROUP_V4, GROUP_V6, PROTOCOL, State};
 use weir_wire::MacAddr;
 
+use crate::frame;
 use crate::link::Attachment;
 
 #[derive(Debug)]
@@ -20,8 +21,8 @@ pub(super) struct Port {
     unicast: bool,
     /// The helper has added the addresses.
     pub(super) addresses_added: bool,
-    /// The addresses are announced when they are there.
-    pub(super) announcement_due: bool,
+    /// The addresses are announced that often when they are there.
+    pub(super) announcement_due: Option<u32>,
     /// When the state was entered.
     pub(super) since: SystemTime,
     /// How often it became active.
@@ -35,7 +36,7 @@ impl Default for Port {
             socket: None,
             unicast: false,
             addresses_added: false,
-            announcement_due: false,
+            announcement_due: None,
             since: SystemTime::now(),
             takeovers: 0,
         }
@@ -59,10 +60,14 @@ impl Port {
         self.attachment.as_ref().map(|it| it.interface.clone())
     }
 
-    /// Index and MAC address of the interface; `None` if it has no MAC address.
-    pub(super) fn link(&self) -> Option<(u32, MacAddr)> {
+    /// Index of the interface, and the MAC address of advertisements and addresses; `None` if it has none.
+    pub(super) fn link(&self, settings: &VirtualRouter) -> Option<(u32, MacAddr)> {
         let attachment = self.attachment.as_ref()?;
-        Some((attachment.ifindex, MacAddr::new(attachment.mac?.octets())))
+        let mac = match settings.virtual_mac {
+            true => weir_helper::virtual_mac(settings.router_id, attachment.source.is_ipv6()),
+            false => attachment.mac?.octets(),
+        };
+        Some((attachment.ifindex, MacAddr::new(mac)))
     }
 
     /// Opens the socket if the attachment has changed or there is none. Returns whether the machine must be informed.
@@ -85,24 +90,32 @@ impl Port {
         true
     }
 
+    /// Whom advertisements are sent to.
+    pub(super) fn receivers(&self, settings: &VirtualRouter, source: IpAddr) -> Vec<IpAddr> {
+        if settings.peers.is_empty() {
+            vec![group(source)]
+        } else {
+            settings.peers.clone()
+        }
+    }
+
     pub(super) fn send(
         &self,
         settings: &VirtualRouter,
-        advertisement: &Advertisement,
-        form: ChecksumForm,
+        packets: &[(IpAddr, Vec<u8>)],
+        frames: &FrameSocket,
     ) {
         let (Some(socket), Some(source)) = (&self.socket, self.source()) else {
             return;
         };
-        let group = [group(source)];
-        let receivers = if settings.peers.is_empty() {
-            &group[..]
-        } else {
-            &settings.peers
-        };
-        for receiver in receivers {
-            let bytes = advertisement.encode(source, *receiver, form);
-            if let Err(error) = socket.get_ref().send(&bytes, *receiver) {
+        for (receiver, bytes) in packets {
+            let sent = match self.link(settings) {
+                Some((ifindex, mac)) if settings.virtual_mac => {
+                    frames.send(ifindex, &frame::multicast(source, *receiver, mac, bytes))
+                }
+                _ => socket.get_ref().send(bytes, *receiver),
+            };
+            if let Err(error) = sent {
                 tracing::debug!(router = settings.name, %error, "failed to send an advertisement");
             }
         }
@@ -111,7 +124,7 @@ impl Port {
     pub(super) fn note_change(&mut self, to: State) {
         self.since = SystemTime::now();
         self.addresses_added = false;
-        self.announcement_due = false;
+        self.announcement_due = None;
         if to == State::Active {
             self.takeovers += 1;
         }

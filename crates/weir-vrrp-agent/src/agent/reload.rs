@@ -1,7 +1,7 @@
 //! Adopts a list of virtual routers.
 
-use weir_model::VirtualRouter;
-use weir_vrrp::{Config, Version};
+use weir_model::{RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, VirtualRouter};
+use weir_vrrp::{Announcements, ChecksumForm, Config, HmacConfig, HmacKey, HmacMode, Version};
 
 use super::{Agent, Error, Port, now, track};
 
@@ -40,6 +40,12 @@ impl Agent {
 }
 
 fn config(router: &VirtualRouter) -> Config {
+    let RouterAnnouncements {
+        repeat,
+        again,
+        refresh,
+        refresh_repeat,
+    } = router.announcements;
     Config {
         name: router.name.clone(),
         version: if router.version == 2 {
@@ -53,8 +59,50 @@ fn config(router: &VirtualRouter) -> Config {
         addresses: router.addresses.iter().map(|it| it.address).collect(),
         preempt: router.preempt,
         preempt_delay: router.preempt_delay,
-        password: None,
+        start_delay: router.start_delay,
+        down_adverts: router.down_adverts,
+        checksum: if router.pseudo_header {
+            ChecksumForm::PseudoHeader
+        } else {
+            ChecksumForm::Plain
+        },
+        announcements: Announcements {
+            repeat,
+            again,
+            refresh,
+            refresh_repeat,
+        },
+        password: router.password.as_ref().map(password),
+        hmac: router.hmac.as_ref().map(hmac),
         group: router.group.clone(),
         tracked: router.track.iter().map(track::tracked).collect(),
+    }
+}
+
+/// Padded with zeros.
+fn password(key: &RouterKey) -> [u8; 8] {
+    let mut padded = [0; 8];
+    for (to, from) in padded.iter_mut().zip(&key.0) {
+        *to = *from;
+    }
+    padded
+}
+
+fn hmac(hmac: &RouterHmac) -> HmacConfig {
+    let keys = hmac.keys.iter();
+    HmacConfig {
+        keys: keys
+            .map(|(id, key)| HmacKey {
+                id: *id,
+                bytes: key.0.clone(),
+            })
+            .collect(),
+        active: hmac.active,
+        mode: match hmac.mode {
+            RouterHmacMode::Enforce => HmacMode::Enforce,
+            RouterHmacMode::Permissive => HmacMode::Permissive,
+            RouterHmacMode::ReceiveOnly => HmacMode::ReceiveOnly,
+        },
+        window: hmac.window,
     }
 }

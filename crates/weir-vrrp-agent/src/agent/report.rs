@@ -14,6 +14,14 @@ impl Agent {
     pub(super) fn execute(&mut self, order: &Order) -> Response {
         let (router, blocked) = match order {
             Order::Status => return Response::Routers(self.report()),
+            Order::Observed(observed) => {
+                self.observed = Some(observed.clone());
+                self.evaluate_observed();
+                return match self.flush() {
+                    Ok(()) => Response::Routers(Vec::new()),
+                    Err(error) => Response::Rejected(error.to_string()),
+                };
+            }
             Order::Release { router } => (router, Some(RELEASED)),
             Order::Resume { router } => (router, None),
         };

@@ -14,10 +14,8 @@ fn config(priority: u8) -> Config {
         interval: SECOND,
         addresses: vec!["10.0.0.10".parse().unwrap()],
         preempt: true,
-        preempt_delay: Duration::ZERO,
-        password: None,
         group: None,
-        tracked: Vec::new(),
+        ..Config::default()
     }
 }
 
@@ -40,6 +38,7 @@ fn heard(priority: u8, interval: Duration) -> Received {
     Received {
         advertisement,
         checksum: ChecksumForm::Plain,
+        length: 12,
     }
 }
 
@@ -68,7 +67,7 @@ fn backup_becomes_active_after_three_intervals_and_skew() {
             from: State::Backup,
             to: State::Active,
         },
-        Output::Announce,
+        Output::Announce { repeat: 5 },
     ];
     assert_eq!(drain(&mut instance), expected);
 }
@@ -196,7 +195,7 @@ fn announcements_are_repeated_once() {
         instance.handle_timeout(at + SECOND * tick);
         announced += drain(&mut instance)
             .iter()
-            .filter(|it| **it == Output::Announce)
+            .filter(|it| **it == Output::Announce { repeat: 5 })
             .count();
     }
     assert_eq!(announced, 1);
@@ -335,5 +334,69 @@ fn differing_addresses_are_counted_but_accepted() {
     assert_eq!(
         instance.handle_packet(&other, SOURCE, SECOND),
         Err(Ignored::Own)
+    );
+}
+
+#[test]
+fn start_delay_passes_before_the_router_takes_part() {
+    let mut instance = started(Config {
+        start_delay: 10 * SECOND,
+        ..config(255)
+    });
+    assert_eq!(instance.state(), State::Init);
+    assert_eq!(instance.reason(), "waiting for the end of the start delay");
+    assert_eq!(instance.next_deadline(), Some(10 * SECOND));
+    instance.handle_timeout(10 * SECOND);
+    assert_eq!(instance.state(), State::Active);
+}
+
+#[test]
+fn successor_of_an_active_router_continues_unless_it_is_late() {
+    for (late, state) in [(false, State::Active), (true, State::Backup)] {
+        let mut instance = Instance::new(config(100), 9 * SECOND);
+        instance.continue_from(9 * SECOND);
+        let now = if late { 12 * SECOND } else { 11 * SECOND };
+        instance.handle_source(Some(SOURCE), now);
+        assert_eq!(instance.state(), state);
+        let sends = drain(&mut instance).contains(&Output::Send { priority: 100 });
+        assert_eq!(sends, !late);
+    }
+}
+
+#[test]
+fn addresses_are_announced_again_as_configured() {
+    let mut instance = started(Config {
+        announcements: Announcements {
+            repeat: 2,
+            again: 3 * SECOND,
+            refresh: 10 * SECOND,
+            refresh_repeat: 7,
+        },
+        ..config(255)
+    });
+    let mut announced = Vec::new();
+    while let Some(at) = instance.next_deadline().filter(|at| *at < 25 * SECOND) {
+        instance.handle_timeout(at);
+        for output in drain(&mut instance) {
+            if let Output::Announce { repeat } = output {
+                announced.push((at, repeat));
+            }
+        }
+    }
+    assert_eq!(
+        announced,
+        [(3 * SECOND, 2), (10 * SECOND, 7), (20 * SECOND, 7)]
+    );
+}
+
+#[test]
+fn missed_advertisements_are_counted_as_configured() {
+    let instance = started(Config {
+        down_adverts: 5,
+        ..config(100)
+    });
+    assert_eq!(
+        instance.next_deadline(),
+        Some(5 * SECOND + SECOND * 156 / 256)
     );
 }

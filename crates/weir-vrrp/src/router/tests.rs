@@ -15,13 +15,12 @@ fn config(name: &str, vrid: u8, priority: u8) -> Config {
         interval: SECOND,
         addresses: vec!["10.0.0.10".parse().unwrap()],
         preempt: true,
-        preempt_delay: Duration::ZERO,
-        password: None,
         group: Some("pair".to_owned()),
         tracked: vec![Tracked {
             name: "interface".to_owned(),
             effect: Effect::Fault,
         }],
+        ..Config::default()
     }
 }
 
@@ -59,7 +58,7 @@ fn hear(router: &mut Router, vrid: u8, priority: u8, now: Duration) -> Result<()
         destination: GROUP_V4.into(),
         hop_limit: 255,
     };
-    router.handle_packet(usize::from(vrid) - 1, &arrival, &[], now)
+    router.handle_packet(usize::from(vrid) - 1, &arrival, &[], (now, Duration::ZERO))
 }
 
 #[test]
@@ -90,7 +89,7 @@ fn packets_of_other_routers_and_strangers_are_ignored() {
         hop_limit: 255,
     };
     assert_eq!(
-        router.handle_packet(0, &arrival, &[], SECOND),
+        router.handle_packet(0, &arrival, &[], (SECOND, Duration::ZERO)),
         Err(Ignored::RouterId)
     );
     let bytes = packet(1, 200);
@@ -99,10 +98,13 @@ fn packets_of_other_routers_and_strangers_are_ignored() {
         ..arrival
     };
     assert_eq!(
-        router.handle_packet(0, &arrival, &[PEER], SECOND),
+        router.handle_packet(0, &arrival, &[PEER], (SECOND, Duration::ZERO)),
         Err(Ignored::Peer)
     );
-    assert_eq!(router.handle_packet(0, &arrival, &[], SECOND), Ok(()));
+    assert_eq!(
+        router.handle_packet(0, &arrival, &[], (SECOND, Duration::ZERO)),
+        Ok(())
+    );
     let (_, counters) = router.instances().next().unwrap();
     assert_eq!(
         (counters.received, counters.ignored.get(&Ignored::Peer)),
@@ -121,4 +123,71 @@ fn unchanged_router_continues_after_reload() {
     assert_eq!(continues, [true, false]);
     assert_eq!(states(&router), [State::Active, State::Init]);
     assert_eq!(router.instance(0).unwrap().priority(), 150);
+}
+
+#[test]
+fn authentication_trailer_is_sent_and_required() {
+    use crate::hmac::{HmacConfig, HmacKey, HmacMode};
+    let unix = Duration::from_secs(1_764_000_000);
+    let signed = |mode| Config {
+        group: None,
+        tracked: Vec::new(),
+        hmac: Some(HmacConfig {
+            keys: vec![HmacKey {
+                id: 1,
+                bytes: vec![7; 32],
+            }],
+            active: 1,
+            mode,
+            window: Duration::from_secs(5),
+        }),
+        ..config("a", 1, 100)
+    };
+    let start = |config| {
+        let mut router = Router::new(vec![config], Duration::ZERO);
+        router.handle_source(0, Some(SOURCE), Duration::ZERO);
+        router
+    };
+    for (peer, group, addresses) in [
+        (PEER, IpAddr::V4(GROUP_V4), "10.0.0.10"),
+        (
+            "fe80::1".parse().unwrap(),
+            crate::GROUP_V6.into(),
+            "fe80::10",
+        ),
+    ] {
+        let config = |mode| Config {
+            addresses: vec![addresses.parse().unwrap()],
+            ..signed(mode)
+        };
+        let mut sender = start(config(HmacMode::Enforce));
+        let packets = sender.packets(0, 150, peer, &[group], unix);
+        let [(_, bytes)] = packets.as_slice() else {
+            panic!("one packet");
+        };
+        let arrival = Arrival {
+            bytes,
+            source: peer,
+            destination: group,
+            hop_limit: 255,
+        };
+        let mut receiver = start(config(HmacMode::Enforce));
+        let mut hear = |arrival| receiver.handle_packet(0, &arrival, &[], (SECOND, unix));
+        assert_eq!(hear(arrival), Ok(()));
+        assert_eq!(hear(arrival), Err(Ignored::Replay));
+        let mut plain = start(Config {
+            hmac: None,
+            ..config(HmacMode::Enforce)
+        });
+        assert_eq!(
+            plain.handle_packet(0, &arrival, &[], (SECOND, unix)),
+            Err(Ignored::Length)
+        );
+        let unsigned = plain.packets(0, 150, peer, &[group], unix);
+        let unsigned = Arrival {
+            bytes: &unsigned[0].1,
+            ..arrival
+        };
+        assert_eq!(hear(unsigned), Err(Ignored::Authentication));
+    }
 }

@@ -34,9 +34,16 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
     let absent = block_on(configuration::absent_vips(&loaded.desired, &added))?.unwrap_or_default();
     let failovers = configuration::failovers(&loaded.desired);
     let name = file.display().to_string();
-    let absent = absent.iter().map(|vip| Finding::of_absent_vip(vip, &name));
-    let failovers = failovers.iter().map(|it| Finding::of_failover(it, &name));
-    let doubts = doubts.iter().map(|doubt| Finding::of_doubt(doubt, &name));
+    let names = &loaded.desired;
+    let absent = absent
+        .iter()
+        .map(|vip| Finding::of_absent_vip(vip, names.file_name(vip.source, &name)));
+    let failovers = failovers
+        .iter()
+        .map(|it| Finding::of_failover(it, names.file_name(it.source, &name)));
+    let doubts = doubts
+        .iter()
+        .map(|doubt| Finding::of_doubt(doubt, names.file_name(doubt.source, &name)));
     let here = Finding::grouped(absent.chain(failovers).chain(doubts));
     let is_warning = |one: &Finding| one.severity == "warning";
     let warned = loaded.warnings > 0 || here.iter().any(is_warning);

@@ -30,9 +30,13 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
              everything\n",
         );
     }
-    let found = block_on(async {
+    let mut sync = Vec::new();
+    let mut found = block_on(async {
         let daemon = match client.status().await {
-            Ok(report) => Daemon::Running(report.doctor_services()),
+            Ok(report) => {
+                sync = report.sync_findings();
+                Daemon::Running(report.doctor_services())
+            }
             Err(client::Error::NoDaemon { .. }) => Daemon::NotRunning,
             Err(error @ client::Error::Denied { .. }) => {
                 terminal::eprint(&format!("weir: {error}\n"));
@@ -43,6 +47,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
         weir_doctor::director(&desired, &daemon, &configuration::moving_vips(&desired)).await
     })?
     .map_err(Failure::failed)?;
+    found.extend(sync);
     if arguments.fix {
         terminal::eprint(
             "weir: --fix changes nothing on a director: the daemon maintains its own settings\n",

@@ -4,9 +4,13 @@ mod check;
 mod clean;
 mod doctor;
 mod explain;
+mod fmt;
+mod generate;
 mod import;
 mod ipvsadm;
 mod lab;
+mod log;
+mod node;
 mod plan;
 mod protect;
 mod real_server;
@@ -15,7 +19,9 @@ mod run;
 mod schema;
 mod server;
 mod status;
+mod tap;
 mod token;
+mod top;
 mod upgrade;
 mod vrrp;
 
@@ -55,12 +61,15 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         } => token::add(global, file, name, *role),
         Command::Doctor(arguments) => doctor::director(global, arguments),
         Command::Vrrp(arguments) => vrrp::vrrp(global, arguments),
-        Command::VrrpAgent => vrrp::agent(global),
-        Command::Helper => vrrp::helper(global),
-        Command::Top(_) => Err(Failure::not_built("top")),
-        Command::Tap(_) => Err(Failure::not_built("tap")),
-        Command::Fmt(_) => Err(Failure::not_built("fmt")),
-        Command::Node(_) => Err(Failure::not_built("node")),
+        Command::VrrpAgent { standby } => vrrp::agent(global, *standby),
+        Command::Helper { adopt, daemon } => vrrp::helper(global, *adopt, *daemon),
+        Command::Generate { what } => generate::generate(what),
+        Command::Top => top::top(global),
+        Command::Tap(arguments) => tap::tap(global, arguments),
+        Command::Log { filter, json } => log::log(global, filter.as_deref(), *json),
+        Command::Fmt { file, check } => fmt::fmt(global, file.as_deref(), *check),
+        Command::Node { action, json } => node::node(global, *action, *json),
+        Command::Announcer => node::announcer(global),
         Command::Cluster(_) => Err(Failure::not_built("cluster")),
     }
 }

@@ -34,11 +34,12 @@ fn keeper(global: &GlobalOptions) -> Outcome {
         .map_err(|rejected| Failure::Findings {
             findings: rejected.diagnostics,
         })?;
-    let code = super::block_on(keeper::keep(&global.runtime_dir))?.map_err(Failure::failed)?;
+    let code =
+        super::block_on(keeper::keep(&global.runtime_dir, &file))?.map_err(Failure::failed)?;
     Ok(ExitCode::from(code))
 }
 
-fn daemon(global: &GlobalOptions, kept: Kept) -> Outcome {
+fn daemon(global: &GlobalOptions, mut kept: Kept) -> Outcome {
     let options = Options {
         config: std::path::absolute(global.config())?,
         runtime_dir: global.runtime_dir.clone(),
@@ -49,6 +50,11 @@ fn daemon(global: &GlobalOptions, kept: Kept) -> Outcome {
         runtime_dir: global.runtime_dir.clone(),
         pin_dir: global.pin_dir.clone(),
     };
+    // Threads that exist already would keep their rights.
+    daemon::separate(&options, &mut kept).map_err(|error| {
+        kept.link.fail(&error);
+        Failure::failed(error)
+    })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(API_THREADS)
         .enable_all()

@@ -56,15 +56,27 @@ fn channel() -> Result<Channel, Failure> {
     Ok(Channel::from(channel))
 }
 
-pub(super) fn agent(global: &GlobalOptions) -> Outcome {
+pub(super) fn agent(global: &GlobalOptions, standby: bool) -> Outcome {
     let channel = channel()?;
-    block_on(weir_vrrp_agent::run(channel, &global.runtime_dir))?.map_err(Failure::failed)?;
+    block_on(weir_vrrp_agent::run(channel, &global.runtime_dir, standby))?
+        .map_err(Failure::failed)?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn helper(global: &GlobalOptions) -> Outcome {
+pub(super) fn helper(global: &GlobalOptions, adopt: bool, for_daemon: bool) -> Outcome {
     let channel = channel()?;
+    if for_daemon {
+        let configuration = std::path::absolute(global.config())?;
+        block_on(weir_helper::serve_daemon(channel, &configuration))?.map_err(Failure::failed)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let texts = daemon::text_files(&global.runtime_dir);
-    block_on(weir_helper::serve(channel, &global.runtime_dir, &texts))?.map_err(Failure::failed)?;
+    block_on(weir_helper::serve(
+        channel,
+        &global.runtime_dir,
+        &texts,
+        adopt,
+    ))?
+    .map_err(Failure::failed)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -36,7 +36,11 @@ class Page(http.server.BaseHTTPRequestHandler):
         pass
 
 
-web = http.server.ThreadingHTTPServer(("0.0.0.0", 8090), Page)
+class Web(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+
+
+web = Web(("::", 8090), Page)
 threading.Thread(target=web.serve_forever, daemon=True).start()
 threading.Thread(target=serve_datagrams, daemon=True).start()
 listener = socket.create_server(("::", 80), family=socket.AF_INET6, backlog=1000, dualstack_ipv6=True)

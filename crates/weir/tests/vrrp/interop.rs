@@ -14,6 +14,7 @@ struct Cell {
     interval: &'static str,
     vip: &'static str,
     unicast: bool,
+    password: bool,
 }
 
 impl Cell {
@@ -23,15 +24,21 @@ impl Cell {
             interval,
             vip,
             unicast,
+            password,
         } = self;
         let peers = if unicast {
             "unicast_peers = [\"10.0.0.4\"]"
         } else {
             ""
         };
+        let password = if password {
+            "password = \"secret\""
+        } else {
+            ""
+        };
         format!(
             "[vrrp.v]\ninterface = \"eth0\"\nvirtual_router_id = 60\nversion = {version}\npriority = {priority}\n\
-             advert_interval = \"{interval}\"\naddresses = [\"{vip}\"]\n{peers}\n"
+             advert_interval = \"{interval}\"\naddresses = [\"{vip}\"]\n{peers}\n{password}\n"
         )
     }
 
@@ -41,7 +48,13 @@ impl Cell {
             interval,
             vip,
             unicast,
+            password,
         } = self;
+        let password = if password {
+            "authentication {\n    auth_type PASS\n    auth_pass secret\n  }"
+        } else {
+            ""
+        };
         let seconds = if interval == "1s" { "1" } else { "0.1" };
         let peers = if unicast {
             "unicast_src_ip 10.0.0.4\n  unicast_peer {\n    10.0.0.3\n  }"
@@ -50,7 +63,7 @@ impl Cell {
         };
         format!(
             "global_defs {{\n  vrrp_version {version}\n}}\nvrrp_instance v {{\n  state BACKUP\n  interface eth0\n  \
-             virtual_router_id 60\n  priority {priority}\n  advert_int {seconds}\n  {peers}\n  \
+             virtual_router_id 60\n  priority {priority}\n  advert_int {seconds}\n  {peers}\n  {password}\n  \
              virtual_ipaddress {{\n    {vip} dev eth0\n  }}\n}}\n"
         )
     }
@@ -131,6 +144,7 @@ fn version_2_with_keepalived() {
         interval: "1s",
         vip: VIP,
         unicast: false,
+        password: false,
     });
 }
 
@@ -141,6 +155,7 @@ fn version_3_with_keepalived() {
         interval: "100ms",
         vip: "10.0.0.10/24",
         unicast: false,
+        password: false,
     });
 }
 
@@ -151,6 +166,7 @@ fn version_3_by_unicast_with_keepalived() {
         interval: "100ms",
         vip: "10.0.0.10/32",
         unicast: true,
+        password: false,
     });
 }
 
@@ -161,5 +177,17 @@ fn version_3_over_ipv6_with_keepalived() {
         interval: "100ms",
         vip: "fe80::10/64",
         unicast: false,
+        password: false,
+    });
+}
+
+#[test]
+fn version_2_with_a_password_with_keepalived() {
+    both_roles(Cell {
+        version: 2,
+        interval: "1s",
+        vip: VIP,
+        unicast: false,
+        password: true,
     });
 }

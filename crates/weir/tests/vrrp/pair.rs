@@ -161,6 +161,10 @@ impl Pair {
             .split_whitespace()
             .filter_map(|pid| pid.parse().ok())
             .find(|pid: &u32| {
+                let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+                if name.trim_end() == "weir-standby" {
+                    return false;
+                }
                 let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                 line.split(|byte| *byte == 0)
                     .any(|word| word == command.as_bytes())
@@ -170,6 +174,18 @@ impl Pair {
     pub(crate) fn process(&self, host: &str, command: &str) -> u32 {
         self.find(host, command)
             .unwrap_or_else(|| panic!("{host} runs no {command}"))
+    }
+
+    /// How long a child of a host's keeper has been running; zero without it.
+    pub(crate) fn age(&self, host: &str, command: &str) -> Duration {
+        let Some(pid) = self.find(host, command) else {
+            return Duration::ZERO;
+        };
+        let started = fs::metadata(format!("/proc/{pid}")).and_then(|it| it.modified());
+        started
+            .ok()
+            .and_then(|it| it.elapsed().ok())
+            .unwrap_or_default()
     }
 
     pub(crate) fn daemon(&self, host: &str) -> u32 {
@@ -207,6 +223,16 @@ impl Pair {
     /// Ends `weir run` in order.
     pub(crate) fn stop(&mut self, host: &str) {
         signal(self.keepers.remove(host).expect("it runs"), Signal::TERM);
+    }
+
+    /// The same, and waits for its end.
+    pub(crate) fn stop_and_wait(&mut self, host: &str) {
+        let keeper = self.keepers.get(host).copied().expect("it runs");
+        self.stop(host);
+        self.wait_for("the end", || {
+            let stat = fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        });
     }
 
     /// Takes the host's port from the bridge: no packet passes, and the carrier stays.

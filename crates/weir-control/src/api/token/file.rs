@@ -83,10 +83,8 @@ pub enum TokenFileError {
 /// The file cannot be read, others have access to it, or a line is invalid.
 pub fn named_tokens(path: &Path) -> Result<Vec<NamedToken>, TokenFileError> {
     // A FIFO must not block the daemon.
-    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let mut options = OpenOptions::new();
-    let opened = options.read(true).custom_flags(flags).open(path);
-    let file = opened.map_err(|source| failed(path, source))?;
+    let file =
+        weir_sys::privileged::open_nonblocking(path).map_err(|source| failed(path, source))?;
     parse(path, &text(path, &file)?)
 }
 

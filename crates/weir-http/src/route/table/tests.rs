@@ -45,6 +45,7 @@ fn any_conditions() -> impl Strategy<Value = Conditions> {
 fn any_route() -> impl Strategy<Value = Route> {
     let not = prop_oneof![3 => Just(None), 1 => any_conditions().prop_map(Some)];
     (any_conditions(), not).prop_map(|(when, not)| Route {
+        options: None,
         when,
         not: not.filter(|not| !not.is_empty()).map(Box::new),
         ..Route::new(RouteAction::Close)

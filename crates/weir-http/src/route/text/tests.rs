@@ -28,6 +28,7 @@ fn within<T>(text: &str, route: Option<&Route>, with: impl FnOnce(&Surroundings<
         fields: &fields,
         tls: TlsFacts {
             version: Some(TlsVersion::V13),
+            cipher: Some("TLS13_AES_128_GCM_SHA256"),
             server_name: Some("a.example"),
             client_subject: Some("CN=x\r\ny"),
         },
@@ -37,7 +38,7 @@ fn within<T>(text: &str, route: Option<&Route>, with: impl FnOnce(&Surroundings<
         client,
         secure: true,
         default_host: b"192.0.2.9:80",
-        request_id: 0xab,
+        request_id: RequestId::generated(0xab),
         server: None,
         pool: "p",
         route,
@@ -183,6 +184,10 @@ fn every_variable_has_a_value() {
         "192.0.2.1 4000 https H /a/b c GET p 12 1.3 a.example CN=x__y b/c d v b b 000000000000000000000000000000ab ."
     );
     assert_eq!(
+        filled("{tls_cipher}", Target::Field, &get("h", "/"), None),
+        "TLS13_AES_128_GCM_SHA256"
+    );
+    assert_eq!(
         filled("{server}", Target::Field, &get("h", "/"), None),
         "\0"
     );
@@ -208,4 +213,15 @@ proptest! {
         prop_assert!(!to.contains(|c: char| c.is_ascii_control() || c == ' '), "{}", to);
         prop_assert!(text.starts_with("//") || !to.starts_with("//"), "{}", to);
     }
+}
+
+#[test]
+fn identifiers_of_clients_are_limited() {
+    let id = RequestId::accepted(b"a-1_:/+=.~Z").unwrap();
+    assert_eq!(id.as_bytes(), b"a-1_:/+=.~Z");
+    for wrong in [&b""[..], b"a b", b"a\r\nb", b"\xff", &[b'a'; 65]] {
+        assert_eq!(RequestId::accepted(wrong), None);
+    }
+    assert!(RequestId::accepted(&[b'a'; 64]).is_some());
+    assert_eq!(RequestId::generated(0xf).as_bytes().len(), 32);
 }

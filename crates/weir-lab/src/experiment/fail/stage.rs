@@ -45,7 +45,11 @@ impl<'a> Stage<'a> {
             let name = format!("{}-{host}", topology.number);
             setting.session.pin_directory(&name)
         };
-        let directories = weir::Directories { base, pins: &pins };
+        let directories = weir::Directories {
+            base,
+            pins: &pins,
+            cgroup: None,
+        };
         let check = format!(
             "kind = \"http\"\npath = \"/{}\"\nexpect = {{ body = \"Up\" }}\ninterval = \"{INTERVAL:?}\"\n\
              timeout = \"{TIMEOUT:?}\"\nrise = {RISE}\nfall = {FALL}\n",
@@ -150,6 +154,7 @@ impl<'a> Stage<'a> {
         let directory = directory(self.base, &self.topology.client)?;
         let client = Launcher {
             namespace: &self.topology.client.namespace,
+            cgroup: None,
             directory: &directory,
         };
         let load = ab::Load {
@@ -192,6 +197,7 @@ fn serve(base: &Path, host: &Host, pages: &Path) -> Result<Daemon> {
     let _ = std::fs::remove_file(directory.join("nginx.pid"));
     let launcher = Launcher {
         namespace: &host.namespace,
+        cgroup: None,
         directory: &directory,
     };
     nginx::start(&launcher, pages, &nginx::Role::Files)

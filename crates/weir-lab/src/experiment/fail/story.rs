@@ -51,6 +51,7 @@ impl Act {
             seconds,
             ratio: None,
             timing: None,
+            shares: None,
         }
     }
 }

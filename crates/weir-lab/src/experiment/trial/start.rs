@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use super::{Balancer, Setting, Site, Trial};
+use crate::cgroup::Cgroup;
 use crate::error::{LabError, Result};
 use crate::experiment::disturbance;
 use crate::peer::{START_LIMIT, haproxy, ldirectord, nftables, nginx, php, weir};
@@ -26,6 +27,7 @@ impl Trial {
                 };
                 Ok(vec![nginx::start(launcher, pages, &role)?, workers])
             }
+            Site::Paced => Ok(Vec::new()),
         }
     }
 
@@ -35,9 +37,11 @@ impl Trial {
         topology: &'a Topology,
         base: &Path,
         directory: &Path,
+        cgroup: Option<&Cgroup>,
     ) -> Result<Running<'a>> {
         let launcher = Launcher {
             namespace: &topology.director.namespace,
+            cgroup: None,
             directory,
         };
         let servers: Vec<Ipv4Addr> = topology
@@ -70,12 +74,23 @@ impl Trial {
                     _daemon: nginx::start(&launcher, setting.pages, &role)?,
                 }
             }
+            Balancer::NginxProxy(choice) => {
+                let role = nginx::Role::Proxy {
+                    choice,
+                    servers: &servers,
+                };
+                Running::Program {
+                    _daemon: nginx::start(&launcher, setting.pages, &role)?,
+                }
+            }
             Balancer::Weir(forward) => Running::Weir {
-                _director: self.start_weir(setting, topology, base, forward)?,
+                _director: self.start_weir(setting, topology, base, forward, cgroup)?,
             },
             Balancer::Disturbed(subject, by) => {
                 let weir = match subject.forward() {
-                    Some(forward) => Some(self.start_weir(setting, topology, base, forward)?),
+                    Some(forward) => {
+                        Some(self.start_weir(setting, topology, base, forward, cgroup)?)
+                    }
                     None => None,
                 };
                 let setup = disturbance::Setup {
@@ -88,7 +103,8 @@ impl Trial {
                 Running::Disturbed(disturbance::Live::start(subject, by, setup, weir)?)
             }
             Balancer::Ldirectord => {
-                let director = self.start_weir(setting, topology, base, weir::Forward::Direct)?;
+                let director =
+                    self.start_weir(setting, topology, base, weir::Forward::Direct, None)?;
                 self.start_ldirectord(&launcher, director, &servers)?
             }
         })
@@ -117,6 +133,7 @@ impl Trial {
         topology: &'a Topology,
         base: &Path,
         forward: weir::Forward,
+        cgroup: Option<&Cgroup>,
     ) -> Result<weir::Director<'a>> {
         let program = setting.weir.ok_or(LabError::Usage {
             option: "--weir",
@@ -127,7 +144,11 @@ impl Trial {
                 .session
                 .pin_directory(&format!("{}-{host}", topology.number))
         };
-        let directories = weir::Directories { base, pins: &pins };
+        let directories = weir::Directories {
+            base,
+            pins: &pins,
+            cgroup: cgroup.map(Cgroup::path),
+        };
         let scheduler = match self.method.balancer {
             Balancer::Ldirectord => None,
             _ => Some(self.method.scheduler.as_str()),

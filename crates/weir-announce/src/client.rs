@@ -1,0 +1,103 @@
+//! The daemon's side: sends facts, and holds the announcer's latest report.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::message::{Facts, Report, Request};
+use crate::process::SOCKET;
+
+/// Interval at which unchanged facts are sent again.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// How long the announcer may take for a reply; a command of a speaker may take two seconds.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause before the next attempt to connect.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Client {
+    facts: watch::Sender<Option<Facts>>,
+    report: Arc<Mutex<Option<Report>>>,
+}
+
+impl Client {
+    /// Connects to the announcer of a runtime directory, as soon as there are facts. Must be called inside a tokio
+    /// runtime.
+    pub fn new(runtime_dir: &Path) -> Self {
+        let (facts, receiver) = watch::channel(None);
+        let report = Arc::new(Mutex::new(None));
+        let path = runtime_dir.join(SOCKET);
+        tokio::spawn(send_facts(path, receiver, Arc::clone(&report)));
+        Self { facts, report }
+    }
+
+    /// Sends facts; `None`: nothing is announced any more, and the announcer is about to end.
+    pub fn send(&self, facts: Option<Facts>) {
+        self.facts.send_if_modified(|current| {
+            let is_new = *current != facts;
+            *current = facts;
+            is_new
+        });
+    }
+
+    /// The announcer's latest report; `None` if it does not reply.
+    pub fn report(&self) -> Option<Report> {
+        let report = self.report.lock();
+        report.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Ends when the client is dropped.
+async fn send_facts(
+    path: PathBuf,
+    mut facts: watch::Receiver<Option<Facts>>,
+    report: Arc<Mutex<Option<Report>>>,
+) {
+    let set = |new| *report.lock().unwrap_or_else(PoisonError::into_inner) = new;
+    loop {
+        if facts.borrow_and_update().is_none() {
+            set(None);
+            if facts.changed().await.is_err() {
+                return;
+            }
+            continue;
+        }
+        if let Ok(stream) = UnixStream::connect(&path).await {
+            let (reader, mut writer) = stream.into_split();
+            let mut lines = BufReader::new(reader).lines();
+            loop {
+                let now = facts.borrow_and_update().clone();
+                let Some(now) = now else { break };
+                let Ok(mut text) = serde_json::to_vec(&Request::Facts(now)) else {
+                    break;
+                };
+                text.push(b'\n');
+                if writer.write_all(&text).await.is_err() {
+                    break;
+                }
+                let Ok(Ok(Some(line))) = timeout(REPLY_TIMEOUT, lines.next_line()).await else {
+                    break;
+                };
+                let Ok(new) = serde_json::from_str(&line) else {
+                    break;
+                };
+                set(Some(new));
+                tokio::select! {
+                    changed = facts.changed() => if changed.is_err() { return },
+                    () = sleep(INTERVAL) => {}
+                }
+            }
+        }
+        set(None);
+        tokio::select! {
+            changed = facts.changed() => if changed.is_err() { return },
+            () = sleep(RETRY) => {}
+        }
+    }
+}

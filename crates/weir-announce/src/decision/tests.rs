@@ -1,0 +1,171 @@
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use weir_model::{Announce, RequiredServices, Speaker};
+
+use super::*;
+use crate::message::VipFact;
+
+const A: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 10));
+const B: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 11));
+
+fn facts(vips: &[(IpAddr, bool)], is_draining: bool) -> Facts {
+    Facts {
+        settings: Announce {
+            speaker: Speaker::Exabgp {
+                pipe: PathBuf::new(),
+            },
+            withdraw_after: Duration::from_secs(10),
+            drain_delay: Duration::from_secs(5),
+            services: None,
+            require: RequiredServices::Any,
+            communities: Vec::new(),
+            drain_communities: Vec::new(),
+        },
+        vips: vips
+            .iter()
+            .map(|(vip, serves)| VipFact {
+                vip: *vip,
+                serves: *serves,
+                reason: if *serves { "" } else { "web: down" }.to_owned(),
+            })
+            .collect(),
+        is_draining,
+    }
+}
+
+/// Decisions on a clock in milliseconds.
+struct Run {
+    decisions: Decisions,
+    now: Duration,
+}
+
+impl Run {
+    fn new(left: &[IpAddr]) -> Self {
+        let decisions = Decisions::new(
+            left.iter().copied(),
+            Duration::from_secs(10),
+            (Duration::ZERO, Duration::ZERO),
+        );
+        Self {
+            decisions,
+            now: Duration::ZERO,
+        }
+    }
+
+    fn send(&mut self, vips: &[(IpAddr, bool)], is_draining: bool) {
+        let now = (self.now, self.now);
+        self.decisions.handle_facts(&facts(vips, is_draining), now);
+    }
+
+    /// Lets time pass, with facts each second, and every deadline handled exactly.
+    fn pass(&mut self, milliseconds: u64, vips: &[(IpAddr, bool)], is_draining: bool) {
+        for _ in 0..milliseconds {
+            self.now += Duration::from_millis(1);
+            if self
+                .decisions
+                .next_deadline()
+                .is_some_and(|at| at <= self.now)
+            {
+                self.decisions.handle_timeout((self.now, self.now));
+            }
+            if self.now.subsec_millis() == 0 && !vips.is_empty() {
+                self.send(vips, is_draining);
+            }
+        }
+    }
+
+    fn routes(&self) -> Vec<(IpAddr, Quality)> {
+        self.decisions.routes().into_iter().collect()
+    }
+
+    fn reason(&self, vip: IpAddr) -> (String, String) {
+        let report = self.decisions.report();
+        let route = report.into_iter().find(|route| route.vip == vip).unwrap();
+        (route.state, route.reason)
+    }
+}
+
+#[test]
+fn vips_follow_their_services_at_once() {
+    let mut run = Run::new(&[]);
+    run.send(&[(A, true), (B, false)], false);
+    assert_eq!(run.routes(), [(A, Quality::Usual)]);
+    assert_eq!(run.reason(B), ("withdrawn".into(), "web: down".into()));
+    run.pass(1_000, &[], false);
+    run.send(&[(A, false), (B, true)], false);
+    assert_eq!(run.routes(), [(B, Quality::Usual)]);
+    assert_eq!(run.reason(A), ("withdrawn".into(), "web: down".into()));
+    // A first failure does not delay the return.
+    run.send(&[(A, true), (B, true)], false);
+    assert_eq!(run.routes(), [(A, Quality::Usual), (B, Quality::Usual)]);
+    // A VIP that left the configuration.
+    run.send(&[(B, true)], false);
+    assert_eq!(run.routes(), [(B, Quality::Usual)]);
+}
+
+#[test]
+fn repeated_failures_delay_the_return_until_the_vip_was_stable() {
+    let mut run = Run::new(&[]);
+    for pause in [
+        0, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000,
+    ] {
+        run.send(&[(A, true)], false);
+        assert_eq!(run.routes(), [(A, Quality::Usual)]);
+        run.send(&[(A, false)], false);
+        assert_eq!(run.routes(), []);
+        run.send(&[(A, true)], false);
+        if pause > 0 {
+            run.pass(pause - 1, &[(A, true)], false);
+            assert_eq!(run.routes(), [], "before {pause} ms");
+            run.pass(1, &[(A, true)], false);
+        }
+        assert_eq!(run.routes(), [(A, Quality::Usual)], "after {pause} ms");
+    }
+    run.pass(60_000, &[(A, true)], false);
+    run.send(&[(A, false)], false);
+    run.send(&[(A, true)], false);
+    assert_eq!(run.routes(), [(A, Quality::Usual)]);
+}
+
+#[test]
+fn drained_node_is_the_last_choice_before_it_withdraws() {
+    let mut run = Run::new(&[]);
+    let both = [(A, true), (B, false)];
+    run.send(&both, false);
+    run.send(&both, true);
+    assert_eq!(run.routes(), [(A, Quality::LastChoice)]);
+    run.pass(4_999, &both, true);
+    assert_eq!(run.routes(), [(A, Quality::LastChoice)]);
+    run.pass(1, &both, true);
+    assert_eq!(run.routes(), []);
+    assert_eq!(
+        run.reason(A),
+        ("withdrawn".into(), "the node is drained".into())
+    );
+    // What begins to serve now is not announced.
+    run.send(&[(A, true), (B, true)], true);
+    assert_eq!(run.routes(), []);
+    // Draining is no failure: the return has no delay.
+    run.send(&[(A, true), (B, true)], false);
+    assert_eq!(run.routes(), [(A, Quality::Usual), (B, Quality::Usual)]);
+}
+
+#[test]
+fn routes_outlive_the_daemon_for_withdraw_after() {
+    // A new announcer keeps what the former one has announced.
+    let mut run = Run::new(&[A]);
+    run.pass(9_999, &[], false);
+    assert_eq!(run.routes(), [(A, Quality::Usual)]);
+    run.pass(1, &[], false);
+    assert_eq!(run.routes(), []);
+    assert_eq!(run.decisions.next_deadline(), None);
+    let (state, reason) = run.reason(A);
+    assert!(
+        state == "withdrawn" && reason.contains("withdraw_after"),
+        "{reason}"
+    );
+    // A daemon that starts later announces at once.
+    run.send(&[(A, true)], false);
+    assert_eq!(run.routes(), [(A, Quality::Usual)]);
+}

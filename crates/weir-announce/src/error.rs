@@ -1,0 +1,45 @@
+//! Errors of the crate.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why the announcer, or a speaker, failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file, pipe or socket cannot be used.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// Signals cannot be received.
+    #[error("signals: {0}")]
+    Signals(io::Error),
+    /// The speaker rejected a command.
+    #[error("{speaker}: {reply}")]
+    Rejected {
+        /// Its name in the configuration.
+        speaker: &'static str,
+        /// Its reply.
+        reply: String,
+    },
+    /// The speaker did not reply in time.
+    #[error("{speaker} did not reply in time")]
+    Timeout {
+        /// Its name in the configuration.
+        speaker: &'static str,
+    },
+    /// A program cannot be run.
+    #[error("{program}: {source}")]
+    Program {
+        /// Its name.
+        program: String,
+        /// The kernel's error.
+        source: io::Error,
+    },
+}
+
+/// The result of this crate's fallible functions.
+pub(crate) type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,276 @@
+//! The announcer's loop: facts from the daemon, timers, and commands for the speaker.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::process::getppid;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout};
+use weir_model::Announce;
+use weir_sys::{Clock, now_ns};
+
+use crate::decision::Decisions;
+use crate::error::{Error, Result};
+use crate::message::{Report, Request};
+use crate::speaker::Driver;
+
+pub(crate) const SOCKET: &str = "announce.sock";
+/// The VIPs that the speaker may announce, for the next announcer.
+const RECORD: &str = "announced.json";
+/// The longest request, in bytes: some ten thousand VIPs.
+const REQUEST_MAX: u64 = 4 << 20;
+/// How long a predecessor may take to end.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause before a failed command is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// Interval of [`Driver::refresh`].
+const REFRESH: Duration = Duration::from_secs(15);
+/// Before the first facts: the daemon may still be starting.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Without anything due.
+const IDLE: Duration = Duration::from_secs(60);
+
+struct Announcer {
+    record: PathBuf,
+    settings: Option<Announce>,
+    decisions: Decisions,
+    driver: Driver,
+    recorded: Vec<IpAddr>,
+    error: Option<String>,
+    retry_at: Option<Instant>,
+    refresh_at: Instant,
+}
+
+type Pending = (Request, oneshot::Sender<Report>);
+
+/// Runs until SIGTERM, which withdraws all routes, or until another announcer takes over. Must be called inside a tokio
+/// runtime.
+///
+/// # Errors
+/// The socket cannot be created.
+pub async fn run(runtime_dir: &Path) -> Result<()> {
+    let terminate = signal(SignalKind::terminate());
+    let mut terminate = terminate.map_err(Error::Signals)?;
+    let listener = bind(runtime_dir).await?;
+    let (sender, mut requests) = mpsc::channel(16);
+    tokio::spawn(accept(listener, sender));
+    let mut announcer = Announcer::new(runtime_dir);
+    let keeper = getppid();
+    loop {
+        tokio::select! {
+            Some((request, reply)) = requests.recv() => match request {
+                Request::Facts(facts) => {
+                    if announcer.settings.as_ref() != Some(&facts.settings) {
+                        announcer.driver.forget();
+                        announcer.settings = Some(facts.settings.clone());
+                    }
+                    announcer.decisions.handle_facts(&facts, clocks());
+                    announcer.apply().await;
+                    let _ = reply.send(announcer.report());
+                }
+                Request::HandOver => {
+                    let _ = reply.send(announcer.report());
+                    // The reply is written by another task.
+                    sleep(Duration::from_millis(10)).await;
+                    return Ok(());
+                }
+            },
+            _ = terminate.recv() => {
+                announcer.withdraw_all().await;
+                return Ok(());
+            }
+            () = sleep(announcer.pause()) => {
+                announcer.decisions.handle_timeout(clocks());
+                announcer.refresh();
+                announcer.apply().await;
+                if getppid() != keeper && announcer.is_done() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// The time since boot, and Unix time.
+fn clocks() -> (Duration, Duration) {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let since_boot = Duration::from_nanos(now_ns(Clock::Boottime));
+    (since_boot, unix.unwrap_or_default())
+}
+
+impl Announcer {
+    fn new(runtime_dir: &Path) -> Self {
+        let record = runtime_dir.join(RECORD);
+        let left = fs::read(&record).unwrap_or_default();
+        let left: Vec<IpAddr> = serde_json::from_slice(&left).unwrap_or_default();
+        Self {
+            record,
+            settings: None,
+            decisions: Decisions::new(left.iter().copied(), START_TIMEOUT, clocks()),
+            driver: Driver::new(&left),
+            recorded: left,
+            error: None,
+            retry_at: None,
+            refresh_at: Instant::now() + REFRESH,
+        }
+    }
+
+    /// Whether the daemon is gone and all routes are withdrawn.
+    fn is_done(&self) -> bool {
+        self.decisions.is_lost() && self.error.is_none()
+    }
+
+    /// Time until something is due.
+    fn pause(&self) -> Duration {
+        let (now, _) = clocks();
+        let next = self.decisions.next_deadline();
+        let next = next.map_or(IDLE, |at| at.saturating_sub(now)).min(IDLE);
+        let retry = self.retry_at.map(|at| at.duration_since(Instant::now()));
+        let refresh = self.refresh_at.duration_since(Instant::now());
+        next.min(retry.unwrap_or(IDLE)).min(refresh)
+    }
+
+    fn refresh(&mut self) {
+        if let Some(settings) = &self.settings
+            && Instant::now() >= self.refresh_at
+        {
+            self.driver.refresh(settings);
+            self.refresh_at = Instant::now() + REFRESH;
+        }
+    }
+
+    /// Passes the routes to the speaker. A failure is tried again later.
+    async fn apply(&mut self) {
+        let Some(settings) = self.settings.clone() else {
+            return;
+        };
+        if self.retry_at.is_some_and(|at| at > Instant::now()) {
+            return;
+        }
+        let routes = self.decisions.routes();
+        let before: Vec<IpAddr> = self.driver.announced().collect();
+        // Recorded before the command: a route that nobody remembers would stay for ever.
+        self.note(before.into_iter().chain(routes.keys().copied()));
+        match self.driver.apply(&settings, &routes).await {
+            Ok(()) => {
+                if self.error.take().is_some() {
+                    tracing::info!(
+                        speaker = settings.speaker.as_str(),
+                        "the speaker works again"
+                    );
+                }
+                self.retry_at = None;
+                self.note(routes.keys().copied());
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if self.error.as_ref() != Some(&error) {
+                    tracing::error!(%error, "failed to announce VIPs");
+                }
+                self.error = Some(error);
+                self.retry_at = Some(Instant::now() + RETRY);
+            }
+        }
+    }
+
+    async fn withdraw_all(&mut self) {
+        self.decisions = Decisions::default();
+        self.retry_at = None;
+        self.apply().await;
+    }
+
+    /// Records the VIPs that the speaker may announce.
+    fn note(&mut self, vips: impl Iterator<Item = IpAddr>) {
+        let mut vips: Vec<IpAddr> = vips.collect();
+        vips.sort_unstable();
+        vips.dedup();
+        if vips == self.recorded {
+            return;
+        }
+        let written = serde_json::to_vec(&vips).map_err(Into::into);
+        match written.and_then(|text| weir_sys::replace_file(&self.record, &text)) {
+            Ok(()) => self.recorded = vips,
+            Err(error) => tracing::warn!(%error, "failed to record the announced VIPs"),
+        }
+    }
+
+    fn report(&self) -> Report {
+        Report {
+            routes: self.decisions.report(),
+            error: self.error.clone(),
+        }
+    }
+}
+
+/// Creates the socket, for the owner alone, after an earlier announcer has ended.
+async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
+    let path = runtime_dir.join(SOCKET);
+    let failed = |source| Error::File {
+        path: path.clone(),
+        source,
+    };
+    if let Ok(mut stream) = UnixStream::connect(&path).await {
+        let asked = async {
+            let mut line = serde_json::to_vec(&Request::HandOver)?;
+            line.push(b'\n');
+            stream.write_all(&line).await?;
+            // Until the predecessor ends, which closes the connection.
+            stream.read_to_end(&mut Vec::new()).await
+        };
+        let _ = timeout(HAND_OVER_TIMEOUT, asked).await;
+    }
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path).map_err(failed)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    Ok(listener)
+}
+
+async fn accept(listener: UnixListener, requests: mpsc::Sender<Pending>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => drop(tokio::spawn(serve(stream, requests.clone()))),
+            Err(_) => sleep(RETRY).await,
+        }
+    }
+}
+
+/// Serves a client: each line is a request.
+async fn serve(stream: UnixStream, requests: mpsc::Sender<Pending>) {
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader);
+    loop {
+        let mut line = String::new();
+        match (&mut reader).take(REQUEST_MAX).read_line(&mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let Ok(request) = serde_json::from_str(&line) else {
+            tracing::warn!("ignored an invalid request");
+            return;
+        };
+        let (sender, receiver) = oneshot::channel();
+        if requests.send((request, sender)).await.is_err() {
+            return;
+        }
+        let Ok(report) = receiver.await else {
+            return;
+        };
+        let Ok(mut text) = serde_json::to_vec(&report) else {
+            return;
+        };
+        text.push(b'\n');
+        if writer.write_all(&text).await.is_err() {
+            return;
+        }
+    }
+}

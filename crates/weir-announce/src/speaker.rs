@@ -1,0 +1,131 @@
+//! Drivers of BGP speakers.
+
+mod bird;
+mod command;
+mod exabgp;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use weir_model::{Announce, Community, Speaker};
+
+use crate::Quality;
+use crate::error::Result;
+
+/// How long a speaker may take for a command.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The routes to announce.
+pub(crate) type Routes = BTreeMap<IpAddr, Quality>;
+
+/// What a speaker announces, as far as this process knows.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    /// All routes that it may announce.
+    announced: Routes,
+    /// Whether it certainly announces all of them.
+    is_certain: bool,
+}
+
+impl Driver {
+    /// A driver of a speaker that may announce routes of an earlier process.
+    pub(crate) fn new(left: &[IpAddr]) -> Self {
+        Self {
+            announced: left.iter().map(|vip| (*vip, Quality::Usual)).collect(),
+            is_certain: false,
+        }
+    }
+
+    /// The VIPs that the speaker may announce.
+    pub(crate) fn announced(&self) -> impl Iterator<Item = IpAddr> {
+        self.announced.keys().copied()
+    }
+
+    /// Makes the speaker announce exactly `routes`; without changes, does nothing.
+    ///
+    /// # Errors
+    /// The speaker cannot be reached or rejects them; the next call tries again.
+    pub(crate) async fn apply(&mut self, settings: &Announce, routes: &Routes) -> Result<()> {
+        if self.is_certain && self.announced == *routes {
+            return Ok(());
+        }
+        let before = self.announced.clone();
+        let change = Change {
+            settings,
+            before: &before,
+            resend: !self.is_certain,
+            routes,
+        };
+        // If the command fails, part of it may have taken effect.
+        self.is_certain = false;
+        self.announced.extend(routes);
+        match &settings.speaker {
+            Speaker::Bird { socket, include } => bird::apply(socket, include, &change).await?,
+            Speaker::Exabgp { pipe } => exabgp::apply(pipe, &change)?,
+            Speaker::Gobgp { command } => command::gobgp(command, &change).await?,
+            Speaker::Frr { command, asn } => command::frr(command, *asn, &change).await?,
+        }
+        self.announced.clone_from(routes);
+        self.is_certain = true;
+        Ok(())
+    }
+
+    /// Runs regularly: the speaker may have been restarted without its routes. The next [`Self::apply`] sends them
+    /// again if there is no way to see that.
+    pub(crate) fn refresh(&mut self, settings: &Announce) {
+        self.is_certain &= match &settings.speaker {
+            Speaker::Bird { include, .. } => include.exists(),
+            Speaker::Exabgp { .. } | Speaker::Gobgp { .. } | Speaker::Frr { .. } => false,
+        };
+    }
+
+    /// The settings have changed: the next [`Self::apply`] sends all routes.
+    pub(crate) fn forget(&mut self) {
+        self.is_certain = false;
+    }
+}
+
+/// A change of the announced routes.
+struct Change<'a> {
+    settings: &'a Announce,
+    before: &'a Routes,
+    /// Send also the routes that are already announced.
+    resend: bool,
+    routes: &'a Routes,
+}
+
+impl Change<'_> {
+    /// The routes to add or to replace.
+    fn added(&self) -> impl Iterator<Item = (&IpAddr, Quality)> {
+        let is_new = |(vip, quality): &(&IpAddr, &Quality)| {
+            self.resend || self.before.get(*vip) != Some(*quality)
+        };
+        let routes = self.routes.iter().filter(is_new);
+        routes.map(|(vip, quality)| (vip, *quality))
+    }
+
+    /// The routes to withdraw.
+    fn removed(&self) -> impl Iterator<Item = &IpAddr> {
+        let before = self.before.keys();
+        before.filter(|vip| !self.routes.contains_key(*vip))
+    }
+
+    /// The communities of a route.
+    fn communities(&self, quality: Quality) -> impl Iterator<Item = Community> {
+        let drain: &[Community] = match quality {
+            Quality::Usual => &[],
+            Quality::LastChoice => &self.settings.drain_communities,
+        };
+        let all = self.settings.communities.iter().chain(drain);
+        all.copied()
+    }
+}
+
+/// A VIP as a prefix: `192.0.2.10/32`.
+fn prefix(vip: IpAddr) -> String {
+    format!("{vip}/{}", if vip.is_ipv4() { 32 } else { 128 })
+}
+
+#[cfg(test)]
+mod tests;

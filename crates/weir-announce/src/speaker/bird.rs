@@ -1,0 +1,105 @@
+//! BIRD 2 and 3: Weir owns an include file with two `static` protocols, and sends `configure` over the control socket.
+//!
+//! bird.conf is never changed. It includes the file at its top level and exports the routes of `weir4` and `weir6`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::{Change, TIMEOUT, prefix};
+use crate::Error;
+use crate::error::Result;
+
+/// Most bytes of a reply.
+const REPLY_MAX: usize = 64 * 1024;
+
+pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) -> Result<()> {
+    let failed = |source| Error::File {
+        path: include.to_owned(),
+        source,
+    };
+    let text = render(change);
+    // BIRD runs as a user of its own, so the file is readable by everyone.
+    if fs::read_to_string(include).ok().as_deref() != Some(&text) {
+        weir_sys::replace_file(include, text.as_bytes()).map_err(failed)?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        fs::set_permissions(include, mode).map_err(failed)?;
+    }
+    timeout(TIMEOUT, configure(socket))
+        .await
+        .map_err(|_| Error::Timeout { speaker: "bird" })?
+}
+
+/// The content of the include file.
+pub(super) fn render(change: &Change<'_>) -> String {
+    let mut text = String::from(
+        "# Written by Weir, which replaces this file. Export the routes of weir4 and weir6 in bird.conf.\n",
+    );
+    for (name, channel, is_v4) in [("weir4", "ipv4", true), ("weir6", "ipv6", false)] {
+        let _ = writeln!(text, "protocol static {name} {{\n  {channel};");
+        let routes = change.routes.iter();
+        for (vip, quality) in routes.filter(|(vip, _)| vip.is_ipv4() == is_v4) {
+            let communities: String = change
+                .communities(*quality)
+                .map(|it| format!(" bgp_community.add(({},{}));", it.0, it.1))
+                .collect();
+            let attributes = match communities.as_str() {
+                "" => String::new(),
+                some => format!(" {{{some} }}"),
+            };
+            let _ = writeln!(text, "  route {} blackhole{attributes};", prefix(*vip));
+        }
+        text.push_str("}\n");
+    }
+    text
+}
+
+/// Sends `configure`. A reply consists of lines `CCCC-text` and a last line `CCCC text`.
+async fn configure(socket: &Path) -> Result<()> {
+    let failed = |source| Error::File {
+        path: socket.to_owned(),
+        source,
+    };
+    let stream = UnixStream::connect(socket).await.map_err(failed)?;
+    let (reader, mut writer) = stream.into_split();
+    let mut lines = BufReader::new(reader).lines();
+    let mut read = 0;
+    let mut next = async || {
+        loop {
+            let line = lines.next_line().await.map_err(failed)?;
+            let line = line.ok_or_else(|| failed(std::io::ErrorKind::UnexpectedEof.into()))?;
+            read += line.len();
+            match reply(&line) {
+                Some(outcome) => return outcome,
+                None if read > REPLY_MAX => return Err(rejected("the reply is too long")),
+                None => {}
+            }
+        }
+    };
+    next().await?;
+    writer.write_all(b"configure\n").await.map_err(failed)?;
+    next().await
+}
+
+/// The outcome in the last line of a reply; `None` = another line follows.
+pub(super) fn reply(line: &str) -> Option<Result<()>> {
+    let (code, text) = line.split_at_checked(4)?;
+    let code: u16 = code.parse().ok()?;
+    let text = text.strip_prefix(' ')?;
+    Some(match code {
+        // Below 8000: success, or "in progress" while other protocols are reconfigured.
+        0..8000 => Ok(()),
+        _ => Err(rejected(text)),
+    })
+}
+
+fn rejected(reply: &str) -> Error {
+    Error::Rejected {
+        speaker: "bird",
+        reply: reply.to_owned(),
+    }
+}

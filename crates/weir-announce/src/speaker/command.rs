@@ -1,0 +1,144 @@
+//! GoBGP and FRR: their command lines.
+
+use std::net::IpAddr;
+use std::process::Stdio;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::{Change, TIMEOUT, prefix};
+use crate::error::Result;
+use crate::{Error, Quality};
+
+/// The longest reply that an error quotes, in characters.
+const REPLY_MAX: usize = 200;
+
+pub(super) async fn gobgp(command: &[String], change: &Change<'_>) -> Result<()> {
+    for arguments in gobgp_commands(change) {
+        run("gobgp", command, &arguments).await?;
+    }
+    Ok(())
+}
+
+/// The arguments of each call.
+pub(super) fn gobgp_commands(change: &Change<'_>) -> Vec<Vec<String>> {
+    let call = |action: &str, vip: IpAddr| {
+        let family = if vip.is_ipv4() { "ipv4" } else { "ipv6" };
+        let words = ["global", "rib", "-a", family, action];
+        let words = words.into_iter().map(str::to_owned);
+        words.chain([prefix(vip)]).collect::<Vec<_>>()
+    };
+    let removed = change.removed().map(|vip| call("del", *vip));
+    let added = change.added().map(|(vip, quality)| {
+        let mut words = call("add", *vip);
+        let next_hop = if vip.is_ipv4() { "0.0.0.0" } else { "::" };
+        // Without an origin it would be "incomplete", and routers use several paths only if their origins are equal.
+        let further = ["origin", "igp", "nexthop", next_hop];
+        words.extend(further.into_iter().map(str::to_owned));
+        let communities: Vec<String> = change
+            .communities(quality)
+            .map(|it| it.to_string())
+            .collect();
+        if !communities.is_empty() {
+            words.extend(["community".to_owned(), communities.join(",")]);
+        }
+        words
+    });
+    removed.chain(added).collect()
+}
+
+pub(super) async fn frr(command: &[String], asn: u32, change: &Change<'_>) -> Result<()> {
+    let arguments = frr_arguments(asn, change);
+    run("frr", command, &arguments).await
+}
+
+/// The arguments of one call of vtysh: route maps that set communities, and `network` statements. A VIP that is no
+/// address of this machine needs a route in the table, so each one gets a blackhole route as well.
+pub(super) fn frr_arguments(asn: u32, change: &Change<'_>) -> Vec<String> {
+    let mut lines = vec!["configure terminal".to_owned()];
+    for (name, quality) in [
+        ("WEIR", Quality::Usual),
+        ("WEIR-DRAIN", Quality::LastChoice),
+    ] {
+        lines.push(format!("route-map {name} permit 10"));
+        lines.push("set origin igp".to_owned());
+        let communities: Vec<String> = change
+            .communities(quality)
+            .map(|it| it.to_string())
+            .collect();
+        if !communities.is_empty() {
+            lines.push(format!("set community {}", communities.join(" ")));
+        }
+        lines.push("exit".to_owned());
+    }
+    let removed: Vec<IpAddr> = change.removed().copied().collect();
+    let added: Vec<(IpAddr, Quality)> = change.added().map(|(vip, it)| (*vip, it)).collect();
+    let ip = |vip: IpAddr| if vip.is_ipv4() { "ip" } else { "ipv6" };
+    for (vip, _) in &added {
+        lines.push(format!("{} route {} blackhole", ip(*vip), prefix(*vip)));
+    }
+    lines.push(format!("router bgp {asn}"));
+    for (family, is_v4) in [("ipv4", true), ("ipv6", false)] {
+        let is_of = |vip: &IpAddr| vip.is_ipv4() == is_v4;
+        let removed = removed.iter().filter(|vip| is_of(vip));
+        let removed = removed.map(|vip| format!("no network {}", prefix(*vip)));
+        let added = added.iter().filter(|(vip, _)| is_of(vip));
+        let added = added.map(|(vip, quality)| {
+            let map = match quality {
+                Quality::Usual => "WEIR",
+                Quality::LastChoice => "WEIR-DRAIN",
+            };
+            format!("network {} route-map {map}", prefix(*vip))
+        });
+        let statements: Vec<String> = removed.chain(added).collect();
+        if !statements.is_empty() {
+            lines.push(format!("address-family {family} unicast"));
+            lines.extend(statements);
+            lines.push("exit-address-family".to_owned());
+        }
+    }
+    lines.push("exit".to_owned());
+    for vip in &removed {
+        lines.push(format!("no {} route {} blackhole", ip(*vip), prefix(*vip)));
+    }
+    lines
+        .into_iter()
+        .flat_map(|line| ["-c".to_owned(), line])
+        .collect()
+}
+
+/// Runs a program without a shell.
+async fn run(speaker: &'static str, command: &[String], arguments: &[String]) -> Result<()> {
+    let (program, options) = command.split_first().ok_or(Error::Rejected {
+        speaker,
+        reply: "`command` is empty".to_owned(),
+    })?;
+    let output = Command::new(program)
+        .args(options)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(TIMEOUT, output)
+        .await
+        .map_err(|_| Error::Timeout { speaker })?
+        .map_err(|source| Error::Program {
+            program: program.clone(),
+            source,
+        })?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    // vtysh reports unknown commands by a line that begins with a percent sign, and may still exit with 0.
+    let complaint = text.lines().find(|line| line.starts_with('%'));
+    if output.status.success() && complaint.is_none() {
+        return Ok(());
+    }
+    let reply = complaint.unwrap_or(text.trim());
+    Err(Error::Rejected {
+        speaker,
+        reply: match reply {
+            "" => output.status.to_string(),
+            some => some.chars().take(REPLY_MAX).collect(),
+        },
+    })
+}

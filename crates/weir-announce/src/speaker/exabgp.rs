@@ -1,0 +1,57 @@
+//! ExaBGP: commands for its API, written to its named pipe.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use super::{Change, prefix};
+use crate::error::Result;
+use crate::{Error, Quality};
+
+pub(super) fn apply(pipe: &Path, change: &Change<'_>) -> Result<()> {
+    let failed = |source| Error::File {
+        path: pipe.to_owned(),
+        source,
+    };
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(flags.bits().cast_signed());
+    // Fails without a reader: ExaBGP does not run.
+    let mut file = options.open(pipe).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.file_type().is_fifo() {
+        return Err(failed(std::io::Error::other("this is not a named pipe")));
+    }
+    for line in commands(change) {
+        file.write_all(line.as_bytes()).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// The commands of a change, a line each. Lines are shorter than `PIPE_BUF`, so each is written in one piece.
+pub(super) fn commands(change: &Change<'_>) -> Vec<String> {
+    let removed = change.removed();
+    let removed = removed.map(|vip| format!("withdraw route {}\n", route(*vip)));
+    let added = change.added();
+    let added = added.map(|(vip, quality)| announcement(change, *vip, quality));
+    removed.chain(added).collect()
+}
+
+fn announcement(change: &Change<'_>, vip: IpAddr, quality: Quality) -> String {
+    let communities: Vec<String> = change
+        .communities(quality)
+        .map(|it| it.to_string())
+        .collect();
+    let communities = match communities.as_slice() {
+        [] => String::new(),
+        some => format!(" community [{}]", some.join(" ")),
+    };
+    format!("announce route {} origin igp{communities}\n", route(vip))
+}
+
+fn route(vip: IpAddr) -> String {
+    format!("{} next-hop self", prefix(vip))
+}

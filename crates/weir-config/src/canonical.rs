@@ -1,0 +1,325 @@
+//! The canonical form of a TOML configuration, as `weir fmt` writes it: layout only, comments and order are kept.
+//!
+//! One space around `=`, one empty line in front of every table, at most one elsewhere, no indentation, lists and inline
+//! tables on one line if they fit into [`WIDTH`] columns and contain no comments, otherwise one item per line.
+
+use std::ops::Range;
+
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
+
+use crate::code::Code;
+use crate::diagnostic::{Diagnostic, Lines};
+
+/// Width up to which a list is written on one line.
+const WIDTH: usize = 100;
+
+/// Returns the canonical form of a TOML text.
+///
+/// # Errors
+/// The first syntax error.
+pub fn canonical(text: &str) -> Result<String, Diagnostic> {
+    let text = text
+        .strip_prefix('\u{feff}')
+        .unwrap_or(text)
+        .replace("\r\n", "\n");
+    let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
+        let span: Range<usize> = error.span().unwrap_or(0..0);
+        let message = format!("not TOML: {}", error.message());
+        let mut diagnostic = Diagnostic::new(Code::Syntax, &span, message);
+        diagnostic.at = Lines::new(&text).source(span.start);
+        diagnostic
+    })?;
+    let trailing = document.trailing().as_str().unwrap_or_default().to_owned();
+    table(document.as_table_mut());
+    let end = lead(&trailing);
+    document.set_trailing(end.trim_end().to_owned());
+    let out = document.to_string();
+    let out = out.trim_matches('\n');
+    Ok(match out.is_empty() {
+        true => String::new(),
+        false => format!("{out}\n"),
+    })
+}
+
+fn table(of: &mut Table) {
+    let keys: Vec<String> = of.iter().map(|(key, _)| key.to_owned()).collect();
+    for name in keys {
+        let Some((mut key, item)) = of.get_key_value_mut(&name) else {
+            continue;
+        };
+        match item {
+            Item::None => {}
+            Item::Value(it) => {
+                let before = key.leaf_decor().prefix().and_then(|it| it.as_str());
+                let before = lead(before.unwrap_or_default());
+                let decor = key.leaf_decor_mut();
+                decor.set_prefix(before);
+                decor.set_suffix(" ");
+                dotted(&mut key);
+                value(it, width(&name) + 3);
+            }
+            Item::Table(inner) => {
+                if inner.is_dotted() {
+                    dotted(&mut key);
+                }
+                header(inner);
+                table(inner);
+            }
+            Item::ArrayOfTables(tables) => {
+                for inner in tables.iter_mut() {
+                    header(inner);
+                    table(inner);
+                }
+            }
+        }
+    }
+}
+
+/// No space around the dots of `a.b`.
+fn dotted(key: &mut toml_edit::KeyMut<'_>) {
+    let decor = key.dotted_decor_mut();
+    decor.set_prefix("");
+    decor.set_suffix("");
+}
+
+fn header(of: &mut Table) {
+    if of.is_dotted() {
+        return;
+    }
+    let before = of.decor().prefix().and_then(|it| it.as_str());
+    let before = lead(before.unwrap_or_default());
+    let behind = comment(of.decor().suffix().and_then(|it| it.as_str()));
+    let decor = of.decor_mut();
+    decor.set_prefix(format!("\n{}", before.trim_start_matches('\n')));
+    decor.set_suffix(behind);
+}
+
+/// Comments in front of a key, each on its line, with at most one empty line between them.
+fn lead(text: &str) -> String {
+    let mut out = String::new();
+    // The text ends where the key begins.
+    let lines: Vec<&str> = text.split('\n').collect();
+    for line in &lines[..lines.len() - 1] {
+        let line = line.trim();
+        if line.is_empty() && (out.ends_with("\n\n") || out == "\n") {
+            continue;
+        }
+        out += line;
+        out.push('\n');
+    }
+    let last = lines.last().map_or("", |line| line.trim());
+    if !last.is_empty() {
+        out += last;
+        out.push('\n');
+    }
+    out
+}
+
+/// A comment behind a value.
+fn comment(text: Option<&str>) -> String {
+    match text.unwrap_or_default().trim() {
+        "" => String::new(),
+        comment => format!(" {comment}"),
+    }
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// `at` is the column of the value.
+fn value(of: &mut Value, at: usize) {
+    let behind = comment(of.decor().suffix().and_then(|it| it.as_str()));
+    bare(of, at);
+    let decor = of.decor_mut();
+    decor.set_prefix(" ");
+    decor.set_suffix(behind);
+}
+
+/// A value without the space around it.
+fn bare(of: &mut Value, at: usize) {
+    match of {
+        Value::Array(list) => array(list, at),
+        Value::InlineTable(table) => inline(table, at),
+        _ => {}
+    }
+}
+
+fn inline(of: &mut InlineTable, at: usize) {
+    if has_comments(&of.to_string()) {
+        return;
+    }
+    of.set_trailing("");
+    of.set_trailing_comma(false);
+    entries(of, at, " ");
+}
+
+/// `end` is the space behind the last value.
+fn entries(of: &mut InlineTable, at: usize, end: &str) {
+    let count = of.len();
+    for (index, (mut key, it)) in of.iter_mut().enumerate() {
+        let end = if index + 1 == count { end } else { "" };
+        dotted(&mut key);
+        let decor = key.leaf_decor_mut();
+        decor.set_prefix(" ");
+        decor.set_suffix(" ");
+        match it {
+            Value::InlineTable(inner) if inner.is_dotted() => entries(inner, at, end),
+            _ => {
+                bare(it, at);
+                *it.decor_mut() = toml_edit::Decor::new(" ", end);
+            }
+        }
+    }
+}
+
+fn array(of: &mut Array, at: usize) {
+    let commented = has_comments(&of.to_string());
+    if !commented {
+        for (index, it) in of.iter_mut().enumerate() {
+            bare(it, at);
+            *it.decor_mut() = toml_edit::Decor::new(if index == 0 { "" } else { " " }, "");
+        }
+        of.set_trailing("");
+        of.set_trailing_comma(false);
+        *of.decor_mut() = toml_edit::Decor::default();
+        let line = of.to_string();
+        if !line.contains('\n') && at + width(&line) <= WIDTH {
+            return;
+        }
+    }
+    let mut carried = String::new();
+    for it in of.iter_mut() {
+        let before = it
+            .decor()
+            .prefix()
+            .and_then(|it| it.as_str())
+            .unwrap_or_default();
+        let before = indented(&format!("{carried}{before}"));
+        carried = it
+            .decor()
+            .suffix()
+            .and_then(|it| it.as_str())
+            .unwrap_or_default()
+            .to_owned();
+        if !carried.trim().is_empty() {
+            // A comment between a value and its comma is moved behind the comma.
+            carried = format!("{}\n", carried.trim_end());
+        } else {
+            carried.clear();
+        }
+        bare(it, 4);
+        *it.decor_mut() = toml_edit::Decor::new(before, "");
+    }
+    let end = of.trailing().as_str().unwrap_or_default();
+    let end = indented(&format!("{carried}{end}"));
+    let end = end.trim_end().to_owned();
+    of.set_trailing_comma(!of.is_empty());
+    of.set_trailing(format!("{end}\n"));
+}
+
+/// The text between two items of a list that is written on several lines: comments, and the indentation of the item.
+fn indented(text: &str) -> String {
+    let mut out = String::new();
+    let mut lines = text.split('\n');
+    // The rest of the line of the item before.
+    if let Some(first) = lines.next() {
+        out += &comment(Some(first));
+    }
+    for line in lines.map(str::trim).filter(|line| !line.is_empty()) {
+        out += "\n    ";
+        out += line;
+    }
+    out + "\n    "
+}
+
+/// Whether TOML contains a comment outside of strings.
+fn has_comments(text: &str) -> bool {
+    let mut rest = text;
+    while let Some(at) = rest.find(['#', '"', '\'']) {
+        let quote = &rest[at..=at];
+        if quote == "#" {
+            return true;
+        }
+        let long = quote.repeat(3);
+        let end = if rest[at..].starts_with(&long) {
+            long
+        } else {
+            quote.to_owned()
+        };
+        let mut from = at + end.len();
+        loop {
+            let Some(found) = rest[from..].find(&end) else {
+                return false;
+            };
+            let position = from + found;
+            let slashes = rest[..position]
+                .bytes()
+                .rev()
+                .take_while(|byte| *byte == b'\\')
+                .count();
+            from = position + end.len();
+            if quote == "'" || slashes % 2 == 0 {
+                break;
+            }
+        }
+        rest = &rest[from..];
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MESSY: &str = "\n\n# The director.\n[node]   # here\nadmin   =   \"127.0.0.1:9900\"   # api\n\n\n\n  # flows\n  max_flows=65536\n[pool.web]\nservers = [ \"10.0.0.5\",# one\n   # two\n \"10.0.0.6\" , {address=\"10.0.0.7\",weight=2} ]\ncheck={kind=\"http\",path='/a\\b'}\n[[route]]\nservice=\"web\"\nnot . path=\"/x\"\n# end\n";
+
+    #[test]
+    fn layout_is_canonical_and_comments_stay() {
+        insta::assert_snapshot!(canonical(MESSY).unwrap(), @r##"
+        # The director.
+        [node] # here
+        admin = "127.0.0.1:9900" # api
+
+        # flows
+        max_flows = 65536
+
+        [pool.web]
+        servers = [
+            "10.0.0.5", # one
+            # two
+            "10.0.0.6",
+            { address = "10.0.0.7", weight = 2 },
+        ]
+        check = { kind = "http", path = '/a\b' }
+
+        [[route]]
+        service = "web"
+        not.path = "/x"
+        # end
+        "##);
+    }
+
+    #[test]
+    fn syntax_errors_have_a_position() {
+        let error = canonical("a = 1\nb = = 2\n").unwrap_err();
+        assert_eq!((error.code, error.at.line), (Code::Syntax, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn form_is_stable_and_has_the_same_meaning(
+            text in "(\\[[a-c](\\.[a-c])?\\]\n|\\[\\[[d-f]\\]\\]\n|[g-z]( \\. [a-z])? *= *(1|\"#\"|'x'|\\[ *1 *,# c\n2 *,?\\]|\\[\"abcdefghijklmnopqrstuvwxyz\", *\"abcdefghijklmnopqrstuvwxyz\", *\"abcdefghijklmnopqrstuvwxyz\", *\"abcdefghijklmnopqrstuvwxyz\"\\]|\\{ *a *=1 *, *b=\\[\\], *c . d=2 *\\}|\\{\\})( *# c)?\n|  # d\n|\n)*"
+        ) {
+            let Ok(before) = toml::from_str::<toml::Table>(&text) else {
+                return Ok(());
+            };
+            let once = canonical(&text).unwrap();
+            prop_assert_eq!(&before, &toml::from_str::<toml::Table>(&once).unwrap(), "{}", once);
+            prop_assert_eq!(text.matches("# ").count(), once.matches("# ").count(), "{}", once);
+            prop_assert_eq!(&canonical(&once).unwrap(), &once);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `[announce]`: VIPs announced by BGP. Run by `weir announcer`.
+
+use std::time::Duration;
+
+use weir_model::{RequiredServices, Speaker};
+
+use super::integer;
+use crate::key::{Choices, Key, Kind, Presence, Section};
+
+use Presence::{Absent, Default, Required};
+
+const COMMUNITIES: Kind = Kind::List(&Kind::DescribedText("a BGP community like \"65001:100\""));
+
+fn speakers() -> Choices {
+    Choices {
+        now: Speaker::NAMES.to_vec(),
+        known_as: &[("bird2", "bird"), ("bird3", "bird"), ("bgpd", "frr")],
+        ..Choices::default()
+    }
+}
+
+fn required_services() -> Choices {
+    Choices {
+        now: RequiredServices::ALL.iter().map(|it| it.as_str()).collect(),
+        ..Choices::default()
+    }
+}
+
+/// `[announce]`.
+pub(crate) static ANNOUNCE: Section = Section {
+    path: "announce",
+    page: "announce",
+    purpose: "Announces VIPs by BGP through a speaker that runs on this machine, for several directors behind routers \
+              with equal-cost paths. A VIP is announced while its services can serve: their pools have usable \
+              servers, or the quorum, and the data plane is attached.",
+    example: "[announce]\nspeaker = \"bird\"\nwithdraw_after = \"10s\"\n",
+    keys: &[
+        Key::new(
+            "speaker",
+            Kind::OneOf(speakers),
+            Required,
+            "The BGP speaker. It holds the sessions to the routers, and BFD; Weir only adds and withdraws routes of \
+             VIPs.",
+            "speaker = \"bird\"",
+        ),
+        Key::new(
+            "withdraw_after",
+            Kind::Duration {
+                min: Duration::from_secs(2),
+                max: Duration::from_secs(3600),
+            },
+            Default("10s"),
+            "How long routes stay after the daemon is gone. The kernel still forwards then, but nothing checks the \
+             servers.",
+            "withdraw_after = \"30s\"",
+        ),
+        Key::new(
+            "drain_delay",
+            Kind::Duration {
+                min: Duration::ZERO,
+                max: Duration::from_secs(3600),
+            },
+            Default("5s"),
+            "How long `weir node drain` announces the routes with `drain_communities` before it withdraws them.",
+            "drain_delay = \"30s\"",
+        ),
+        Key::new(
+            "services",
+            Kind::List(&Kind::ServiceName),
+            Absent("all services"),
+            "Services whose VIPs are announced. Loopback, link-local and unspecified addresses never are.",
+            "services = [\"images\"]",
+        ),
+        Key::new(
+            "require",
+            Kind::OneOf(required_services),
+            Default("any"),
+            "If several services share a VIP: whether one of them must be able to serve, or all.",
+            "require = \"all\"",
+        ),
+        Key::new(
+            "communities",
+            COMMUNITIES,
+            Absent("none"),
+            "BGP communities (RFC 1997) of every route.",
+            "communities = [\"65001:100\"]",
+        ),
+        Key::new(
+            "drain_communities",
+            COMMUNITIES,
+            Absent("`[\"65535:0\"]`"),
+            "Further communities of a drained node's routes. The default is GRACEFUL_SHUTDOWN (RFC 8326), for which \
+             routers must be configured to prefer other routes.",
+            "drain_communities = [\"65001:999\"]",
+        ),
+        Key::new(
+            "socket",
+            Kind::DescribedText("an absolute path"),
+            Default("/run/bird/bird.ctl"),
+            "`bird` only: its control socket.",
+            "socket = \"/run/bird-edge/bird.ctl\"",
+        ),
+        Key::new(
+            "include",
+            Kind::DescribedText("an absolute path"),
+            Default("/run/bird/weir.conf"),
+            "`bird` only: the file that Weir writes. Include it at the top level of bird.conf, with a wildcard, so \
+             that it may be missing: `include \"/run/bird/weir*.conf\";`. It should not survive a reboot: routes in \
+             it are announced as soon as BIRD runs. Export the routes of the protocols `weir4` and `weir6`.",
+            "include = \"/run/bird-edge/weir.conf\"",
+        ),
+        Key::new(
+            "pipe",
+            Kind::DescribedText("an absolute path"),
+            Default("/run/exabgp/exabgp.in"),
+            "`exabgp` only: the named pipe of its API.",
+            "pipe = \"/run/exabgp.in\"",
+        ),
+        Key::new(
+            "command",
+            Kind::List(&Kind::Text),
+            Absent("`[\"gobgp\"]` or `[\"vtysh\"]`"),
+            "`gobgp` and `frr` only: the program with its options. It runs without a shell.",
+            "command = [\"/usr/local/bin/gobgp\", \"-p\", \"50052\"]",
+        ),
+        Key::new(
+            "asn",
+            integer((1, u32::MAX)),
+            Absent("required for `frr`"),
+            "`frr` only: the AS number of `router bgp`.",
+            "asn = 65001",
+        ),
+    ],
+};

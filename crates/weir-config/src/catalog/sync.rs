@@ -1,0 +1,42 @@
+//! `[sync]`: flow synchronization between directors.
+
+use crate::key::{Key, Kind, Presence, Section};
+
+use Presence::Required;
+
+/// `[sync]`.
+pub(crate) static SYNC: Section = Section {
+    path: "sync",
+    page: "sync",
+    purpose: "Synchronizes flows between directors, so that connections continue after a failover: flows, persistent \
+              clients and the tuples of `nat`. All directors need the same services and servers. Datagrams are \
+              encrypted and authenticated (UDP, AES-256-GCM).",
+    example: "[sync]\nlisten = \"10.0.0.1:8482\"\npeers = [\"10.0.0.2:8482\"]\nkey = { file = \"/etc/weir/sync.key\" }\n",
+    keys: &[
+        Key::new(
+            "listen",
+            Kind::SocketAddress,
+            Required,
+            "Address and port of this director, for datagrams to and from its peers. It must be an address of this \
+             director alone, not a VIP.",
+            "listen = \"10.0.0.1:8482\"",
+        )
+        .known_as(&["address", "bind"]),
+        Key::new(
+            "peers",
+            Kind::List(&Kind::SocketAddress),
+            Required,
+            "`listen` of each of the other directors.",
+            "peers = [\"10.0.0.2:8482\"]",
+        )
+        .known_as(&["peer"]),
+        Key::new(
+            "key",
+            Kind::Secret,
+            Required,
+            "Secret that all directors share, at least 16 bytes, for example the output of `openssl rand -base64 32`.",
+            "key = { file = \"/etc/weir/sync.key\" }",
+        )
+        .known_as(&["secret"]),
+    ],
+};

@@ -1,0 +1,273 @@
+//! `[defaults]`: values for services, pools and checks that do not set a key themselves.
+//!
+//! Defaults are added to the tree before it is lowered. They keep their spans, so that a finding about such a value is
+//! reported at the place where it is written.
+
+use crate::catalog::{self, CheckKind};
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::Section;
+use crate::lower::is_key_of_service;
+use crate::tree::{Entry, Item, Table, Value};
+use crate::view::{Sink, View, unknown_key};
+
+/// Keys that name one thing, which several tables cannot share.
+const OWN: [(&str, &[&str]); 3] = [
+    ("service", &["listen"]),
+    ("pool", &["servers", "servers_file", "servers_dns", "sorry"]),
+    ("check", &[]),
+];
+
+/// Tables whose keys have separate defaults.
+const MERGED: [&str; 2] = ["timeouts", "limits"];
+
+/// The tree with defaults in the tables that do not set them; `None` without `[defaults]`.
+pub(crate) fn applied<'t>(sink: &mut Sink<'_>, root: &Table<'t>) -> Option<Table<'t>> {
+    let entry = root.entries.iter().find(|entry| entry.key == "defaults")?;
+    let Value::Table(defaults) = &entry.item.value else {
+        return None;
+    };
+    View::open(sink, &catalog::DEFAULTS, defaults, &entry.key_span);
+    let of = |name: &str| table(defaults, name);
+    let [service, pool, check] = ["service", "pool", "check"].map(of);
+    for ((name, own), section) in
+        OWN.iter()
+            .zip([&catalog::SERVICE, &catalog::POOL, &catalog::CHECK])
+    {
+        if let Some(table) = of(name) {
+            validate(sink, table, section, own);
+        }
+    }
+    let mut root = root.clone();
+    for entry in &mut root.entries {
+        let Value::Table(tables) = &mut entry.item.value else {
+            continue;
+        };
+        let each = tables.entries.iter_mut().filter_map(as_table);
+        match &*entry.key {
+            "service" => each.for_each(|table| add(table, service, is_key_of_service)),
+            "pool" => each.for_each(|pool_table| {
+                add(pool_table, pool, |_, _| true);
+                in_pool(pool_table, check);
+            }),
+            "check" => each.for_each(|table| add(table, check, is_key_of_check)),
+            _ => {}
+        }
+    }
+    Some(root)
+}
+
+/// Checks of a pool and of its servers.
+fn in_pool(pool: &mut Table<'_>, defaults: Option<&Table<'_>>) {
+    if defaults.is_none() {
+        return;
+    }
+    for entry in &mut pool.entries {
+        match (&*entry.key, &mut entry.item.value) {
+            ("check", value) => checks(value, defaults),
+            ("servers", Value::List(servers)) => {
+                for server in servers {
+                    let Value::Table(server) = &mut server.value else {
+                        continue;
+                    };
+                    let own = server.entries.iter_mut().filter(|it| it.key == "check");
+                    own.for_each(|entry| checks(&mut entry.item.value, defaults));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn checks(value: &mut Value<'_>, defaults: Option<&Table<'_>>) {
+    match value {
+        Value::Table(table) => add(table, defaults, is_key_of_check),
+        Value::List(items) => items
+            .iter_mut()
+            .for_each(|item| checks(&mut item.value, defaults)),
+        _ => {}
+    }
+}
+
+/// Whether the kind of a check has the key.
+fn is_key_of_check(check: &Table<'_>, key: &str) -> bool {
+    if !catalog::OF_KINDS.contains(&key) {
+        return true;
+    }
+    let kind = check.entries.iter().find(|entry| entry.key == "kind");
+    let kind = match kind.map(|entry| &entry.item.value) {
+        None => Some(CheckKind::Tcp),
+        Some(Value::Text(name)) => CheckKind::from_name(name),
+        Some(_) => None,
+    };
+    kind.is_some_and(|kind| kind.allows(key))
+}
+
+fn add(
+    table: &mut Table<'_>,
+    defaults: Option<&Table<'_>>,
+    is_valid: fn(&Table<'_>, &str) -> bool,
+) {
+    // The keys that decide which others are valid come first.
+    const FIRST: [&str; 3] = ["kind", "forward", "protocol"];
+    let all = defaults.map_or(&[][..], |defaults| &defaults.entries);
+    let is_first = |entry: &&Entry<'_>| FIRST.contains(&&*entry.key);
+    for entry in all
+        .iter()
+        .filter(is_first)
+        .chain(all.iter().filter(|it| !is_first(it)))
+    {
+        if !is_valid(table, &entry.key) {
+            continue;
+        }
+        let own = table.entries.iter_mut().find(|own| own.key == entry.key);
+        match (own.map(|own| &mut own.item.value), &entry.item.value) {
+            (None, _) => {
+                let mut copy = entry_owned(entry);
+                if let Value::Table(inner) = &mut copy.item.value
+                    && entry.key == "limits"
+                {
+                    let protocol = protocol(table);
+                    inner.entries.retain(|it| is_limit(protocol, &it.key));
+                }
+                table.entries.push(copy);
+            }
+            (Some(Value::Table(own)), Value::Table(inner)) if MERGED.contains(&&*entry.key) => {
+                for one in &inner.entries {
+                    if !own.entries.iter().any(|it| it.key == one.key) {
+                        own.entries.push(entry_owned(one));
+                    }
+                }
+            }
+            (Some(_), _) => {}
+        }
+    }
+}
+
+fn protocol<'a>(service: &'a Table<'_>) -> Option<&'a str> {
+    let entry = service
+        .entries
+        .iter()
+        .find(|entry| entry.key == "protocol")?;
+    match &entry.item.value {
+        Value::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn is_limit(protocol: Option<&str>, key: &str) -> bool {
+    protocol != Some("tcp") || !crate::lower::HTTP_LIMITS.contains(&key)
+}
+
+fn entry_owned(entry: &Entry<'_>) -> Entry<'static> {
+    let copy = Table {
+        entries: vec![entry.clone()],
+    };
+    let mut entries = copy.into_owned().entries;
+    entries.swap_remove(0)
+}
+
+fn validate(sink: &mut Sink<'_>, table: &Table<'_>, section: &'static Section, own: &[&str]) {
+    for entry in &table.entries {
+        if own.contains(&&*entry.key) {
+            let message = format!("`{}` cannot have a default", entry.key);
+            sink.push(
+                Diagnostic::new(Code::NoEffect, &entry.key_span, message)
+                    .cause("it belongs to one service or pool")
+                    .fix(format!("move it to {}", section.heading())),
+            );
+        } else if section.key(&entry.key).is_none() {
+            sink.push(unknown_key(section, entry));
+        }
+    }
+}
+
+fn table<'a, 't>(of: &'a Table<'t>, name: &str) -> Option<&'a Table<'t>> {
+    let entry = of.entries.iter().find(|entry| entry.key == name)?;
+    as_table_ref(&entry.item)
+}
+
+fn as_table_ref<'a, 't>(item: &'a Item<'t>) -> Option<&'a Table<'t>> {
+    match &item.value {
+        Value::Table(table) => Some(table),
+        _ => None,
+    }
+}
+
+fn as_table<'a, 't>(entry: &'a mut Entry<'t>) -> Option<&'a mut Table<'t>> {
+    match &mut entry.item.value {
+        Value::Table(table) => Some(table),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use weir_model::ProxyProtocol;
+
+    use crate::{Code, Host, parse};
+
+    const TEXT: &str = r#"
+[defaults.service]
+timeouts = { server = "30s", client = "7s" }
+limits = { connections = 5, rate = 9 }
+forwarded = false
+[defaults.pool]
+no_server = "drop"
+[defaults.check]
+interval = "9s"
+path = "/up"
+[pool.web]
+servers = ["10.0.0.5"]
+check = { kind = "http", interval = "3s" }
+[pool.db]
+servers = ["10.0.0.6:1"]
+no_server = "reject"
+check = { kind = "tcp" }
+[service.web]
+listen = ["0.0.0.0:80"]
+forward = "proxy"
+protocol = "http"
+pool = "web"
+timeouts = { client = "8s" }
+[service.db]
+listen = ["0.0.0.0:81"]
+forward = "proxy"
+protocol = "tcp"
+pool = "db"
+[service.l4]
+listen = ["192.0.2.1:80"]
+forward = "nat"
+pool = "web"
+"#;
+
+    #[test]
+    fn explicit_values_win_and_invalid_keys_are_left_out() {
+        let desired = parse(TEXT, &Host::default()).unwrap().desired;
+        let [web, db] = &desired.proxies[..] else {
+            panic!("two services");
+        };
+        assert_eq!(web.timeouts.server, Duration::from_secs(30));
+        assert_eq!(web.timeouts.client, Duration::from_secs(8));
+        assert_eq!(web.limits.rate, 9);
+        assert_eq!(db.protocol, ProxyProtocol::Tcp);
+        assert_eq!((db.limits.connections, db.limits.rate), (5, 0));
+        let pools: Vec<&str> = desired
+            .pools
+            .iter()
+            .map(|it| it.no_server.as_str())
+            .collect();
+        assert_eq!(pools, ["drop", "reject"]);
+    }
+
+    #[test]
+    fn unknown_keys_and_addresses_are_reported() {
+        let text =
+            "[defaults.service]\nlisten = [\"192.0.2.1:80\"]\n[defaults.pool]\nschedule = \"rr\"\n";
+        let found = parse(text, &Host::default()).unwrap_err();
+        let codes: Vec<Code> = found.iter().map(|it| it.code).collect();
+        assert_eq!(codes, [Code::NoEffect, Code::UnknownKey]);
+    }
+}

@@ -1,0 +1,453 @@
+//! Included files. A configuration with `include` becomes one text, the bundle: the main file, and behind it every
+//! included file after a line that begins with [`MARK`] and names it.
+//!
+//! TOML and JSON allow no control characters, so that no valid file contains such a line. Whatever handles the text of a
+//! configuration (diagnostics, the record of the active configuration, the comparison of privileged keys) handles the
+//! bundle in the same way.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+use crate::code::Code;
+use crate::diagnostic::{Diagnostic, Lines};
+use crate::file::MAX_FILE_BYTES;
+use crate::json;
+use crate::tree::{Entry, Item, Table, Value};
+
+/// Begins the line in front of an included file.
+pub(crate) const MARK: &str = "#\u{1}";
+
+/// Maximum number of files of one configuration.
+const MOST_FILES: usize = 1000;
+
+/// Access to the files that a configuration includes.
+pub trait Files {
+    /// A name of the file that is the same for all paths that lead to it, and its text.
+    ///
+    /// # Errors
+    /// The reason why it cannot be read.
+    fn read(&self, path: &Path) -> Result<(PathBuf, String), String>;
+
+    /// The names of the regular files in a directory, in any order.
+    ///
+    /// # Errors
+    /// The reason why it cannot be read.
+    fn list(&self, directory: &Path) -> Result<Vec<String>, String>;
+}
+
+/// A configuration with the files that it includes, as one text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bundle {
+    /// The text; equal to the main file if that includes nothing.
+    pub text: String,
+    /// Errors of `include`, in text order.
+    pub errors: Vec<Diagnostic>,
+}
+
+/// Adds the included files to the text of the file at `path`. Paths are relative to the file that includes them.
+pub fn bundle(text: &str, path: &Path, files: &dyn Files) -> Bundle {
+    let mut reader = Reader {
+        files,
+        text: text.to_owned(),
+        errors: Vec::new(),
+        parts: vec![(path.to_owned(), 0..text.len())],
+        seen: HashMap::new(),
+    };
+    let own = files
+        .read(path)
+        .map_or_else(|_| path.to_owned(), |(name, _)| name);
+    reader.seen.insert(own, 0..0);
+    let mut next = 0;
+    while next < reader.parts.len() {
+        reader.part(next);
+        next += 1;
+    }
+    if reader.parts.len() == 1 && has_include(text, is_json(path.to_str(), text)) {
+        reader.text += &format!("\n{MARK}\n");
+    }
+    let lines = Lines::new(&reader.text);
+    for error in &mut reader.errors {
+        error.at = lines.source(error.span.start);
+        for related in &mut error.related {
+            related.at = lines.source(related.span.start);
+        }
+    }
+    reader.errors.sort_by_key(|error| error.span.start);
+    Bundle {
+        errors: reader.errors,
+        text: reader.text,
+    }
+}
+
+struct Reader<'a> {
+    files: &'a dyn Files,
+    text: String,
+    errors: Vec<Diagnostic>,
+    /// Path and range in `text`.
+    parts: Vec<(PathBuf, Range<usize>)>,
+    /// Where each file is included.
+    seen: HashMap<PathBuf, Range<usize>>,
+}
+
+impl Reader<'_> {
+    fn part(&mut self, index: usize) {
+        let (path, range) = self.parts[index].clone();
+        let text = self.text[range.clone()].to_owned();
+        for (pattern, span) in includes(&text, is_json(path.to_str(), &text)) {
+            let span = span.start + range.start..span.end + range.start;
+            match self.matches(&path, &pattern, &span) {
+                Ok(found) => found.iter().for_each(|one| self.add(one, &span)),
+                Err(error) => self.errors.push(*error),
+            }
+        }
+    }
+
+    fn matches(
+        &self,
+        from: &Path,
+        pattern: &str,
+        span: &Range<usize>,
+    ) -> Result<Vec<PathBuf>, Box<Diagnostic>> {
+        let bad = |message: &str| {
+            let fix = "write a path, or a pattern such as \"conf.d/*.toml\"";
+            Box::new(Diagnostic::new(Code::NoInclude, span, message).fix(fix))
+        };
+        if pattern.is_empty() || pattern.contains(['\0', '\n']) {
+            return Err(bad("invalid path"));
+        }
+        let directory = from.parent().unwrap_or(Path::new(""));
+        let full = directory.join(pattern);
+        let Some(name) = full.file_name().and_then(|name| name.to_str()) else {
+            return Err(bad("the path does not name a file"));
+        };
+        let directory = full.parent().unwrap_or(Path::new("")).to_owned();
+        if !name.contains(['*', '?']) {
+            return Ok(vec![full]);
+        }
+        let directory = match directory.as_os_str().is_empty() {
+            true => PathBuf::from("."),
+            false => directory,
+        };
+        if directory.to_string_lossy().contains('*')
+            && pattern
+                .rsplit_once('/')
+                .is_some_and(|(d, _)| d.contains('*'))
+        {
+            return Err(bad("`*` is only possible in the last part of the path"));
+        }
+        let mut names = self.files.list(&directory).map_err(|why| {
+            Box::new(
+                Diagnostic::new(
+                    Code::NoInclude,
+                    span,
+                    format!("cannot read the directory {}: {why}", directory.display()),
+                )
+                .fix("create the directory, or remove it here"),
+            )
+        })?;
+        names.retain(|it| !it.starts_with('.') && glob(name.as_bytes(), it.as_bytes()));
+        names.sort();
+        Ok(names.iter().map(|name| directory.join(name)).collect())
+    }
+
+    fn add(&mut self, path: &Path, span: &Range<usize>) {
+        let shown = path.display();
+        let (name, text) = match self.files.read(path) {
+            Ok(read) => read,
+            Err(why) => {
+                let message = format!("cannot read the included file {shown}: {why}");
+                self.errors.push(
+                    Diagnostic::new(Code::NoInclude, span, message)
+                        .fix("create the file, correct the path, or remove it here"),
+                );
+                return;
+            }
+        };
+        if let Some(first) = self.seen.get(&name) {
+            let message = format!("{shown} is included twice");
+            let diagnostic = Diagnostic::new(Code::NoInclude, span, message);
+            self.errors.push(match first.is_empty() {
+                true => diagnostic
+                    .cause("it is the main file")
+                    .fix("do not include a file in itself"),
+                false if first == span => diagnostic.fix("remove one of them"),
+                false => diagnostic
+                    .also(&first.clone(), "first here")
+                    .fix("remove one of them"),
+            });
+            return;
+        }
+        self.seen.insert(name, span.clone());
+        let size = self.text.len() + text.len();
+        if self.parts.len() >= MOST_FILES || size as u64 > MAX_FILE_BYTES {
+            let message = format!(
+                "the files have more than {MAX_FILE_BYTES} bytes, or are more than {MOST_FILES}"
+            );
+            self.errors
+                .push(Diagnostic::new(Code::NoInclude, span, message).fix("include fewer files"));
+            return;
+        }
+        self.text += &format!("\n{MARK}{shown}\n");
+        let start = self.text.len();
+        self.text += &text;
+        self.parts.push((path.to_owned(), start..self.text.len()));
+    }
+}
+
+/// `*` matches any characters, `?` one byte.
+fn glob(pattern: &[u8], name: &[u8]) -> bool {
+    match (pattern.split_first(), name.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) => {
+            glob(rest, name) || (!name.is_empty() && glob(pattern, &name[1..]))
+        }
+        (Some((b'?', rest)), Some((_, name))) => glob(rest, name),
+        (Some((one, rest)), Some((other, name))) => one == other && glob(rest, name),
+        _ => false,
+    }
+}
+
+/// A file is JSON if its name ends in `.json`, or, without an extension, if it begins with `{`.
+fn is_json(name: Option<&str>, text: &str) -> bool {
+    match name.and_then(|name| Path::new(name).extension()) {
+        Some(extension) => extension == "json",
+        None => text.trim_start().starts_with('{'),
+    }
+}
+
+/// The items of `include`, with their spans.
+fn includes(text: &str, json: bool) -> Vec<(String, Range<usize>)> {
+    // Parsing a large file twice is expensive.
+    if !text.contains("include") {
+        return Vec::new();
+    }
+    let root = tree(text, json);
+    let entry = root.entries.iter().find(|entry| entry.key == "include");
+    let Some(Value::List(items)) = entry.map(|entry| &entry.item.value) else {
+        return Vec::new();
+    };
+    let items = items.iter().filter_map(|item| match &item.value {
+        Value::Text(text) => Some((text.to_string(), item.span.clone())),
+        _ => None,
+    });
+    items.collect()
+}
+
+fn has_include(text: &str, json: bool) -> bool {
+    !includes(text, json).is_empty()
+}
+
+/// What can be parsed of a text.
+fn tree(text: &str, json: bool) -> Table<'_> {
+    if !json {
+        return Table::from_toml(DeTable::parse_recoverable(text).0.into_inner());
+    }
+    match json::read(text) {
+        Ok((
+            Item {
+                value: Value::Table(root),
+                ..
+            },
+            _,
+        )) => root,
+        _ => Table::default(),
+    }
+}
+
+/// A file of a bundle.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part<'t> {
+    /// Empty for the main file.
+    pub(crate) name: &'t str,
+    /// Offset of its text in the bundle.
+    pub(crate) start: usize,
+    pub(crate) text: &'t str,
+}
+
+impl Part<'_> {
+    pub(crate) fn is_json(&self) -> bool {
+        is_json((!self.name.is_empty()).then_some(self.name), self.text)
+    }
+}
+
+/// The files of a bundle; the first one is the main file.
+pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let (mut name, mut start) = ("", 0);
+    let between = format!("\n{MARK}");
+    loop {
+        let rest = &text[start..];
+        let Some(end) = rest.find(&between) else {
+            parts.push(Part {
+                name,
+                start,
+                text: rest,
+            });
+            return parts;
+        };
+        parts.push(Part {
+            name,
+            start,
+            text: &rest[..end],
+        });
+        let line = &rest[end + between.len()..];
+        let length = line.find('\n').unwrap_or(line.len());
+        name = &line[..length];
+        start += end + between.len() + (length + 1).min(line.len());
+    }
+}
+
+/// Whether the text contains its included files.
+pub(crate) fn is_bundle(text: &str) -> bool {
+    text.contains(MARK)
+}
+
+/// Names of the files of a bundle, by `Source::file`; the main file's is empty.
+pub fn files(text: &str) -> Vec<String> {
+    match is_bundle(text) {
+        false => vec![String::new()],
+        true => parts(text)
+            .iter()
+            .map(|part| part.name.to_owned())
+            .collect(),
+    }
+}
+
+/// The tree of a text or a bundle, as far as it can be parsed.
+pub(crate) fn any_tree(text: &str) -> Table<'static> {
+    let mut root = Table::default();
+    for part in parts(text) {
+        let mut table = tree(part.text, part.is_json()).into_owned();
+        table.shift(part.start);
+        merge(&mut root, table, &mut Vec::new());
+    }
+    root
+}
+
+/// Merges the tables of an included file into those of the files before it. Named tables and lists are added; a key
+/// that two files set is an error.
+pub(crate) fn merge<'t>(into: &mut Table<'t>, from: Table<'t>, errors: &mut Vec<Diagnostic>) {
+    for entry in from.entries {
+        let Some(same) = into.entries.iter_mut().find(|it| it.key == entry.key) else {
+            into.entries.push(entry);
+            continue;
+        };
+        match (&mut same.item.value, entry.item.value) {
+            (Value::Table(into), Value::Table(from)) => {
+                for inner in from.entries {
+                    match into.entries.iter().find(|it| it.key == inner.key) {
+                        Some(first) => errors.push(twice(first, &inner)),
+                        None => into.entries.push(inner),
+                    }
+                }
+            }
+            (Value::List(into), Value::List(from)) => into.extend(from),
+            (_, value) => {
+                let again = Entry {
+                    key: entry.key,
+                    key_span: entry.key_span,
+                    item: Item {
+                        span: entry.item.span,
+                        value,
+                    },
+                };
+                errors.push(twice(same, &again));
+            }
+        }
+    }
+}
+
+fn twice(first: &Entry<'_>, again: &Entry<'_>) -> Diagnostic {
+    Diagnostic::new(
+        Code::DuplicateKey,
+        &again.key_span,
+        format!("duplicate key `{}`", again.key),
+    )
+    .label("duplicate")
+    .also(&first.key_span, "first here")
+    .fix("remove or rename one of them")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Some(Vec<(&'static str, &'static str)>);
+
+    impl Files for Some {
+        fn read(&self, path: &Path) -> Result<(PathBuf, String), String> {
+            let is = |(name, _): &&(&str, &str)| Path::new(name) == path;
+            let found = self.0.iter().find(is).ok_or("no such file")?;
+            Ok((path.to_owned(), found.1.to_owned()))
+        }
+
+        fn list(&self, directory: &Path) -> Result<Vec<String>, String> {
+            let inside = |(name, _): &(&str, &str)| {
+                Path::new(name)
+                    .parent()
+                    .filter(|parent| *parent == directory)
+                    .and(Path::new(name).file_name())
+                    .map(|name| name.to_string_lossy().into_owned())
+            };
+            Ok(self.0.iter().filter_map(inside).collect())
+        }
+    }
+
+    fn of(files: Vec<(&'static str, &'static str)>) -> Bundle {
+        let main = files[0].1;
+        bundle(main, Path::new("/etc/weir.toml"), &Some(files))
+    }
+
+    #[test]
+    fn files_are_added_in_order_of_their_names() {
+        let bundle = of(vec![
+            ("/etc/weir.toml", "include = [\"d/*.toml\"]\n"),
+            ("/etc/d/b.toml", "[pool.b]\n"),
+            ("/etc/d/a.toml", "include = [\"c\"]\n"),
+            ("/etc/d/.hidden.toml", "x"),
+            ("/etc/d/c", "[pool.c]\n"),
+        ]);
+        assert_eq!(bundle.errors, []);
+        let names = files(&bundle.text);
+        assert_eq!(names, ["", "/etc/d/a.toml", "/etc/d/b.toml", "/etc/d/c"]);
+        let root = any_tree(&bundle.text);
+        let keys: Vec<&str> = root.entries.iter().map(|entry| &*entry.key).collect();
+        assert_eq!(keys, ["include", "pool"]);
+    }
+
+    #[test]
+    fn cycles_and_missing_files_are_errors_with_places() {
+        let bundle = of(vec![
+            ("/etc/weir.toml", "include = [\"a\", \"a\", \"gone\"]\n"),
+            ("/etc/a", "# first\ninclude = [\"weir.toml\"]\n"),
+        ]);
+        let found: Vec<(String, u32, u32)> = bundle
+            .errors
+            .iter()
+            .map(|it| (it.message.clone(), it.at.file, it.at.line))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("/etc/a is included twice".to_owned(), 0, 1),
+                (
+                    "cannot read the included file /etc/gone: no such file".to_owned(),
+                    0,
+                    1
+                ),
+                ("/etc/weir.toml is included twice".to_owned(), 1, 2),
+            ]
+        );
+        assert_eq!(bundle.errors[0].related[0].at.column, 12);
+    }
+
+    #[test]
+    fn pattern_without_files_is_not_an_error() {
+        let bundle = of(vec![("/etc/weir.toml", "include = [\"d/*.toml\"]\n")]);
+        assert_eq!(bundle.errors, []);
+        assert!(is_bundle(&bundle.text));
+    }
+}

@@ -1,0 +1,57 @@
+//! Settings of a route that replace those of its service.
+
+use weir_model::{RouteOptions, RouteTimeouts};
+
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::lower::response;
+use crate::tree::Value;
+use crate::view::{Sink, View, wrong_type};
+
+/// Keys that only apply to requests that are sent to a server.
+const OF_SERVERS: [&str; 4] = ["timeouts", "retries", "max_body", "compression"];
+
+pub(super) fn options(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Box<RouteOptions>> {
+    let sends = view.get("pool").is_some() || view.get("split").is_some();
+    for key in OF_SERVERS {
+        if let Some((entry, _)) = view.get(key)
+            && !sends
+        {
+            let message = format!("`{key}` has no effect: the request is not sent to a server");
+            sink.push(
+                Diagnostic::new(Code::NoEffect, &entry.key_span, message)
+                    .fix(format!("remove `{key}`, or add a `pool`")),
+            );
+        }
+    }
+    let options = RouteOptions {
+        timeouts: timeouts(sink, view),
+        retries: view.integer(sink, "retries"),
+        max_body: view.size(sink, "max_body"),
+        compression: view
+            .get("compression")
+            .map(|_| response::compression(sink, view)),
+        access_log: view.flag(sink, "access_log"),
+    };
+    (options != RouteOptions::default()).then(|| Box::new(options))
+}
+
+fn timeouts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteTimeouts {
+    let Some((entry, kind)) = view.get("timeouts") else {
+        return RouteTimeouts::default();
+    };
+    let Value::Table(table) = &entry.item.value else {
+        sink.push(wrong_type(&entry.item, kind));
+        return RouteTimeouts::default();
+    };
+    let view = View::open(sink, &catalog::ROUTE_TIMEOUTS, table, &entry.key_span);
+    RouteTimeouts {
+        client: view.duration(sink, "client"),
+        connect: view.duration(sink, "connect"),
+        server: view.duration(sink, "server"),
+        response: view.duration(sink, "response"),
+        tunnel: view.duration(sink, "tunnel"),
+        total: view.duration(sink, "total"),
+    }
+}

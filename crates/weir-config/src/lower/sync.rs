@@ -1,0 +1,148 @@
+//! `[sync]`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+
+use weir_model::{FlowSync, Secret};
+
+use super::secret;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
+use crate::view::{Sink, View, text};
+
+pub(super) fn sync(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    section: &Range<usize>,
+) -> Option<FlowSync> {
+    let source = sink.lines.source(section.start);
+    let listen = view
+        .text(sink, "listen")
+        .and_then(|(text, span)| Some((address(sink, "listen", text, span)?, span.clone())));
+    let peers = peers(sink, view, listen.as_ref());
+    let key = secret::of_key(sink, view, "key");
+    if let (Some(key), Some((entry, _))) = (&key, view.get("key")) {
+        check_key(sink, key, &entry.item.span);
+    }
+    let (listen, _) = listen?;
+    Some(FlowSync {
+        listen,
+        peers: peers?,
+        key: key?,
+        source,
+    })
+}
+
+/// The value is only known where the secret could be read.
+fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
+    let length = key.expose().len();
+    if (1..FlowSync::KEY_MIN).contains(&length) {
+        let message = format!(
+            "`key` has {length} bytes; it needs at least {}",
+            FlowSync::KEY_MIN
+        );
+        sink.push(
+            Diagnostic::new(Code::NoSecret, span, message)
+                .fix("create one with `openssl rand -base64 32`"),
+        );
+    }
+}
+
+fn peers(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    listen: Option<&(SocketAddr, Range<usize>)>,
+) -> Option<Vec<SocketAddr>> {
+    let items = view.list(sink, "peers")?;
+    if items.is_empty() {
+        let span = view
+            .get("peers")
+            .map_or(0..0, |(entry, _)| entry.item.span.clone());
+        sink.push(
+            Diagnostic::new(Code::EmptyList, &span, "`peers` is empty")
+                .fix("add the `listen` of the other director, or remove [sync]"),
+        );
+        return None;
+    }
+    let mut found: Vec<(SocketAddr, Range<usize>)> = Vec::new();
+    for item in items {
+        let Some((text, span)) = text(sink, item, &Kind::SocketAddress) else {
+            continue;
+        };
+        let Some(peer) = address(sink, "peers", text, span) else {
+            continue;
+        };
+        if let Some(diagnostic) = conflict(peer, span, listen, &found) {
+            sink.push(diagnostic);
+            continue;
+        }
+        found.push((peer, span.clone()));
+    }
+    Some(found.into_iter().map(|(peer, _)| peer).collect())
+}
+
+fn conflict(
+    peer: SocketAddr,
+    span: &Range<usize>,
+    listen: Option<&(SocketAddr, Range<usize>)>,
+    others: &[(SocketAddr, Range<usize>)],
+) -> Option<Diagnostic> {
+    if let Some((_, other)) = others.iter().find(|(other, _)| *other == peer) {
+        let message = format!("the peer {peer} is listed twice");
+        return Some(
+            Diagnostic::new(Code::DuplicateEntry, span, message)
+                .also(other, "the other one")
+                .fix("remove it"),
+        );
+    }
+    let (listen, at) = listen?;
+    let refuse = |message: String, fix: &str| {
+        let diagnostic = Diagnostic::new(Code::Contradiction, span, message);
+        Some(diagnostic.also(at, "this director").fix(fix))
+    };
+    if *listen == peer {
+        return refuse(
+            format!("the peer {peer} is this director itself"),
+            "write the `listen` of the other director",
+        );
+    }
+    if listen.is_ipv4() != peer.is_ipv4() {
+        return refuse(
+            format!("the peer {peer} has another address family than `listen`"),
+            "use addresses of one family",
+        );
+    }
+    None
+}
+
+fn address(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> Option<SocketAddr> {
+    let mut refuse = |message: String, fix: String| {
+        sink.push(Diagnostic::new(Code::BadAddress, span, message).fix(fix));
+        None
+    };
+    let Ok(address) = text.parse::<SocketAddr>() else {
+        let fix = match text.parse::<IpAddr>() {
+            Ok(IpAddr::V6(bare)) => format!("write \"[{bare}]:8482\""),
+            Ok(bare) => format!("write \"{bare}:8482\""),
+            Err(_) => "write ADDRESS:PORT, as in \"10.0.0.1:8482\"; host names are not resolved"
+                .to_owned(),
+        };
+        return refuse(format!("`{text}` is not ADDRESS:PORT"), fix);
+    };
+    let ip = address.ip();
+    if address.port() == 0 {
+        return refuse(
+            format!("`{key}` needs a port"),
+            format!("write \"{ip}:8482\""),
+        );
+    }
+    if ip.is_unspecified() || ip.is_multicast() {
+        let message = format!("`{ip}` is not an address of one director");
+        return refuse(
+            message,
+            "peers know a director by its address: write that".to_owned(),
+        );
+    }
+    Some(address)
+}

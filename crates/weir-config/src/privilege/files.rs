@@ -1,0 +1,141 @@
+//! The files that a configuration names, for a process that opens them for another one.
+
+use super::{Privilege, Walk};
+use crate::catalog;
+use crate::key::Section;
+use crate::tree::{Entry, Table, Value};
+
+/// What a named file is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileUse {
+    /// It is read.
+    Read,
+    /// A file with certificates, or a directory with such files.
+    Certificates,
+    /// It is appended to.
+    Append,
+    /// The name of a credential of the service manager, not a path.
+    Credential,
+}
+
+/// A file that a configuration names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamedFile {
+    /// What for.
+    pub used: FileUse,
+    /// Path or name, as written.
+    pub name: String,
+}
+
+/// Returns the files that a valid configuration names, TOML or, if it starts with `{`, JSON.
+pub fn named_files(text: &str) -> Vec<NamedFile> {
+    let mut files = super::walk(text).files;
+    files.sort();
+    files.dedup();
+    files
+}
+
+impl Walk {
+    /// Collects the files of a privileged key.
+    pub(super) fn collect(
+        &mut self,
+        section: &'static Section,
+        key: &'static str,
+        privilege: Privilege,
+        value: &Value<'_>,
+    ) {
+        let is_secret = section.page == catalog::SECRET.page;
+        let used = match (privilege, key) {
+            (Privilege::Read, "certificates") => FileUse::Certificates,
+            (Privilege::Read, "credential") if is_secret => FileUse::Credential,
+            (Privilege::Read, "env") if is_secret => return,
+            (Privilege::Read, _) => FileUse::Read,
+            (Privilege::Write, _) => FileUse::Append,
+            (Privilege::Control, "admin") => return self.collect_admin(value),
+            (Privilege::Control | Privilege::Program, _) => return,
+        };
+        self.texts(used, value);
+    }
+
+    fn texts(&mut self, used: FileUse, value: &Value<'_>) {
+        match value {
+            Value::Text(name) => self.files.push(NamedFile {
+                used,
+                name: name.to_string(),
+            }),
+            Value::List(items) => {
+                for item in items {
+                    self.texts(used, &item.value);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn collect_admin(&mut self, value: &Value<'_>) {
+        let Value::Table(admin) = value else { return };
+        if let Some(tokens) = entry(admin, "tokens") {
+            self.texts(FileUse::Read, &tokens.item.value);
+        }
+        let Some(Value::Table(tls)) = entry(admin, "tls").map(|tls| &tls.item.value) else {
+            return;
+        };
+        for (key, used) in [
+            ("certificates", FileUse::Certificates),
+            ("client_ca", FileUse::Read),
+        ] {
+            if let Some(file) = entry(tls, key) {
+                self.texts(used, &file.item.value);
+            }
+        }
+    }
+}
+
+fn entry<'a, 'b>(table: &'a Table<'b>, key: &str) -> Option<&'a Entry<'b>> {
+    table.entries.iter().find(|entry| entry.key == key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_all_kinds_are_found() {
+        let text = r#"
+[node]
+admin = { listen = "127.0.0.1:9000", tokens = "/t", tls = { certificates = "/admin" } }
+[check.c]
+kind = "http"
+ca = "/ca"
+[pool.p]
+servers_file = "/list"
+sticky = { cookie = "c", secret = { file = "/secret" } }
+check = "c"
+[service.s]
+listen = ["0.0.0.0:443"]
+forward = "proxy"
+pool = "p"
+access_log = "/log"
+tls = { certificates = ["/one", "/two"], ticket_keys = [{ credential = "k" }, { env = "E" }] }
+"#;
+        let named = |used, name: &str| NamedFile {
+            used,
+            name: name.to_owned(),
+        };
+        let found = named_files(text);
+        for expected in [
+            named(FileUse::Read, "/ca"),
+            named(FileUse::Read, "/list"),
+            named(FileUse::Read, "/secret"),
+            named(FileUse::Read, "/t"),
+            named(FileUse::Certificates, "/admin"),
+            named(FileUse::Certificates, "/one"),
+            named(FileUse::Certificates, "/two"),
+            named(FileUse::Append, "/log"),
+            named(FileUse::Credential, "k"),
+        ] {
+            assert!(found.contains(&expected), "{expected:?} in {found:?}");
+        }
+        assert_eq!(found.len(), 9, "{found:?}");
+    }
+}

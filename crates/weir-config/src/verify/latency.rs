@@ -1,0 +1,54 @@
+//! Reports settings that depend on the estimated latency of layer 4 servers and have no effect.
+
+use std::collections::HashMap;
+
+use weir_model::{Adapt, SchedulerKind};
+
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::lower::{Lowered, LoweredPool};
+use crate::view::Sink;
+
+/// Reports pools of layer 4 services whose settings need the latency.
+pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
+    let mut used: Vec<&str> = lowered
+        .services
+        .iter()
+        .filter(|service| service.forward.is_some())
+        .map(|service| service.service.pool.as_str())
+        .collect();
+    used.sort_unstable();
+    used.dedup();
+    for pool in used.iter().filter_map(|name| pools.get(name)) {
+        let is_least_time = pool.pool.l4_scheduler().kind == SchedulerKind::LeastTime;
+        let adapt = pool.adapt.as_ref();
+        let adapt = adapt.filter(|_| pool.pool.adapt != Adapt::None);
+        if let (true, Some(location)) = (is_least_time, adapt) {
+            sink.push(
+                Diagnostic::new(
+                    Code::NoEffect,
+                    location,
+                    "`adapt` has no effect with `least-time`",
+                )
+                .cause("this scheduler considers the latency for each flow")
+                .fix("remove `adapt`"),
+            );
+        }
+        if lowered.node.latency {
+            continue;
+        }
+        let scheduler = pool.scheduler.as_ref().filter(|_| is_least_time);
+        let located = [
+            (scheduler, "scheduler \"least-time\" behaves as \"lc\""),
+            (adapt, "`adapt` has no effect"),
+        ];
+        for (location, what) in located {
+            let Some(location) = location else { continue };
+            let message = format!("{what}: the latency of layer 4 servers is not estimated");
+            sink.push(
+                Diagnostic::new(Code::NoEffect, location, message)
+                    .fix("remove `latency = false` from [node]"),
+            );
+        }
+    }
+}

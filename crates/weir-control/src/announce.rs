@@ -1,0 +1,120 @@
+//! What the daemon knows about the VIPs that `[announce]` covers, and the drain of this node.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use weir_announce::{Facts, VipFact};
+use weir_model::{Desired, RequiredServices};
+
+use crate::plane::Plane;
+
+/// The facts for the announcer; `None` = nothing is announced.
+pub(crate) fn facts(desired: &Desired, plane: &impl Plane, is_draining: bool) -> Option<Facts> {
+    let settings = desired.announce.clone()?;
+    let is_attached = plane.is_attached();
+    let mut vips: BTreeMap<IpAddr, Vec<Serving>> = BTreeMap::new();
+    let is_covered = |name: &str| match &settings.services {
+        Some(names) => names.iter().any(|it| it == name),
+        None => true,
+    };
+    for service in desired.services.iter().filter(|it| is_covered(&it.name)) {
+        let serving = if is_attached {
+            of_pools(plane, &service.name, &[&service.pool])
+        } else {
+            Serving::no(format!("{}: the data plane is not attached", service.name))
+        };
+        let listeners = service.listen.iter();
+        for vip in listeners.map(|listener| listener.address) {
+            vips.entry(vip).or_default().push(serving.clone());
+        }
+    }
+    for proxy in desired.proxies.iter().filter(|it| is_covered(&it.name)) {
+        let serving = of_pools(plane, &proxy.name, &proxy.pools());
+        for vip in proxy.listen.iter().map(|listener| listener.ip()) {
+            vips.entry(vip).or_default().push(serving.clone());
+        }
+    }
+    vips.retain(|vip, _| is_announceable(*vip));
+    let vips = vips.into_iter().map(|(vip, services)| {
+        let serves = match settings.require {
+            RequiredServices::Any => services.iter().any(|it| it.serves),
+            RequiredServices::All => services.iter().all(|it| it.serves),
+        };
+        let reasons = services.iter().filter(|it| !it.serves && !serves);
+        let mut reasons: Vec<&str> = reasons.map(|it| it.reason.as_str()).collect();
+        reasons.dedup();
+        VipFact {
+            vip,
+            serves,
+            reason: reasons.join(", "),
+        }
+    });
+    Some(Facts {
+        vips: vips.collect(),
+        settings,
+        is_draining,
+    })
+}
+
+/// Whether a service can serve.
+#[derive(Clone, Debug)]
+struct Serving {
+    serves: bool,
+    reason: String,
+}
+
+impl Serving {
+    const fn no(reason: String) -> Self {
+        Self {
+            serves: false,
+            reason,
+        }
+    }
+}
+
+/// One pool of a service is enough: the others are those of single routes.
+fn of_pools(plane: &impl Plane, service: &str, pools: &[&str]) -> Serving {
+    let serves = |pool: &&str| plane.serves(pool);
+    if pools.is_empty() || pools.iter().any(serves) {
+        return Serving {
+            serves: true,
+            reason: String::new(),
+        };
+    }
+    Serving::no(format!(
+        "{service}: no server of {} is usable",
+        pools.join(", ")
+    ))
+}
+
+/// Whether routers can have a route to an address.
+fn is_announceable(vip: IpAddr) -> bool {
+    let is_link_local = match vip {
+        IpAddr::V4(vip) => vip.is_link_local(),
+        IpAddr::V6(vip) => vip.is_unicast_link_local(),
+    };
+    !(vip.is_loopback() || vip.is_unspecified() || vip.is_multicast() || is_link_local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_host_or_link_are_not_announced() {
+        for (vip, expected) in [
+            ("192.0.2.10", true),
+            ("10.0.0.1", true),
+            ("2001:db8::1", true),
+            ("127.0.0.1", false),
+            ("::1", false),
+            ("0.0.0.0", false),
+            ("::", false),
+            ("169.254.0.1", false),
+            ("fe80::1", false),
+            ("224.0.0.1", false),
+        ] {
+            assert_eq!(is_announceable(vip.parse().unwrap()), expected, "{vip}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `weir tap`: a request whose response has no end.
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+
+use super::{Client, Error, segment};
+use crate::api::Refusal;
+
+impl Client {
+    /// Calls `show` with the lines of a service's exchanges until the service or the daemon is gone.
+    ///
+    /// # Errors
+    /// See [`Error`]; the end of the daemon is one as well.
+    pub async fn tap<E: From<Error>>(
+        &self,
+        service: &str,
+        json: bool,
+        matches: &[String],
+        mut show: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let stream = self.connect().await?;
+        let connected = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = connected.map_err(Error::broken)?;
+        let driver = tokio::spawn(connection);
+        let matches = matches
+            .iter()
+            .map(|text| format!("match={}", segment(text)));
+        let parameters: Vec<String> = json
+            .then(|| "json".to_owned())
+            .into_iter()
+            .chain(matches)
+            .collect();
+        let path = format!("/v1/tap/{}?{}", segment(service), parameters.join("&"));
+        let request = Request::builder()
+            .uri(path)
+            .header(header::HOST, "weir")
+            .body(Empty::<Bytes>::new())
+            .map_err(Error::broken)?;
+        let answer = sender.send_request(request).await.map_err(Error::broken)?;
+        let status = answer.status();
+        let mut body = answer.into_body();
+        if status != StatusCode::OK {
+            let bytes = body.collect().await.map_err(Error::broken)?.to_bytes();
+            let error = match serde_json::from_slice::<Refusal>(&bytes) {
+                Ok(refusal) => Error::Refused(refusal),
+                Err(_) => Error::broken(status),
+            };
+            return Err(error.into());
+        }
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(Error::broken)?;
+            if let Some(data) = frame.data_ref() {
+                show(data)?;
+            }
+        }
+        driver.abort();
+        Ok(())
+    }
+}

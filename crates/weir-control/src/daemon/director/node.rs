@@ -1,0 +1,118 @@
+//! This director in a group of directors: announced VIPs, and `weir node drain`.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use weir_announce::{Client, Report};
+use weir_model::Desired;
+use weir_sys::replace_file;
+use weir_vrrp_agent::Order as VrrpOrder;
+
+use crate::announce;
+use crate::api::{NodeOrder, NodeState, Refusal};
+use crate::plane::Plane;
+
+/// Records that the node is drained; it stays so over restarts.
+const FILE: &str = "node.json";
+/// How often the VRRP agent is asked, which may be starting, and the pause between.
+const ATTEMPTS: u32 = 25;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Node {
+    announcer: Client,
+    runtime_dir: PathBuf,
+    is_draining: bool,
+}
+
+impl Node {
+    /// Must be called inside a tokio runtime.
+    pub(super) fn new(runtime_dir: &Path) -> Self {
+        let recorded = fs::read(runtime_dir.join(FILE)).unwrap_or_default();
+        let recorded = serde_json::from_slice::<NodeOrder>(&recorded);
+        let is_draining = recorded.is_ok_and(|order| order.state == NodeState::Drain);
+        if is_draining {
+            tracing::warn!("this director is drained; `weir node ready` ends that");
+        }
+        Self {
+            announcer: Client::new(runtime_dir),
+            runtime_dir: runtime_dir.to_owned(),
+            is_draining,
+        }
+    }
+
+    pub(super) const fn is_draining(&self) -> bool {
+        self.is_draining
+    }
+
+    /// Sends the announcer which VIPs can serve, if that has changed.
+    pub(super) fn announce(&self, desired: &Desired, plane: &impl Plane) {
+        let facts = announce::facts(desired, plane, self.is_draining);
+        self.announcer.send(facts);
+    }
+
+    /// What the announcer reports.
+    pub(super) fn report(&self) -> Option<Report> {
+        self.announcer.report()
+    }
+
+    /// Records the new state before it takes effect.
+    ///
+    /// # Errors
+    /// It cannot be recorded; nothing changes.
+    pub(super) fn order(&mut self, order: NodeOrder, desired: &Desired) -> Result<(), Refusal> {
+        self.record(order).map_err(|error| {
+            let path = self.runtime_dir.join(FILE);
+            Refusal::new(format!("{}: {error}", path.display()))
+        })?;
+        self.is_draining = order.state == NodeState::Drain;
+        match order.state {
+            NodeState::Drain => tracing::info!("draining this director"),
+            NodeState::Ready => tracing::info!("this director is ready"),
+        }
+        self.order_routers(desired);
+        Ok(())
+    }
+
+    /// Releases the virtual routers of a drained node, and resumes those of a ready one.
+    pub(super) fn order_routers(&self, desired: &Desired) {
+        for router in &desired.vrrp {
+            let name = router.name.clone();
+            let order = match self.is_draining {
+                true => VrrpOrder::Release { router: name },
+                false => VrrpOrder::Resume { router: name },
+            };
+            let runtime_dir = self.runtime_dir.clone();
+            tokio::task::spawn_blocking(move || order_router(&runtime_dir, &order));
+        }
+    }
+
+    fn record(&self, order: NodeOrder) -> io::Result<()> {
+        let path = self.runtime_dir.join(FILE);
+        match order.state {
+            NodeState::Drain => replace_file(&path, &serde_json::to_vec(&order)?),
+            NodeState::Ready => match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+        }
+    }
+}
+
+fn order_router(runtime_dir: &Path, order: &VrrpOrder) {
+    for attempt in 1..=ATTEMPTS {
+        match weir_vrrp_agent::order(runtime_dir, order) {
+            Ok(_) => return,
+            Err(weir_vrrp_agent::Error::Socket { .. }) if attempt < ATTEMPTS => {
+                std::thread::sleep(PAUSE);
+            }
+            Err(error) => {
+                tracing::error!(%error, "failed to move a virtual router");
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Gives up the rights of root, before the daemon reads anything from others.
+//!
+//! A daemon with proxy services alone becomes the account [`ACCOUNT`] without capabilities. What needs rights, a
+//! privileged helper does (`weir_helper::serve_daemon`), as far as the configuration file permits it. Other daemons keep
+//! the rights of root, because they load BPF programs and change addresses.
+
+#[cfg(debug_assertions)]
+mod attempt;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::process::{Signal, geteuid};
+use weir_helper::DaemonClient;
+use weir_model::Desired;
+use weir_runtime_dir::ACCOUNT;
+use weir_sys::names;
+use weir_sys::privileged::set_helper;
+
+use super::{Error, Options, configuration_to_load, hide_memory};
+use crate::configuration::{self, Secrets};
+use crate::keeper::Kept;
+use crate::traffic::needs_engine;
+
+/// Records of changes that only root reverts; a daemon maintains them.
+const RECORDS: &[&str] = &["real-server.json", "vips.json", "vrrp.json"];
+
+/// See the module. Call it before the process has other threads. Returns whether the rights were given up.
+///
+/// # Errors
+/// The kernel refuses. The process must end then.
+pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
+    let channel = kept.helper.take();
+    if !geteuid().is_root() || !kept.is_kept() {
+        return Ok(false);
+    }
+    let Some(channel) = channel else {
+        tracing::info!(
+            "the daemon runs as root: the keeper is of an earlier version; restart Weir"
+        );
+        return Ok(false);
+    };
+    let Some(account) = weir_sys::account(ACCOUNT) else {
+        tracing::info!("the daemon runs as root: there is no account {ACCOUNT}");
+        return Ok(false);
+    };
+    if !weir_helper::is_trusted(&options.config) {
+        tracing::warn!(
+            file = %options.config.display(),
+            "the daemon runs as root: others than root can write the configuration"
+        );
+        return Ok(false);
+    }
+    let (_, text) = configuration_to_load(options, kept);
+    let loaded = configuration::load_with(&text, false, Secrets::Unread).ok();
+    let desired = loaded.map(|loaded| loaded.desired);
+    // A daemon without rights may have written the recorded text, which never leads to more rights.
+    let is_written_by_root = fs::metadata(&text).is_ok_and(|known| known.uid() == 0);
+    if let Some(reason) = needed_rights(options, desired.as_ref())
+        && is_written_by_root
+        && !kept.confined
+    {
+        tracing::info!("the daemon runs as root: {reason}");
+        weir_runtime_dir::give_to_root(&options.runtime_dir);
+        return Ok(false);
+    }
+    let group = desired.and_then(|desired| desired.node.socket_group);
+    let groups: Vec<u32> = group
+        .and_then(|group| names::group_id(&group))
+        .into_iter()
+        .collect();
+    // The hard limit, which only root may raise again.
+    let _ = weir_sys::raise_nofile();
+    weir_runtime_dir::give(&options.runtime_dir, account.0);
+    weir_sys::become_account(account, &groups, Signal::KILL)?;
+    hide_memory();
+    match weir_sys::restrict_files(&options.runtime_dir) {
+        Ok(true) => {}
+        Ok(false) => {
+            tracing::warn!("the kernel has no Landlock: files are protected by their owners alone")
+        }
+        Err(error) => tracing::warn!(%error, "files are protected by their owners alone"),
+    }
+    weir_sys::restrict_system_calls()?;
+    set_helper(Box::new(DaemonClient::new(channel)));
+    tracing::info!("the daemon runs as {ACCOUNT} without capabilities");
+    #[cfg(debug_assertions)]
+    attempt::run();
+    Ok(true)
+}
+
+/// Why the daemon needs the rights of root; `None`: it does not.
+fn needed_rights(options: &Options, desired: Option<&Desired>) -> Option<&'static str> {
+    let is_recorded = |name: &&str| Path::new(&options.runtime_dir).join(name).exists();
+    let Some(desired) = desired else {
+        return Some("the configuration cannot be read");
+    };
+    if needs_engine(desired) {
+        return Some("the configuration has layer 4 services");
+    }
+    if !desired.vrrp.is_empty() {
+        return Some("the configuration has virtual routers");
+    }
+    if desired.node.vip_interface.is_some() {
+        return Some("the configuration has a vip_interface");
+    }
+    if weir_engine::is_pinned(&paths(options)) {
+        return Some("a data plane is pinned");
+    }
+    if RECORDS.iter().any(|name| is_recorded(&name)) {
+        return Some("changes of this machine are recorded in the runtime directory");
+    }
+    None
+}
+
+fn paths(options: &Options) -> weir_engine::Paths {
+    weir_engine::Paths {
+        runtime_dir: options.runtime_dir.clone(),
+        pin_dir: options.pin_dir.clone(),
+    }
+}

@@ -1,0 +1,153 @@
+//! Helpers of daemons without rights, from the keeper's side: one for each daemon, started with the first request and
+//! replaced when it dies.
+//!
+//! The keeper holds the helper's end of the channel, so a request waits while there is no helper. The helper ends with
+//! its daemon.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+use weir_sys::Channel;
+
+use super::error::Error;
+use super::kept::KEEPER;
+
+/// Pause before a start that follows an early end; it doubles each time.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_LAST: Duration = Duration::from_secs(5);
+/// A helper that ran for less than this ended early.
+const EARLY: Duration = Duration::from_secs(1);
+/// Sticky bit of a directory: other users cannot replace a file of root in it.
+const STICKY: u32 = 0o1000;
+
+/// Returns the daemon's end of the channel to a helper of `program`; `None`: this process is not root, so the daemon
+/// has no rights to give up. Must be called inside a tokio runtime.
+///
+/// # Errors
+/// The limit of open files is reached.
+pub(super) fn attend(
+    program: &Path,
+    configuration: &Path,
+    runtime_dir: &Path,
+) -> Result<Option<OwnedFd>, Error> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let (mine, theirs) = Channel::pair()?;
+    let helper = Helper {
+        program: program.to_owned(),
+        configuration: configuration.to_owned(),
+        runtime_dir: runtime_dir.to_owned(),
+        channel: mine.into(),
+    };
+    tokio::spawn(helper.attend());
+    Ok(Some(theirs.into()))
+}
+
+/// Whether a daemon without rights may have the keeper start this program as root.
+///
+/// # Errors
+/// Another user than root could change the program.
+pub(super) fn check_program(program: &Path) -> Result<(), String> {
+    let failed = |error: io::Error| format!("{}: {error}", program.display());
+    let path = fs::canonicalize(program).map_err(failed)?;
+    for (depth, part) in path.ancestors().enumerate() {
+        let known = fs::metadata(part).map_err(failed)?;
+        let is_shared = known.mode() & 0o022 != 0 && (depth == 0 || known.mode() & STICKY == 0);
+        if known.uid() != 0 || is_shared || (depth == 0 && !known.is_file()) {
+            let part = part.display();
+            return Err(format!(
+                "{}: {part} must belong to root and not be writable by others, because the program is started as root",
+                program.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+struct Helper {
+    program: PathBuf,
+    configuration: PathBuf,
+    runtime_dir: PathBuf,
+    channel: OwnedFd,
+}
+
+impl Helper {
+    async fn attend(self) {
+        // A daemon that keeps its rights closes its end.
+        if !self.is_needed().await {
+            return;
+        }
+        let mut pause = Duration::ZERO;
+        loop {
+            let begun = Instant::now();
+            let ended = match self.spawn() {
+                Ok(mut child) => child.wait().await.map(|status| status.to_string()),
+                Err(error) => Err(error),
+            };
+            if self.is_closed() {
+                return;
+            }
+            let how = ended.unwrap_or_else(|error| error.to_string());
+            tracing::error!(
+                how,
+                "the privileged helper of the daemon died; restarting it"
+            );
+            pause = if begun.elapsed() < EARLY {
+                (pause * 2).clamp(PAUSE_FIRST, PAUSE_LAST)
+            } else {
+                Duration::ZERO
+            };
+            sleep(pause).await;
+        }
+    }
+
+    /// Waits for the first request. Returns false if the daemon closes its end.
+    async fn is_needed(&self) -> bool {
+        let Ok(channel) = self.channel.try_clone() else {
+            return true;
+        };
+        let (sender, ready) = oneshot::channel();
+        std::thread::spawn(move || {
+            let mut files = [PollFd::new(&channel, PollFlags::IN)];
+            while matches!(poll(&mut files, None), Err(Errno::INTR)) {}
+            let _ = sender.send(());
+        });
+        ready.await.is_ok() && !self.is_closed()
+    }
+
+    fn is_closed(&self) -> bool {
+        let mut files = [PollFd::new(&self.channel, PollFlags::IN)];
+        let now = Timespec::default();
+        matches!(poll(&mut files, Some(&now)), Ok(1)) && files[0].revents().contains(PollFlags::HUP)
+    }
+
+    fn spawn(&self) -> io::Result<Child> {
+        let mut command = Command::new(&self.program);
+        weir_sys::restore_nofile(command.as_std_mut());
+        command
+            .arg("--config")
+            .arg(&self.configuration)
+            .arg("--runtime-dir")
+            .arg(&self.runtime_dir)
+            .args(["helper", "--daemon"])
+            .env(KEEPER, std::process::id().to_string())
+            .env_remove("LISTEN_PID")
+            .env_remove("LISTEN_FDS")
+            .env_remove("LISTEN_FDNAMES")
+            .env_remove("NOTIFY_SOCKET")
+            .stdin(Stdio::from(self.channel.try_clone()?))
+            .kill_on_drop(true)
+            .spawn()
+    }
+}

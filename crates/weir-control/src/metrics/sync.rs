@@ -1,0 +1,98 @@
+//! Flow synchronization.
+
+use super::Text;
+use crate::status::{Report, SyncPeer};
+
+type Value = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&SyncPeer) -> u64,
+);
+
+const VALUES: [Value; 8] = [
+    (
+        "weir_sync_peer_up",
+        "gauge",
+        "1 while the peer answers.",
+        |peer| u64::from(peer.state != "silent"),
+    ),
+    (
+        "weir_sync_peer_lag_milliseconds",
+        "gauge",
+        "Age of the oldest change that the peer has not acknowledged.",
+        |peer| peer.lag_ms,
+    ),
+    (
+        "weir_sync_queued",
+        "gauge",
+        "Changed flows that wait to be sent.",
+        |peer| peer.queued,
+    ),
+    (
+        "weir_sync_lost_total",
+        "counter",
+        "Datagrams that the peer did not receive; their flows were sent again.",
+        |peer| peer.lost,
+    ),
+    (
+        "weir_sync_dropped_total",
+        "counter",
+        "Changes dropped because the queue was full; all flows were sent instead.",
+        |peer| peer.dropped,
+    ),
+    ("weir_sync_sent_total", "counter", "Records sent.", |peer| {
+        peer.sent
+    }),
+    (
+        "weir_sync_received_total",
+        "counter",
+        "Records received.",
+        |peer| peer.received,
+    ),
+    (
+        "weir_sync_transfers_total",
+        "counter",
+        "How often all flows were sent.",
+        |peer| peer.transfers,
+    ),
+];
+
+pub(super) fn peers(text: &mut Text, report: &Report) {
+    let Some(sync) = &report.sync else {
+        return;
+    };
+    for (name, kind, help, value) in VALUES {
+        text.family(name, kind, help);
+        for peer in &sync.peers {
+            text.sample(name, &[("peer", peer.address.as_str())], value(peer));
+        }
+    }
+    let name = "weir_sync_ignored_total";
+    text.family(name, "counter", "Datagrams ignored, by reason.");
+    for peer in &sync.peers {
+        for (reason, count) in &peer.ignored {
+            let labels = [("peer", peer.address.as_str()), ("reason", reason)];
+            text.sample(name, &labels, *count);
+        }
+    }
+    let name = "weir_sync_records_total";
+    text.family(name, "counter", "Records of peers, by result.");
+    for (result, count) in &sync.records {
+        text.sample(name, &[("result", result.as_str())], *count);
+    }
+    let name = "weir_sync_unknown_senders_total";
+    text.single(
+        name,
+        "counter",
+        "Datagrams from addresses of no peer.",
+        sync.unknown_senders,
+    );
+    let name = "weir_sync_overwritten_total";
+    text.single(
+        name,
+        "counter",
+        "Changes found by the walk over the table.",
+        sync.overwritten,
+    );
+}

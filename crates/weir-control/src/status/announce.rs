@@ -1,0 +1,64 @@
+//! Announced VIPs in the status document.
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::rfc3339;
+
+/// A VIP that the configuration announces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Announced {
+    /// The VIP.
+    pub vip: IpAddr,
+    /// `announced`, `draining` or `withdrawn`.
+    pub state: String,
+    /// When the state was entered, RFC 3339.
+    pub since: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The routes of a report.
+pub(crate) fn routes(report: weir_announce::Report) -> Vec<Announced> {
+    let routes = report.routes.into_iter().map(|route| {
+        let since = SystemTime::UNIX_EPOCH + Duration::from_millis(route.since_ms);
+        Announced {
+            vip: route.vip,
+            state: route.state,
+            since: rfc3339(since),
+            reason: route.reason,
+        }
+    });
+    routes.collect()
+}
+
+/// A table for people; empty without VIPs.
+pub(super) fn table(routes: &[Announced], error: Option<&str>) -> String {
+    let mut text = String::new();
+    if let Some(error) = error {
+        text.push_str(&format!("announcing fails: {error}\n"));
+    }
+    if routes.is_empty() {
+        return text;
+    }
+    let vips: Vec<String> = routes.iter().map(|route| route.vip.to_string()).collect();
+    let width = vips.iter().map(String::len).max().unwrap_or(0).max(3);
+    text.push_str(&format!(
+        "{:<width$}  {:<9}  {:<20}  REASON\n",
+        "VIP", "STATE", "SINCE"
+    ));
+    for (vip, route) in vips.iter().zip(routes) {
+        let Announced {
+            state,
+            since,
+            reason,
+            ..
+        } = route;
+        text.push_str(&format!(
+            "{vip:<width$}  {state:<9}  {since:<20}  {reason}\n"
+        ));
+    }
+    text
+}

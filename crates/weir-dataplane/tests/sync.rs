@@ -1,0 +1,194 @@
+//! Flows from a peer: inserted, updated, refused, with exact counts, through the kernel's verifier.
+
+mod support;
+mod world;
+
+use weir_abi::{
+    Addr, Be16, DEST_SNAT, FLOW_ACTIVE, Forward, KIND_FORWARD, KIND_TEMPLATE, SYNC_CONFLICT,
+    SYNC_GONE, SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED, State, SyncFlow,
+};
+use weir_dataplane::Dataplane;
+use weir_wire::TcpFlags;
+use world::{CLIENT_PORT, PORT, SERVER_PORT, Setup, World, XDP_PASS, net, tcp};
+
+const DEST: u32 = 1;
+
+fn record(plane: &Dataplane, v6: bool, sport: u16) -> SyncFlow {
+    let net = net(v6);
+    let dest = plane.maps().dests.get(DEST).unwrap();
+    SyncFlow {
+        src: Addr::from(net.client),
+        dst: Addr::from(net.vip),
+        sport: Be16::from(sport),
+        dport: Be16::from(PORT),
+        proto: 6,
+        family: if v6 { 6 } else { 4 },
+        kind: KIND_FORWARD,
+        state: State::Established as u8,
+        dest: DEST,
+        dest_generation: dest.generation,
+        service: dest.service,
+        age: 3,
+        ..SyncFlow::ZERO
+    }
+}
+
+fn insert(world: &World, flow: SyncFlow) -> SyncFlow {
+    let mut flows = [flow];
+    world.plane.insert_flows(&mut flows).unwrap();
+    flows[0]
+}
+
+fn counts(world: &World) -> (u64, u64) {
+    let live = world.plane.maps().live(DEST).unwrap();
+    (live.active, live.inactive)
+}
+
+#[test]
+fn inserted_flow_continues_without_syn() {
+    for v6 in [false, true] {
+        for forward in [Forward::Direct, Forward::Nat, Forward::Tunnel] {
+            let Some(world) = Setup::new(v6, forward).open() else {
+                return;
+            };
+            let n = world.net;
+            // Another flow, from which the path to the client is learned.
+            world
+                .send(&tcp(n.client, n.vip, CLIENT_PORT + 9, PORT, TcpFlags::SYN))
+                .sent();
+            let ack = tcp(n.client, n.vip, CLIENT_PORT, PORT, TcpFlags::ACK);
+            assert_eq!(world.send(&ack).verdict, XDP_PASS, "no flow yet");
+            let done = insert(&world, record(&world.plane, v6, CLIENT_PORT));
+            assert_eq!(done.result, SYNC_INSERTED);
+            assert_eq!(counts(&world), (2, 0));
+            world.send(&ack).sent();
+            if forward == Forward::Nat {
+                let reply = tcp(n.server, n.client, SERVER_PORT, CLIENT_PORT, TcpFlags::ACK);
+                let out = world.send(&reply);
+                assert_eq!(out.ip().src(), n.vip, "translated back");
+            }
+            let flow = world.plane.maps().flows.at(done.entry_index).unwrap();
+            assert_eq!(flow.meta().flags & FLOW_ACTIVE, FLOW_ACTIVE);
+        }
+    }
+}
+
+#[test]
+fn state_change_updates_counts_and_same_record_changes_nothing() {
+    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+        return;
+    };
+    let flow = record(&world.plane, false, CLIENT_PORT);
+    assert_eq!(insert(&world, flow).result, SYNC_INSERTED);
+    assert_eq!(insert(&world, flow).result, SYNC_UPDATED);
+    assert_eq!(counts(&world), (1, 0));
+    let closing = SyncFlow {
+        state: State::FinWait as u8,
+        ..flow
+    };
+    assert_eq!(insert(&world, closing).result, SYNC_UPDATED);
+    assert_eq!(counts(&world), (0, 1));
+    let late = SyncFlow { idle: 20, ..flow };
+    assert_eq!(insert(&world, late).result, SYNC_OLDER);
+    assert_eq!(counts(&world), (0, 1));
+    assert_eq!(world.plane.maps().live(DEST).unwrap().total, 0);
+}
+
+#[test]
+fn flow_of_another_server_generation_is_refused() {
+    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+        return;
+    };
+    let mut flow = record(&world.plane, false, CLIENT_PORT);
+    flow.dest_generation += 1;
+    assert_eq!(insert(&world, flow).result, SYNC_GONE);
+    flow.dest = u32::MAX;
+    assert_eq!(insert(&world, flow).result, SYNC_GONE);
+    assert_eq!(counts(&world), (0, 0));
+}
+
+#[test]
+fn snat_flow_needs_its_tuple_and_keeps_it() {
+    let Some(world) = Setup::new(false, Forward::Nat).snat().open() else {
+        return;
+    };
+    let n = world.net;
+    let flow = record(&world.plane, false, CLIENT_PORT);
+    assert_eq!(insert(&world, flow).result, SYNC_GONE, "no source address");
+    let dest = world.plane.maps().dests.get(DEST).unwrap();
+    assert_ne!(dest.flags & DEST_SNAT, 0);
+    let flow = SyncFlow {
+        snat: Addr::from(n.snat),
+        snat_port: Be16::from(20_777),
+        ..flow
+    };
+    assert_eq!(insert(&world, flow).result, SYNC_INSERTED);
+    let out = world.send(&tcp(n.client, n.vip, CLIENT_PORT, PORT, TcpFlags::ACK));
+    assert_eq!((out.sent().src(), out.sent().dst()), (n.snat, n.server));
+    assert_eq!(out.ip().ports(), Some((20_777, SERVER_PORT)));
+    let other = SyncFlow {
+        sport: Be16::from(CLIENT_PORT + 1),
+        ..flow
+    };
+    assert_eq!(insert(&world, other).result, SYNC_CONFLICT);
+    assert_eq!(counts(&world), (1, 0), "the refused flow is not counted");
+}
+
+#[test]
+fn template_is_inserted_and_its_timeout_updated() {
+    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+        return;
+    };
+    let template = SyncFlow {
+        sport: Be16::from(0),
+        proto: 6 | weir_abi::PROTO_TEMPLATE,
+        kind: KIND_TEMPLATE,
+        timeout: 300,
+        ..record(&world.plane, false, 0)
+    };
+    let done = insert(&world, template);
+    assert_eq!(done.result, SYNC_INSERTED);
+    assert_eq!(world.plane.maps().live(DEST).unwrap().persistent, 1);
+    assert_eq!(counts(&world), (0, 0));
+    let longer = SyncFlow {
+        timeout: 400,
+        ..template
+    };
+    assert_eq!(insert(&world, longer).result, SYNC_UPDATED);
+    let flow = world.plane.maps().flows.at(done.entry_index).unwrap();
+    assert_eq!(flow.cold.ifindex, 400);
+}
+
+#[test]
+fn only_flows_that_left_syn_recv_are_noted() {
+    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+        return;
+    };
+    let n = world.net;
+    let maps = world.plane.maps();
+    let mut positions = maps.sync_positions().unwrap();
+    let mut noted = Vec::new();
+    let packet = |port, flags| tcp(n.client, n.vip, port, PORT, flags);
+    world.send(&packet(1000, TcpFlags::SYN)).sent();
+    world.send(&packet(1000, TcpFlags::ACK)).sent();
+    assert_eq!(maps.sync_changes(&mut positions, &mut noted).unwrap(), 0);
+    assert!(noted.is_empty(), "without [sync]");
+    maps.set_sync(true).unwrap();
+    for port in 2000..2100 {
+        world.send(&packet(port, TcpFlags::SYN)).sent();
+    }
+    maps.sync_changes(&mut positions, &mut noted).unwrap();
+    assert!(noted.is_empty(), "a SYN flood");
+    for _ in 0..5 {
+        world.send(&packet(2000, TcpFlags::ACK)).sent();
+    }
+    maps.sync_changes(&mut positions, &mut noted).unwrap();
+    assert_eq!(noted.len(), 1, "established once");
+    let flow = maps.flows.at(noted[0]).unwrap();
+    assert_eq!(flow.cold.sport, Be16::from(2000));
+    world
+        .send(&packet(2000, TcpFlags::FIN | TcpFlags::ACK))
+        .sent();
+    maps.sync_changes(&mut positions, &mut noted).unwrap();
+    assert_eq!(noted.len(), 2, "state change");
+}

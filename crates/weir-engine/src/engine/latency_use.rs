@@ -1,0 +1,116 @@
+//! What changes with servers' latency, other than `least-time`: weights of pools with `adapt`, and ejection by
+//! `max_latency`.
+
+use std::collections::BTreeMap;
+
+use weir_health::Sample;
+use weir_model::{Adapt, Pool, SchedulerKind, Service};
+use weir_state::Watched;
+
+use super::Engine;
+use crate::ipvsadm_term::is_from_ipvsadm;
+
+/// Interval of adjusting weights.
+const ADJUST_NS: u64 = 1_000_000_000;
+
+/// New weights of the servers of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adjusted {
+    /// The pool.
+    pub pool: String,
+    /// The service.
+    pub service: String,
+    /// Percentages of the weights by server; servers that are not listed keep all of their weight.
+    pub percent: BTreeMap<String, u32>,
+}
+
+impl Engine {
+    /// Answers within and beyond `max_latency`, of the services whose pool has it.
+    #[must_use]
+    pub fn watch_latencies(&self) -> Vec<Watched<'_>> {
+        let with_limit = |pool: &Pool| pool.health.max_latency.is_some();
+        let watched = self.services_where(with_limit).map(|(service, pool)| {
+            let dests = self.dests(service);
+            let sample = |dest: &weir_planner::allocation::DestSlot| {
+                let (within, beyond) = self.latency.judged(dest.id, dest.generation);
+                let sample = Sample {
+                    syns: within + beyond,
+                    answered: within,
+                };
+                (dest.name.clone(), sample)
+            };
+            Watched {
+                pool,
+                service: Some(&service.name),
+                samples: dests.map(sample).collect(),
+            }
+        });
+        watched.collect()
+    }
+
+    /// Servers' weights that changed with the latency, at most once per second.
+    pub fn adjust_weights(&mut self) -> Vec<Adjusted> {
+        let now_ns = weir_sys::now_ns(weir_sys::Clock::Monotonic);
+        if now_ns.saturating_sub(self.latency.adjusted_ns) < ADJUST_NS {
+            return Vec::new();
+        }
+        let mut adaptations = std::mem::take(&mut self.latency.adaptations);
+        let mut adjusted = Vec::new();
+        let adapts = |pool: &Pool| {
+            pool.adapt == Adapt::Latency && pool.l4_scheduler().kind != SchedulerKind::LeastTime
+        };
+        let services: Vec<_> = self.services_where(adapts).collect();
+        adaptations.retain(|name, _| services.iter().any(|(service, _)| service.name == *name));
+        for (service, pool) in services {
+            let adaptation = adaptations.entry(service.name.clone()).or_default();
+            let servers: Vec<_> = self
+                .dests(service)
+                .map(|dest| {
+                    let us = self.latency.average_us(dest.id, dest.generation, now_ns);
+                    (dest.name.as_str(), us)
+                })
+                .collect();
+            if let Some(percent) = adaptation.observe(&servers) {
+                adjusted.push(Adjusted {
+                    pool: pool.name.clone(),
+                    service: service.name.clone(),
+                    percent,
+                });
+            }
+        }
+        self.latency.adjusted_ns = now_ns;
+        self.latency.adaptations = adaptations;
+        adjusted
+    }
+
+    /// The limits of `max_latency` by server row, in nanoseconds.
+    pub(super) fn latency_limits(&self) -> BTreeMap<u32, i64> {
+        let limits = self.services_where(|pool| pool.health.max_latency.is_some());
+        let rows = limits.flat_map(|(service, pool)| {
+            let limit = pool.health.max_latency.unwrap_or_default().as_nanos();
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            self.dests(service).map(move |dest| (dest.id, limit))
+        });
+        rows.collect()
+    }
+
+    fn services_where(
+        &self,
+        wanted: impl Fn(&Pool) -> bool,
+    ) -> impl Iterator<Item = (&Service, &Pool)> {
+        self.desired.services.iter().filter_map(move |service| {
+            let pool = self.desired.pool(&service.pool)?;
+            let applies = wanted(pool) && !service.strict_ipvs && !is_from_ipvsadm(&service.name);
+            applies.then_some((service, pool))
+        })
+    }
+
+    fn dests(
+        &self,
+        service: &Service,
+    ) -> impl Iterator<Item = &weir_planner::allocation::DestSlot> {
+        let slot = self.memory.allocation.services.get(&service.name);
+        let dests = slot.into_iter().flat_map(|slot| &slot.dests);
+        dests.filter(|dest| dest.removed.is_none() && !dest.sorry)
+    }
+}

@@ -1,0 +1,475 @@
+//! Flow synchronization: which flows are sent to other directors, and how theirs are inserted here.
+//!
+//! The data plane notes flows that change state. A slow walk over the table finds what it does not note: flows whose
+//! last packet is a third of their timeout later than the peers know, UDP flows, and changes that were overwritten
+//! before they were read.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use weir_abi::{
+    Addr, BUCKET_SLOTS, Be16, EntryMeta, FLOW_ACTIVE, FLOW_TEMPLATE, KIND_FORWARD, KIND_TEMPLATE,
+    NO_PLACE, PROTO_TEMPLATE, SETTINGS_SYNC, SYNC_BUSY, SYNC_CONFLICT, SYNC_FULL, SYNC_GONE,
+    SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED, Settings, State, SyncFlow, TEMPLATE_SERVICE,
+    ticks_from, ticks_to_duration,
+};
+use weir_dataplane::{Flow, SyncPositions};
+use weir_flow::{Family, Tuple, steer_hash};
+use weir_sync::{Kind, Record, Source};
+
+use super::Engine;
+use super::sync_index::{ServiceNames, SyncIndex};
+use crate::error::Result;
+use crate::network::tick;
+
+/// Time of one walk over the table.
+const WALK: Duration = Duration::from_secs(4);
+/// Buckets that [`Source::scan`] visits.
+const SCAN_BUCKETS: u32 = 256;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// What became of the records of peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SyncCounts {
+    /// New flows and templates.
+    pub inserted: u64,
+    /// Known ones that were updated.
+    pub updated: u64,
+    /// Ones that had a later packet here.
+    pub older: u64,
+    /// Ones whose tuple another live flow has.
+    pub conflict: u64,
+    /// Ones without a free slot.
+    pub full: u64,
+    /// Ones whose bucket stayed locked.
+    pub busy: u64,
+    /// Ones whose server's row was just freed, or cannot hold them.
+    pub gone: u64,
+    /// Ones of a service that this director does not have.
+    pub unknown_service: u64,
+    /// Ones of a server that the service does not have here.
+    pub unknown_server: u64,
+    /// Ones with values that no flow has.
+    pub invalid: u64,
+    /// Changes that were overwritten before they were read; the walk finds them.
+    pub overwritten: u64,
+}
+
+impl SyncCounts {
+    /// Labels and values of the records' results.
+    pub fn results(&self) -> [(&'static str, u64); 10] {
+        [
+            ("inserted", self.inserted),
+            ("updated", self.updated),
+            ("older", self.older),
+            ("conflict", self.conflict),
+            ("full", self.full),
+            ("busy", self.busy),
+            ("gone", self.gone),
+            ("unknown_service", self.unknown_service),
+            ("unknown_server", self.unknown_server),
+            ("invalid", self.invalid),
+        ]
+    }
+
+    fn add(&mut self, result: u8) {
+        let counter = match result {
+            SYNC_INSERTED => &mut self.inserted,
+            SYNC_UPDATED => &mut self.updated,
+            SYNC_OLDER => &mut self.older,
+            SYNC_CONFLICT => &mut self.conflict,
+            SYNC_FULL => &mut self.full,
+            SYNC_BUSY => &mut self.busy,
+            _ => &mut self.gone,
+        };
+        debug_assert!(result <= SYNC_GONE);
+        *counter += 1;
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Synchronizer {
+    /// Whether it runs; `None` = not set since the engine was opened.
+    on: Option<bool>,
+    positions: Option<SyncPositions>,
+    /// By entry: tick of the last packet that the peers know; 0 = none.
+    known: Vec<u32>,
+    index: SyncIndex,
+    /// Revision and generation that `index` was built for.
+    built: Option<(u64, u32)>,
+    settings: Settings,
+    /// The next bucket of the walk, and when it was last continued.
+    walk_at: u32,
+    walked: Duration,
+    counts: SyncCounts,
+}
+
+/// Selects a counter.
+type Counter = fn(&mut SyncCounts) -> &mut u64;
+
+/// Whether a tick is later than another.
+fn is_after(tick: u32, other: u32) -> bool {
+    (tick.wrapping_sub(other) as i32) > 0
+}
+
+fn milliseconds(ticks: u32) -> u32 {
+    u32::try_from(ticks_to_duration(ticks).as_millis()).unwrap_or(u32::MAX)
+}
+
+fn ticks_of_ms(milliseconds: u32) -> u32 {
+    ticks_from(Duration::from_millis(milliseconds.into()))
+}
+
+/// Whether a TCP flow has left the handshake.
+fn has_begun(meta: EntryMeta) -> bool {
+    meta.kind == KIND_FORWARD
+        && meta.state != State::SynRecv as u8
+        && meta.state != State::None as u8
+}
+
+impl Engine {
+    /// Starts or stops noting changed flows. What is in the table is sent when a peer joins.
+    ///
+    /// # Errors
+    /// A map cannot be written.
+    pub fn set_sync(&mut self, on: bool) -> Result<()> {
+        let maps = self.plane.maps();
+        maps.set_sync(on)?;
+        self.rows.settings.flags &= !SETTINGS_SYNC;
+        self.rows.settings.flags |= if on { SETTINGS_SYNC } else { 0 };
+        let counts = self.sync.counts;
+        self.sync = Synchronizer {
+            on: Some(on),
+            counts,
+            ..Synchronizer::default()
+        };
+        if on {
+            self.sync.positions = Some(maps.sync_positions()?);
+        }
+        Ok(())
+    }
+
+    /// What [`Self::set_sync`] was last called with; `None` = not yet.
+    pub fn is_synchronizing(&self) -> Option<bool> {
+        self.sync.on
+    }
+
+    /// What became of the records of peers.
+    pub fn sync_counts(&self) -> SyncCounts {
+        self.sync.counts
+    }
+
+    /// Appends entries to send: changed ones, and those that a part of the walk finds. `now` is the time since any
+    /// fixed point.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn sync_changes(&mut self, now: Duration, entries: &mut Vec<u32>) -> Result<()> {
+        self.renew_names()?;
+        let maps = self.plane.maps();
+        let Some(positions) = &mut self.sync.positions else {
+            return Ok(());
+        };
+        self.sync.counts.overwritten += maps.sync_changes(positions, entries)?;
+        let buckets = maps.flows.buckets();
+        let elapsed = now.saturating_sub(self.sync.walked).min(WALK);
+        let share = u64::from(buckets) * elapsed.as_millis() as u64 / WALK.as_millis() as u64;
+        if share == 0 {
+            return Ok(());
+        }
+        self.sync.walked = now;
+        for _ in 0..share {
+            let at = self.sync.walk_at % buckets;
+            self.sync.walk_at = at + 1;
+            self.find_due(at, entries)?;
+        }
+        Ok(())
+    }
+
+    fn renew_names(&mut self) -> Result<()> {
+        let of = (self.memory.revision, self.memory.allocation.last_generation);
+        let capacity = self.plane.maps().flows.capacity() as usize;
+        if self.sync.known.len() != capacity {
+            self.sync.known = vec![0; capacity];
+        }
+        if self.sync.built != Some(of) {
+            self.sync.index = SyncIndex::new(&self.desired, &self.memory);
+            self.sync.built = Some(of);
+        }
+        self.sync.settings = self.plane.maps().settings()?;
+        Ok(())
+    }
+
+    /// Appends the entries of a bucket of which the peers know too little.
+    fn find_due(&self, bucket: u32, entries: &mut Vec<u32>) -> Result<()> {
+        let slots = self.plane.maps().flows.bucket(bucket)?.slots;
+        for (slot, entry) in (0..BUCKET_SLOTS).zip(slots) {
+            let meta = entry.parts();
+            if entry.id == 0 || !has_begun(meta) {
+                continue;
+            }
+            let index = bucket * BUCKET_SLOTS + slot;
+            if self.is_due(index, meta) {
+                entries.push(index);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_due(&self, index: u32, meta: EntryMeta) -> bool {
+        let known = self.sync.known.get(index as usize).copied().unwrap_or(0);
+        if known == meta.seen {
+            return false;
+        }
+        let timeout = self.sync.settings.timeouts.get(usize::from(meta.state));
+        let third = (timeout.copied().unwrap_or(0) / 3).max(1);
+        if known != 0 && meta.seen.wrapping_sub(known) >= third && is_after(meta.seen, known) {
+            return true;
+        }
+        let Ok(cold) = self.plane.maps().flows.cold(index) else {
+            return false;
+        };
+        // Of another flow that had the entry before, or of none.
+        let unknown = known == 0 || is_after(cold.created, known);
+        // A UDP flow is sent when it has lasted for some time: a flood creates no traffic.
+        unknown && (meta.state != State::Udp as u8 || is_after(meta.seen, cold.created))
+    }
+
+    /// Inserts records of a peer.
+    ///
+    /// # Errors
+    /// The kernel returns an error.
+    pub fn sync_insert(&mut self, records: &[Record]) -> Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.renew_names()?;
+        let mut flows = Vec::with_capacity(records.len());
+        for record in records {
+            match self.rows_of(record) {
+                Ok(flow) => flows.push(flow),
+                Err(counter) => *counter(&mut self.sync.counts) += 1,
+            }
+        }
+        self.plane.insert_flows(&mut flows)?;
+        for flow in &flows {
+            self.sync.counts.add(flow.result);
+            if let Some(known) = self.sync.known.get_mut(flow.entry_index as usize) {
+                *known = flow.seen;
+            }
+        }
+        Ok(())
+    }
+
+    /// A record with this director's rows, or the counter of what is wrong with it.
+    fn rows_of(&self, record: &Record) -> std::result::Result<SyncFlow, Counter> {
+        if !is_valid(record) {
+            return Err(|counts| &mut counts.invalid);
+        }
+        let index = &self.sync.index;
+        let service = match record.service {
+            Some(id) => index.service(id),
+            None => index.service_at(record.proto, record.vip.0, record.vip.1),
+        };
+        let service = service.ok_or::<Counter>(|counts| &mut counts.unknown_service)?;
+        let server = index.server(service, record.server.0, record.server.1);
+        let (dest, dest_generation) =
+            server.ok_or::<Counter>(|counts| &mut counts.unknown_server)?;
+        let (snat, snat_port) = record.snat.unwrap_or((record.client.0, 0));
+        let family = if record.client.0.is_ipv4() { 4 } else { 6 };
+        let mut flow = SyncFlow {
+            src: Addr::from(record.client.0),
+            dst: Addr::from(record.vip.0),
+            snat: Addr::from(snat),
+            sport: Be16::new(record.client.1),
+            dport: Be16::new(record.vip.1),
+            snat_port: Be16::new(snat_port),
+            proto: record.proto,
+            family,
+            kind: KIND_FORWARD,
+            state: record.state,
+            active: u8::from(record.active),
+            dest,
+            dest_generation,
+            service,
+            idle: ticks_of_ms(record.idle_ms),
+            age: ticks_of_ms(record.age_s.saturating_mul(1000)).max(ticks_of_ms(record.idle_ms)),
+            timeout: record.timeout_ms.map_or(0, ticks_of_ms),
+            ..SyncFlow::ZERO
+        };
+        if record.kind == Kind::Template {
+            flow.kind = KIND_TEMPLATE;
+            flow.proto |= PROTO_TEMPLATE;
+            if record.whole_service {
+                flow.dst = whole_service(service, family);
+            }
+        }
+        Ok(flow)
+    }
+
+    /// The record of an entry that is to be sent.
+    fn record_of(&self, flow: &Flow) -> Option<Record> {
+        let meta = flow.meta();
+        let index = &self.sync.index;
+        let service = index.services.get(&flow.cold.service)?;
+        let server = index.servers.get(&flow.dest())?;
+        if server.generation != flow.cold.dest_generation {
+            return None;
+        }
+        let now = tick();
+        let (proto, vip) = (flow.cold.proto, flow.cold.dst.to_ip());
+        let mut record = Record {
+            kind: Kind::Flow,
+            proto,
+            state: meta.state,
+            active: meta.flags & FLOW_ACTIVE != 0,
+            client: (flow.cold.src.to_ip(), flow.cold.sport.get()),
+            vip: (vip, flow.cold.dport.get()),
+            server: (server.address, server.port),
+            idle_ms: milliseconds(now.wrapping_sub(meta.seen)),
+            age_s: milliseconds(now.wrapping_sub(flow.cold.created)) / 1000,
+            service: None,
+            snat: None,
+            timeout_ms: None,
+            whole_service: false,
+        };
+        if meta.kind == KIND_TEMPLATE {
+            self.describe_template(flow, service, &mut record);
+            return Some(record);
+        }
+        if index.service_at(proto, vip, flow.cold.dport.get()) != Some(flow.cold.service)
+            || service.marked
+        {
+            record.service = service.id;
+        }
+        if flow.cold.peer != NO_PLACE {
+            record.snat = self.snat_of(flow)?;
+        } else if service.computed && self.is_computed(flow) {
+            return None;
+        }
+        Some(record)
+    }
+
+    fn describe_template(&self, flow: &Flow, service: &ServiceNames, record: &mut Record) {
+        record.kind = Kind::Template;
+        record.proto &= !PROTO_TEMPLATE;
+        record.service = service.id;
+        record.age_s = 0;
+        record.timeout_ms = Some(milliseconds(flow.cold.ifindex));
+        record.whole_service = service.scope == TEMPLATE_SERVICE;
+        if record.whole_service {
+            record.vip.0 = match record.client.0 {
+                IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            };
+        }
+    }
+
+    /// The tuple towards the server if it is not the client's; `None` = the flow has just ended.
+    fn snat_of(&self, flow: &Flow) -> Option<Option<(IpAddr, u16)>> {
+        let reverse = self.plane.maps().flows.at(flow.cold.peer)?;
+        let tuple = (reverse.cold.dst, reverse.cold.dport);
+        let translated = tuple != (flow.cold.src, flow.cold.sport);
+        Some(translated.then(|| (tuple.0.to_ip(), tuple.1.get())))
+    }
+
+    /// Whether a peer with the same servers computes the flow's server.
+    fn is_computed(&self, flow: &Flow) -> bool {
+        let cold = &flow.cold;
+        let hash = steer_hash(&Tuple {
+            src: cold.src,
+            dst: cold.dst,
+            sport: cold.sport.get(),
+            dport: cold.dport.get(),
+            protocol: cold.proto,
+            family: if cold.family == 6 {
+                Family::V6
+            } else {
+                Family::V4
+            },
+        });
+        let spread = self.rows.services.get(&cold.service).map(|row| &row.tables);
+        let server = spread.and_then(|tables| {
+            let spread = tables.spread();
+            let at = (hash >> 32) * spread.len() as u64 >> 32;
+            spread.get(at as usize)
+        });
+        server == Some(&flow.dest())
+    }
+}
+
+/// Whether the values can be those of a flow of this data plane.
+fn is_valid(record: &Record) -> bool {
+    let template = record.kind == Kind::Template;
+    let state = match (record.proto, template) {
+        (0 | TCP | UDP, true) => record.state <= State::Established as u8,
+        (TCP, false) => (State::Established as u8..State::Udp as u8).contains(&record.state),
+        (UDP, false) => record.state == State::Udp as u8,
+        _ => false,
+    };
+    let (client, vip) = (record.client.0, record.vip.0);
+    let snat = record
+        .snat
+        .is_none_or(|(address, port)| address.is_ipv4() == client.is_ipv4() && port != 0);
+    state && snat && client.is_ipv4() == vip.is_ipv4() && template == record.timeout_ms.is_some()
+}
+
+/// The destination in a template for all listeners of a service: the row as an address (bpf/lib/template.h).
+fn whole_service(row: u32, family: u8) -> Addr {
+    let address = Ipv4Addr::from(row);
+    if family == 4 {
+        return Addr::from(IpAddr::V4(address));
+    }
+    let [a, b, c, d] = address.octets();
+    let mut octets = [0; 16];
+    octets[12..].copy_from_slice(&[a, b, c, d]);
+    Addr::from(IpAddr::V6(Ipv6Addr::from(octets)))
+}
+
+impl Source for Engine {
+    fn export(&mut self, entry: u32, records: &mut Vec<Record>) {
+        let flows = &self.plane.maps().flows;
+        let Some(flow) = flows.at(entry) else {
+            return;
+        };
+        let meta = flow.meta();
+        if meta.kind != KIND_TEMPLATE && !has_begun(meta) {
+            return;
+        }
+        if meta.kind == KIND_FORWARD && meta.flags & FLOW_TEMPLATE != 0 {
+            let template = flows.at(flow.cold.template);
+            let own = template.filter(|it| {
+                it.meta().kind == KIND_TEMPLATE
+                    && it.meta().generation == flow.cold.template_generation
+            });
+            records.extend(own.and_then(|template| self.record_of(&template)));
+        }
+        if let Some(record) = self.record_of(&flow) {
+            records.push(record);
+        }
+        if let Some(known) = self.sync.known.get_mut(entry as usize) {
+            *known = meta.seen;
+        }
+    }
+
+    fn scan(&mut self, from: u32, entries: &mut Vec<u32>) -> Option<u32> {
+        let flows = &self.plane.maps().flows;
+        let end = flows.buckets().min(from.saturating_add(SCAN_BUCKETS));
+        for bucket in from..end {
+            let Ok(found) = flows.bucket(bucket) else {
+                continue;
+            };
+            for (slot, entry) in (0..BUCKET_SLOTS).zip(found.slots) {
+                let meta = entry.parts();
+                // A SYN flood creates templates too.
+                let template = meta.kind == KIND_TEMPLATE && meta.state == State::Established as u8;
+                if entry.id != 0 && (template || has_begun(meta)) {
+                    entries.push(bucket * BUCKET_SLOTS + slot);
+                }
+            }
+        }
+        (end < flows.buckets()).then_some(end)
+    }
+}

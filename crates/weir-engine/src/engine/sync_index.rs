@@ -1,0 +1,152 @@
+//! Names of services and servers for other directors, and back to this director's rows.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use weir_model::{Family, Indexed, Ports, SchedulerKind};
+use weir_planner::policy::template;
+use weir_sync::ServiceId;
+
+use crate::memory::Memory;
+
+/// A service row.
+#[derive(Clone, Debug)]
+pub(super) struct ServiceNames {
+    /// One of its listeners or marks.
+    pub(super) id: Option<ServiceId>,
+    /// Flows have a firewall mark.
+    pub(super) marked: bool,
+    /// `TEMPLATE_*`.
+    pub(super) scope: u8,
+    /// A peer computes the server of a flow that it does not know, with `maglev` and without persistence.
+    pub(super) computed: bool,
+}
+
+/// A server row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ServerName {
+    pub(super) generation: u32,
+    pub(super) address: IpAddr,
+    /// 0 = the port that the client uses.
+    pub(super) port: u16,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct SyncIndex {
+    pub(super) services: HashMap<u32, ServiceNames>,
+    pub(super) servers: HashMap<u32, ServerName>,
+    exact: HashMap<(u8, IpAddr, u16), u32>,
+    any: HashMap<(u8, IpAddr), u32>,
+    ranges: Vec<(u8, IpAddr, u16, u16, u32)>,
+    marks: HashMap<(u32, u8), u32>,
+    dests: HashMap<(u32, IpAddr, u16), (u32, u32)>,
+}
+
+fn family_number(family: Family) -> u8 {
+    match family {
+        Family::V4 => 4,
+        Family::V6 => 6,
+    }
+}
+
+impl SyncIndex {
+    /// The names in a configuration with its allocated rows.
+    pub(super) fn new(desired: &Indexed, memory: &Memory) -> Self {
+        let mut index = Self::default();
+        for service in desired
+            .services
+            .iter()
+            .filter(|it| it.forward.handles_packets())
+        {
+            let Some(slot) = memory.allocation.services.get(&service.name) else {
+                continue;
+            };
+            let mut id = None;
+            for listener in &service.listen {
+                let proto = listener.protocol.number();
+                let port = match listener.ports {
+                    Ports::One(port) => {
+                        index
+                            .exact
+                            .insert((proto, listener.address, port), slot.row);
+                        port
+                    }
+                    Ports::Range(first, last) => {
+                        index
+                            .ranges
+                            .push((proto, listener.address, first, last, slot.row));
+                        first
+                    }
+                    Ports::Any => {
+                        index.any.insert((proto, listener.address), slot.row);
+                        0
+                    }
+                };
+                id = id.or(Some(ServiceId::Listener(proto, listener.address, port)));
+            }
+            for mark in &service.marks {
+                let key = (mark.mark.get(), family_number(mark.family));
+                index.marks.insert(key, slot.row);
+                id = id.or(Some(ServiceId::Mark(key.0, key.1)));
+            }
+            let scheduler = desired
+                .pool(&service.pool)
+                .map(|pool| pool.l4_scheduler().kind);
+            index.services.insert(
+                slot.row,
+                ServiceNames {
+                    id,
+                    marked: !service.marks.is_empty(),
+                    scope: template(service).scope,
+                    computed: scheduler == Some(SchedulerKind::Maglev)
+                        && service.persistence.is_none(),
+                },
+            );
+            for dest in &slot.dests {
+                let port = dest.port.unwrap_or(0);
+                index.servers.insert(
+                    dest.id,
+                    ServerName {
+                        generation: dest.generation,
+                        address: dest.address,
+                        port,
+                    },
+                );
+                let key = (slot.row, dest.address, port);
+                if dest.removed.is_none() {
+                    index.dests.insert(key, (dest.id, dest.generation));
+                } else {
+                    index.dests.entry(key).or_insert((dest.id, dest.generation));
+                }
+            }
+        }
+        index
+    }
+
+    /// The service row of a packet without a mark.
+    pub(super) fn service_at(&self, proto: u8, vip: IpAddr, port: u16) -> Option<u32> {
+        if let Some(row) = self.exact.get(&(proto, vip, port)) {
+            return Some(*row);
+        }
+        let mut ranges = self.ranges.iter();
+        let within = ranges.find(|(range_proto, address, first, last, _)| {
+            (*range_proto, *address) == (proto, vip) && (*first..=*last).contains(&port)
+        });
+        let any = || self.any.get(&(proto, vip)).copied();
+        within.map(|(.., row)| *row).or_else(any)
+    }
+
+    /// The row of a service that a peer named.
+    pub(super) fn service(&self, id: ServiceId) -> Option<u32> {
+        match id {
+            ServiceId::Listener(proto, address, port) => self.service_at(proto, address, port),
+            ServiceId::Mark(mark, family) => self.marks.get(&(mark, family)).copied(),
+        }
+    }
+
+    /// Row and generation of a server.
+    pub(super) fn server(&self, service: u32, address: IpAddr, port: u16) -> Option<(u32, u32)> {
+        self.dests.get(&(service, address, port)).copied()
+    }
+}

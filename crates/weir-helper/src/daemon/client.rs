@@ -1,0 +1,259 @@
+//! The daemon's side of the channel.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use weir_sys::Channel;
+use weir_sys::privileged::{OnEnd, PrivilegedHelper, Program};
+use weir_sys::untrusted_file::Owner;
+
+use super::message::{Ask, Given, UNREQUESTED};
+use crate::message::Envelope;
+
+/// How long a file or socket may take: a helper that died is replaced in the meantime.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An answer with its file.
+type Answer = (Given, Option<OwnedFd>);
+
+/// A request that is not answered.
+#[derive(Debug)]
+struct Pending {
+    ask: Ask,
+    waiter: Waiter,
+}
+
+enum Waiter {
+    Thread(mpsc::Sender<Answer>),
+    Program(OnEnd),
+}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Thread(_) => "Thread",
+            Self::Program(_) => "Program",
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    channel: Channel,
+    numbers: AtomicU64,
+    pending: Mutex<HashMap<u64, Pending>>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct DaemonClient {
+    shared: Arc<Shared>,
+}
+
+impl DaemonClient {
+    /// A client of the helper at the other end of the channel, which may be started later. Starts a thread.
+    pub fn new(channel: Channel) -> Self {
+        let shared = Arc::new(Shared {
+            channel,
+            numbers: AtomicU64::new(0),
+            pending: Mutex::default(),
+        });
+        let reader = Arc::clone(&shared);
+        std::thread::spawn(move || reader.receive());
+        Self { shared }
+    }
+
+    fn request(&self, ask: Ask) -> io::Result<Answer> {
+        let (sender, answer) = mpsc::channel();
+        let number = self.shared.send(ask, Waiter::Thread(sender))?;
+        let answer = answer.recv_timeout(ANSWER_TIMEOUT);
+        self.shared.take(number);
+        match answer {
+            Ok((Given::Failed { errno }, _)) => Err(io::Error::from_raw_os_error(errno)),
+            Ok((Given::Refused { reason }, _)) => Err(refused(reason)),
+            Ok(answer) => Ok(answer),
+            Err(_) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the privileged helper does not answer",
+            )),
+        }
+    }
+
+    fn file(&self, ask: Ask) -> io::Result<OwnedFd> {
+        let (_, file) = self.request(ask)?;
+        file.ok_or_else(|| io::Error::other("the privileged helper sent no file"))
+    }
+}
+
+fn refused(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, reason)
+}
+
+impl Shared {
+    fn send(&self, ask: Ask, waiter: Waiter) -> io::Result<u64> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let bytes = Envelope::encode(number, ask.clone());
+        self.lock().insert(number, Pending { ask, waiter });
+        if let Err(error) = self.channel.send(&bytes, &[]) {
+            self.take(number);
+            return Err(io::Error::other(error));
+        }
+        Ok(number)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Pending>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, number: u64) -> Option<Pending> {
+        self.lock().remove(&number)
+    }
+
+    /// Receives answers until the keeper has ended.
+    fn receive(&self) {
+        while let Ok(Some(message)) = self.channel.receive() {
+            let Ok(envelope) = Envelope::<Given>::decode(&message.bytes) else {
+                tracing::error!("the privileged helper sent an invalid message");
+                continue;
+            };
+            if envelope.number == UNREQUESTED {
+                self.repeat();
+                continue;
+            }
+            let Some(pending) = self.take(envelope.number) else {
+                continue;
+            };
+            let file = message.files.into_iter().next();
+            match pending.waiter {
+                Waiter::Thread(sender) => drop(sender.send((envelope.body, file))),
+                Waiter::Program(on_end) => on_end(match envelope.body {
+                    Given::Exit { code } => Ok(code),
+                    Given::Failed { errno } => Err(io::Error::from_raw_os_error(errno)),
+                    Given::Refused { reason } => Err(refused(reason)),
+                    _ => Err(io::Error::other("unexpected answer")),
+                }),
+            }
+        }
+    }
+
+    /// Repeats what a helper that died has not answered. A request that was still in the channel is executed twice,
+    /// which has no effect.
+    fn repeat(&self) {
+        let pending: Vec<(u64, Ask)> = self
+            .lock()
+            .iter()
+            .map(|(number, pending)| (*number, pending.ask.clone()))
+            .collect();
+        for (number, ask) in pending {
+            let _ = self.channel.send(&Envelope::encode(number, ask), &[]);
+        }
+    }
+}
+
+impl PrivilegedHelper for DaemonClient {
+    fn open(&self, path: &Path) -> io::Result<File> {
+        let path = path.to_owned();
+        self.file(Ask::Open { path }).map(File::from)
+    }
+
+    fn append(&self, path: &Path) -> io::Result<File> {
+        let path = path.to_owned();
+        self.file(Ask::Append { path }).map(File::from)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
+        let path = path.to_owned();
+        let (given, file) = self.request(Ask::List { path })?;
+        let Given::Entries { is_directory: true } = given else {
+            return Ok(None);
+        };
+        let file = file.ok_or_else(|| io::Error::other("the list is missing"))?;
+        Ok(Some(serde_json::from_slice(&content(file)?)?))
+    }
+
+    fn read_untrusted(&self, path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String> {
+        let ask = Ask::Untrusted {
+            path: path.to_owned(),
+            check_owner: owner == Owner::Expected,
+            max_bytes,
+        };
+        match self.request(ask).map_err(|error| error.to_string())? {
+            (Given::Text, Some(file)) => {
+                let bytes = content(file).map_err(|error| error.to_string())?;
+                String::from_utf8(bytes).map_err(|_| "it is not valid UTF-8".to_owned())
+            }
+            (Given::NoText { reason }, _) => Err(reason),
+            _ => Err("the privileged helper sent no text".to_owned()),
+        }
+    }
+
+    fn bind_stream(&self, address: SocketAddr) -> io::Result<OwnedFd> {
+        self.file(Ask::Bind { address })
+    }
+
+    fn ping_socket(&self, is_ipv6: bool) -> io::Result<OwnedFd> {
+        self.file(Ask::Ping { is_ipv6 })
+    }
+
+    fn run(&self, program: &Program, on_end: OnEnd) -> io::Result<u64> {
+        self.shared
+            .send(ask_to_run(program.clone()), Waiter::Program(on_end))
+    }
+
+    fn kill(&self, number: u64) {
+        if self.shared.take(number).is_some() {
+            let _ = self
+                .shared
+                .channel
+                .send(&Envelope::encode(UNREQUESTED, Ask::Kill { number }), &[]);
+        }
+    }
+}
+
+fn ask_to_run(program: Program) -> Ask {
+    match program {
+        Program::Check {
+            command,
+            user,
+            address,
+            port,
+        } => Ask::Check {
+            command,
+            user,
+            address,
+            port,
+        },
+        Program::Notify {
+            command,
+            pool,
+            server,
+            service,
+            from,
+            to,
+            reason,
+        } => Ask::Notify {
+            command,
+            pool,
+            server,
+            service,
+            from,
+            to,
+            reason,
+        },
+    }
+}
+
+fn content(file: OwnedFd) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut file = File::from(file);
+    io::Seek::rewind(&mut file)?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

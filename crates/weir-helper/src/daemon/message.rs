@@ -1,0 +1,97 @@
+//! Messages between the daemon and its helper: JSON, one per packet of a SEQPACKET channel, in the envelope of
+//! [`crate::message`]. Requests are only added and never change their meaning. Files are attached.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The number of [`Given::Started`], which answers no request.
+pub(crate) const UNREQUESTED: u64 = u64::MAX;
+
+/// A request of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Ask {
+    /// Open a regular file for reading.
+    Open { path: PathBuf },
+    /// Open a file for appending; it is created if it is missing.
+    Append { path: PathBuf },
+    /// List a directory.
+    List { path: PathBuf },
+    /// Read a file whose writer is another account.
+    Untrusted {
+        path: PathBuf,
+        /// Whether its owner must be expected (`weir_sys::untrusted_file`).
+        check_owner: bool,
+        max_bytes: u64,
+    },
+    /// Bind a TCP socket.
+    Bind { address: SocketAddr },
+    /// Open a raw ICMP socket.
+    Ping { is_ipv6: bool },
+    /// Run the program of a check.
+    Check {
+        command: Vec<String>,
+        user: String,
+        address: IpAddr,
+        port: Option<u16>,
+    },
+    /// Run the notification program of a pool.
+    Notify {
+        command: Vec<String>,
+        pool: String,
+        server: String,
+        service: String,
+        from: String,
+        to: String,
+        reason: String,
+    },
+    /// Kill the program of an earlier request; there is no answer.
+    Kill { number: u64 },
+}
+
+/// An answer to a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Given {
+    /// A new helper serves the channel; unanswered requests must be repeated.
+    Started,
+    /// The file or socket is attached.
+    File,
+    /// A file with the text is attached.
+    Text,
+    /// The file cannot be read as text.
+    NoText { reason: String },
+    /// A file with a JSON list of paths is attached; `is_directory`: the path is a directory.
+    Entries { is_directory: bool },
+    /// The program ended; `None`: a signal killed it.
+    Exit { code: Option<i32> },
+    /// The kernel's error.
+    Failed { errno: i32 },
+    /// The policy does not permit it.
+    Refused { reason: String },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Envelope;
+
+    #[test]
+    fn message_format_is_stable() {
+        let encoded = |ask: Ask| String::from_utf8(Envelope::encode(3, ask)).unwrap();
+        assert_eq!(
+            encoded(Ask::Bind {
+                address: "10.0.0.1:80".parse().unwrap()
+            }),
+            r#"{"version":1,"number":3,"body":{"bind":{"address":"10.0.0.1:80"}}}"#
+        );
+        assert_eq!(
+            encoded(Ask::Open { path: "/a".into() }),
+            r#"{"version":1,"number":3,"body":{"open":{"path":"/a"}}}"#
+        );
+        let unknown = r#"{"version":1,"number":3,"body":{"open":{"path":"/a","as":"root"}}}"#;
+        assert!(Envelope::<Ask>::decode(unknown.as_bytes()).is_err());
+    }
+}

@@ -1,0 +1,295 @@
+//! What the daemon may request: what the configuration file names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use weir_config::{FileUse, Host, MAX_FILE_BYTES, named_files};
+use weir_model::{Check, Desired, Probe};
+use weir_sys::privileged::is_plain;
+
+use crate::Error;
+
+/// Set by the service manager (systemd.exec(5)).
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+
+/// See the module.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Policy {
+    read: BTreeSet<PathBuf>,
+    /// Files with certificates, and directories of them.
+    certificates: BTreeSet<PathBuf>,
+    append: BTreeSet<PathBuf>,
+    bind: BTreeSet<SocketAddr>,
+    ping: bool,
+    /// Programs of checks with their accounts.
+    checks: BTreeSet<(Vec<String>, String)>,
+    /// The notification program of each pool.
+    notify: BTreeMap<String, Vec<String>>,
+}
+
+/// Identity of the content of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Version(u64, u64, u64, i64, i64);
+
+/// The policy of the configuration file, which is read again when it has changed.
+#[derive(Debug)]
+pub(super) struct Policies {
+    path: PathBuf,
+    version: Option<Version>,
+    current: Policy,
+    /// The one before. A daemon that is restarted after a crash uses the active configuration, whatever the file
+    /// contains by then.
+    previous: Policy,
+}
+
+impl Policies {
+    pub(super) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            version: None,
+            current: Policy::default(),
+            previous: Policy::default(),
+        }
+    }
+
+    /// Whether either policy permits it.
+    pub(super) fn permits(&mut self, permits: impl Fn(&Policy) -> bool) -> bool {
+        self.update();
+        permits(&self.current) || permits(&self.previous)
+    }
+
+    /// Whether it is the configuration file itself.
+    pub(super) fn is_configuration(&self, path: &Path) -> bool {
+        self.path == path
+    }
+
+    /// Reads the file if it has changed. A broken file changes nothing.
+    fn update(&mut self) {
+        match self.read() {
+            Ok(None) => {}
+            Ok(Some((version, policy))) => {
+                self.version = Some(version);
+                if policy != self.current {
+                    self.previous = std::mem::replace(&mut self.current, policy);
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the policy of the daemon is unchanged"),
+        }
+    }
+
+    fn read(&self) -> Result<Option<(Version, Policy)>, Error> {
+        let failed = |source| Error::File {
+            path: self.path.clone(),
+            source,
+        };
+        let mut file = File::open(&self.path).map_err(failed)?;
+        let known = file.metadata().map_err(failed)?;
+        if !belongs_to_root(&known) {
+            return Err(Error::Untrusted {
+                path: self.path.clone(),
+            });
+        }
+        let version = Version(
+            known.dev(),
+            known.ino(),
+            known.len(),
+            known.ctime(),
+            known.ctime_nsec(),
+        );
+        if self.version.as_ref() == Some(&version) {
+            return Ok(None);
+        }
+        let mut text = String::new();
+        let mut limited = (&mut file).take(MAX_FILE_BYTES);
+        limited.read_to_string(&mut text).map_err(failed)?;
+        let is_json = self.path.extension().is_some_and(|it| it == "json");
+        let parsed = if is_json {
+            weir_config::parse_json(&text, &Host::default())
+        } else {
+            weir_config::parse(&text, &Host::default())
+        };
+        let parsed = parsed.map_err(|_| Error::Configuration {
+            path: self.path.clone(),
+        })?;
+        Ok(Some((version, Policy::new(&text, &parsed.desired))))
+    }
+}
+
+/// Whether only root can write the file.
+pub fn is_trusted(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|known| belongs_to_root(&known))
+}
+
+fn belongs_to_root(known: &fs::Metadata) -> bool {
+    known.is_file() && known.uid() == 0 && known.mode() & 0o022 == 0
+}
+
+impl Policy {
+    fn new(text: &str, desired: &Desired) -> Self {
+        let mut policy = Self::default();
+        for file in named_files(text) {
+            let path = PathBuf::from(&file.name);
+            match file.used {
+                FileUse::Read => policy.read.insert(path),
+                FileUse::Certificates => policy.certificates.insert(path),
+                FileUse::Append => policy.append.insert(path),
+                FileUse::Credential => std::env::var_os(CREDENTIALS)
+                    .is_some_and(|directory| policy.read.insert(Path::new(&directory).join(path))),
+            };
+        }
+        let listeners = desired.proxies.iter().flat_map(|proxy| &proxy.listen);
+        policy.bind = listeners.copied().collect();
+        policy
+            .bind
+            .extend(desired.node.admin.iter().map(|admin| admin.listen));
+        for check in checks(desired) {
+            match &check.probe {
+                Probe::Script(script) => {
+                    let program = (script.command.clone(), script.user.clone());
+                    policy.checks.insert(program);
+                }
+                Probe::Ping => policy.ping = true,
+                _ => {}
+            }
+        }
+        for pool in &desired.pools {
+            let command = &pool.health.notify;
+            if !command.is_empty() {
+                policy.notify.insert(pool.name.clone(), command.clone());
+            }
+        }
+        policy
+    }
+
+    pub(super) fn permits_reading(&self, path: &Path) -> bool {
+        if !is_plain(path) {
+            return false;
+        }
+        let is_response = |certificates: &PathBuf| {
+            let mut response = OsString::from(certificates);
+            response.push(".ocsp");
+            path == Path::new(&response)
+        };
+        let below = |certificates: &PathBuf| path.starts_with(certificates);
+        let certificates = &self.certificates;
+        self.read.contains(path)
+            || certificates.iter().any(|it| below(it) || is_response(it))
+            // A pool's certificate for its servers may have a response too.
+            || self.read.iter().any(is_response)
+    }
+
+    pub(super) fn permits_listing(&self, path: &Path) -> bool {
+        is_plain(path) && self.certificates.contains(path)
+    }
+
+    pub(super) fn permits_appending(&self, path: &Path) -> bool {
+        self.append.contains(path)
+    }
+
+    pub(super) fn permits_binding(&self, address: SocketAddr) -> bool {
+        self.bind.contains(&address)
+    }
+
+    pub(super) const fn permits_ping(&self) -> bool {
+        self.ping
+    }
+
+    pub(super) fn permits_check(&self, command: &[String], user: &str) -> bool {
+        self.checks.contains(&(command.to_vec(), user.to_owned()))
+    }
+
+    pub(super) fn permits_notify(&self, pool: &str, command: &[String]) -> bool {
+        self.notify.get(pool).is_some_and(|own| own == command)
+    }
+}
+
+/// All checks of a configuration.
+fn checks(desired: &Desired) -> impl Iterator<Item = &Check> {
+    let named = desired.checks.iter().map(|(_, check)| check);
+    let of_pools = desired.pools.iter().flat_map(|pool| {
+        let servers = pool.servers.iter().chain(&pool.sorry);
+        let own = servers
+            .filter_map(|server| server.checks.as_ref())
+            .flatten();
+        pool.checks.iter().chain(own)
+    });
+    named.chain(of_pools)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+[check.deep]
+kind = "script"
+command = ["/usr/bin/deep", "-v"]
+user = "nobody"
+[pool.p]
+servers = ["10.0.0.1:80"]
+check = "deep"
+[service.s]
+listen = ["10.0.0.9:443"]
+forward = "proxy"
+protocol = "http"
+pool = "p"
+access_log = "/var/log/weir.log"
+tls = { certificates = "/etc/weir/certs" }
+"#;
+
+    fn policy() -> Policy {
+        let desired = weir_config::parse(TEXT, &Host::default()).unwrap().desired;
+        Policy::new(TEXT, &desired)
+    }
+
+    #[test]
+    fn only_named_files_may_be_opened() {
+        let policy = policy();
+        for path in [
+            "/etc/weir/certs/a.pem",
+            "/etc/weir/certs/a/fullchain.pem",
+            "/etc/weir/certs.ocsp",
+        ] {
+            assert!(policy.permits_reading(Path::new(path)), "{path}");
+        }
+        for path in [
+            "/etc/shadow",
+            "/etc/weir/certs/../../shadow",
+            "/etc/weir/certs/./../x",
+            "/etc/weir/certificates/a.pem",
+            "etc/weir/certs/a.pem",
+            "/var/log/weir.log",
+        ] {
+            assert!(!policy.permits_reading(Path::new(path)), "{path}");
+        }
+        assert!(policy.permits_appending(Path::new("/var/log/weir.log")));
+        assert!(!policy.permits_appending(Path::new("/var/log/other.log")));
+        assert!(policy.permits_listing(Path::new("/etc/weir/certs")));
+        assert!(!policy.permits_listing(Path::new("/etc/weir")));
+    }
+
+    #[test]
+    fn only_configured_addresses_and_programs_are_permitted() {
+        let policy = policy();
+        let words = |words: &[&str]| {
+            words
+                .iter()
+                .map(|&word| word.to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert!(policy.permits_binding("10.0.0.9:443".parse().unwrap()));
+        assert!(!policy.permits_binding("10.0.0.9:80".parse().unwrap()));
+        assert!(!policy.permits_binding("0.0.0.0:443".parse().unwrap()));
+        let command = words(&["/usr/bin/deep", "-v"]);
+        assert!(policy.permits_check(&command, "nobody"));
+        assert!(!policy.permits_check(&command, "root"));
+        assert!(!policy.permits_check(&words(&["/bin/sh"]), "nobody"));
+        assert!(!policy.permits_notify("p", &command));
+        assert!(!policy.permits_ping());
+    }
+}

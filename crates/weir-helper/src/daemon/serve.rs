@@ -1,0 +1,293 @@
+//! The helper's loop: one request after another; only programs run at the same time.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use tokio::process::Command;
+use tokio::sync::{mpsc, oneshot};
+use weir_sys::untrusted_file::{self, Owner};
+use weir_sys::{Channel, privileged, sealed_file};
+
+use super::message::{Ask, Given, UNREQUESTED};
+use super::policy::Policies;
+use super::run;
+use crate::Error;
+use crate::message::Envelope;
+
+/// More programs do not run at the same time.
+const PROGRAMS_MAX: usize = 4096;
+
+/// Serves a daemon at the other end of the channel until it ends. `configuration` is the file of `weir run`. Must be
+/// called inside a tokio runtime.
+///
+/// # Errors
+/// The daemon has ended already.
+pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), Error> {
+    let channel = Arc::new(channel);
+    let (ended, mut programs) = mpsc::unbounded_channel();
+    let mut helper = Helper {
+        policies: Policies::new(configuration),
+        channel: Arc::clone(&channel),
+        running: HashMap::new(),
+        ended,
+    };
+    helper.send(UNREQUESTED, &Given::Started, None);
+    let (sender, mut requests) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        while let Ok(Some(message)) = channel.receive() {
+            if sender.send(message.bytes).is_err() {
+                return;
+            }
+        }
+    });
+    loop {
+        tokio::select! {
+            bytes = requests.recv() => match bytes {
+                Some(bytes) => match Envelope::<Ask>::decode(&bytes) {
+                    Ok(envelope) => helper.handle(envelope.number, envelope.body),
+                    Err(error) => tracing::error!(%error, "refused an invalid request of the daemon"),
+                },
+                None => return Ok(()),
+            },
+            Some((number, given)) = programs.recv() => {
+                helper.running.remove(&number);
+                helper.send(number, &given, None);
+            }
+        }
+    }
+}
+
+struct Helper {
+    policies: Policies,
+    channel: Arc<Channel>,
+    /// Dropping a sender kills the program.
+    running: HashMap<u64, oneshot::Sender<()>>,
+    ended: mpsc::UnboundedSender<(u64, Given)>,
+}
+
+/// The result of a request that is answered at once.
+type Opened = Result<(Given, Option<OwnedFd>), Failure>;
+
+enum Failure {
+    Kernel(io::Error),
+    Refused(String),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Kernel(error)
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(error: Errno) -> Self {
+        Self::Kernel(error.into())
+    }
+}
+
+fn refused(what: &str, object: &dyn std::fmt::Display) -> Failure {
+    Failure::Refused(format!(
+        "the configuration file does not permit the daemon to {what} {object}"
+    ))
+}
+
+impl Helper {
+    fn handle(&mut self, number: u64, ask: Ask) {
+        let opened = match ask {
+            Ask::Kill { number } => {
+                self.running.remove(&number);
+                return;
+            }
+            Ask::Check { .. } | Ask::Notify { .. } => match self.program(&ask) {
+                Ok(command) => return self.start(number, command),
+                Err(failure) => Err(failure),
+            },
+            other => self.open(other),
+        };
+        match opened {
+            Ok((given, file)) => self.send(number, &given, file),
+            Err(Failure::Kernel(error)) => {
+                let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+                self.send(number, &Given::Failed { errno }, None);
+            }
+            Err(Failure::Refused(reason)) => {
+                tracing::error!(reason, "refused a request of the daemon");
+                self.send(number, &Given::Refused { reason }, None);
+            }
+        }
+    }
+
+    fn open(&mut self, ask: Ask) -> Opened {
+        let file = |file: OwnedFd| Ok((Given::File, Some(file)));
+        match ask {
+            Ask::Open { path } => {
+                let permitted = self.policies.is_configuration(&path)
+                    || self
+                        .policies
+                        .permits(|policy| policy.permits_reading(&path));
+                if !permitted {
+                    return Err(refused("read", &path.display()));
+                }
+                file(open_regular(&path)?.into())
+            }
+            Ask::Append { path } => {
+                if !self
+                    .policies
+                    .permits(|policy| policy.permits_appending(&path))
+                {
+                    return Err(refused("write", &path.display()));
+                }
+                let opened = OpenOptions::new().append(true).create(true).open(&path)?;
+                file(opened.into())
+            }
+            Ask::List { path } => {
+                if !self
+                    .policies
+                    .permits(|policy| policy.permits_listing(&path))
+                {
+                    return Err(refused("list", &path.display()));
+                }
+                let listed = privileged::list_directly(&path)?;
+                let is_directory = listed.is_some();
+                let text =
+                    serde_json::to_vec(&listed.unwrap_or_default()).map_err(io::Error::other)?;
+                Ok((
+                    Given::Entries { is_directory },
+                    Some(sealed_file("weir-list", &text)?),
+                ))
+            }
+            Ask::Untrusted {
+                path,
+                check_owner,
+                max_bytes,
+            } => {
+                if !self
+                    .policies
+                    .permits(|policy| policy.permits_reading(&path))
+                {
+                    return Err(refused("read", &path.display()));
+                }
+                let owner = if check_owner {
+                    Owner::Expected
+                } else {
+                    Owner::Any
+                };
+                match untrusted_file::read(&path, owner, max_bytes) {
+                    Ok(text) => Ok((
+                        Given::Text,
+                        Some(sealed_file("weir-text", text.as_bytes())?),
+                    )),
+                    Err(reason) => Ok((Given::NoText { reason }, None)),
+                }
+            }
+            Ask::Bind { address } => {
+                if !self
+                    .policies
+                    .permits(|policy| policy.permits_binding(address))
+                {
+                    return Err(refused("listen on", &address));
+                }
+                file(privileged::bind_stream_directly(address)?)
+            }
+            Ask::Ping { is_ipv6 } => {
+                if !self.policies.permits(super::policy::Policy::permits_ping) {
+                    return Err(refused("open", &"an ICMP socket"));
+                }
+                file(privileged::ping_socket_directly(is_ipv6)?)
+            }
+            Ask::Check { .. } | Ask::Notify { .. } | Ask::Kill { .. } => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// The permitted program of a request.
+    fn program(&mut self, ask: &Ask) -> Result<Command, Failure> {
+        if self.running.len() >= PROGRAMS_MAX {
+            return Err(Errno::AGAIN.into());
+        }
+        let prepared = match ask {
+            Ask::Check {
+                command,
+                user,
+                address,
+                port,
+            } => {
+                if !self
+                    .policies
+                    .permits(|policy| policy.permits_check(command, user))
+                {
+                    let program = format!("{command:?} as {user}");
+                    return Err(refused("run", &program));
+                }
+                run::check(command, user, *address, *port)
+            }
+            Ask::Notify {
+                command,
+                pool,
+                server,
+                service,
+                from,
+                to,
+                reason,
+            } => {
+                if !self
+                    .policies
+                    .permits(|policy| policy.permits_notify(pool, command))
+                {
+                    let program = format!("{command:?} for pool {pool:?}");
+                    return Err(refused("run", &program));
+                }
+                let values = [
+                    ("WEIR_POOL", pool.as_str()),
+                    ("WEIR_SERVER", server),
+                    ("WEIR_SERVICE", service),
+                    ("WEIR_FROM", from),
+                    ("WEIR_TO", to),
+                    ("WEIR_REASON", reason),
+                ];
+                run::notify(command, &values)
+            }
+            _ => return Err(Errno::INVAL.into()),
+        };
+        prepared.map_err(Failure::Refused)
+    }
+
+    fn start(&mut self, number: u64, command: Command) {
+        let (kill, killed) = oneshot::channel();
+        self.running.insert(number, kill);
+        let ended = self.ended.clone();
+        tokio::spawn(async move {
+            let given = run::run(command, killed).await;
+            let _ = ended.send((number, given));
+        });
+    }
+
+    /// Ignores errors: the end of the daemon is noticed by the reader.
+    fn send(&self, number: u64, given: &Given, file: Option<OwnedFd>) {
+        let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+        let bytes = Envelope::encode(number, given.clone());
+        if let Err(error) = self.channel.send(&bytes, &files) {
+            tracing::debug!(%error, "failed to send an answer");
+        }
+    }
+}
+
+/// Opens a regular file: a device or pipe could block or have effects.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(Errno::INVAL.into())
+    }
+}

@@ -1,0 +1,66 @@
+//! The ways in which the active director fails.
+
+use super::Vrrp;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Its programs are stopped in order.
+    Stop,
+    /// Its link carries nothing in either direction, and keeps its carrier.
+    Cut,
+    /// What it sends is lost, and it still receives.
+    OneWay,
+    /// All its processes are stopped by SIGSTOP.
+    Pause,
+    /// `kill -9` of the process that runs VRRP.
+    KillVrrp,
+    /// `kill -9` of the process above it.
+    KillKeeper,
+    /// `kill -9` of Weir's daemon.
+    KillDaemon,
+    /// `kill -9` of Weir's helper.
+    KillHelper,
+    /// Reload of the program that runs VRRP.
+    Reload,
+    /// `weir upgrade`.
+    Upgrade,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Stop,
+        Self::Cut,
+        Self::OneWay,
+        Self::Pause,
+        Self::KillVrrp,
+        Self::KillKeeper,
+        Self::KillDaemon,
+        Self::KillHelper,
+        Self::Reload,
+        Self::Upgrade,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Cut => "cut",
+            Self::OneWay => "one-way",
+            Self::Pause => "pause",
+            Self::KillVrrp => "kill-vrrp",
+            Self::KillKeeper => "kill-keeper",
+            Self::KillDaemon => "kill-daemon",
+            Self::KillHelper => "kill-helper",
+            Self::Reload => "reload",
+            Self::Upgrade => "upgrade",
+        }
+    }
+
+    /// Whether it can happen to a director with this VRRP.
+    pub(crate) const fn concerns(self, vrrp: Vrrp) -> bool {
+        match self {
+            Self::KillHelper => matches!(vrrp, Vrrp::Weir),
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! `weir lab run director-failover`: how long a VIP is not reachable, and how many flows break, when the active one of
+//! two directors fails in different ways. VRRP is keepalived's on both directors, Weir's on both, or one of each; the
+//! data plane is Weir's in all cases.
+
+mod fault;
+mod probe;
+mod rig;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::{LabError, Result};
+use crate::experiment::RunOptions;
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::requirement;
+use crate::session::Session;
+use fault::Fault;
+use rig::Rig;
+
+/// The experiment's name.
+pub(crate) const NAME: &str = "director-failover";
+/// What it does.
+pub(crate) const SUMMARY: &str = "Outage and broken flows when the active one of two directors fails, with VRRP by keepalived and by Weir";
+
+/// How long the VIP is watched after a fault.
+const WATCHED: Duration = Duration::from_secs(3);
+/// Open connections.
+const FLOWS: usize = 50;
+
+/// Whose VRRP the directors run, the active one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub(crate) name: &'static str,
+    pub(crate) active: Vrrp,
+    pub(crate) standby: Vrrp,
+}
+
+/// Whose VRRP a director runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Vrrp {
+    Keepalived,
+    Weir,
+}
+
+const PAIRS: [Pair; 3] = [
+    Pair {
+        name: "keepalived",
+        active: Vrrp::Keepalived,
+        standby: Vrrp::Keepalived,
+    },
+    Pair {
+        name: "weir",
+        active: Vrrp::Weir,
+        standby: Vrrp::Weir,
+    },
+    Pair {
+        name: "mixed",
+        active: Vrrp::Weir,
+        standby: Vrrp::Keepalived,
+    },
+];
+
+/// The medians of one fault of one pair.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    fault: &'static str,
+    pair: &'static str,
+    /// Median of the longest time without an answer, in milliseconds.
+    outage_ms: Option<u64>,
+    /// The longest one.
+    worst_ms: Option<u64>,
+    /// Most broken flows of a run.
+    broken: Option<usize>,
+    flows: usize,
+    runs: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Runs the experiment, and prints the table or JSON. Returns whether all runs succeeded.
+///
+/// # Errors
+/// Wrong options, missing root or programs; Ctrl-C.
+pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
+    let pairs = chosen(&options.methods)?;
+    requirement::root()?;
+    requirement::programs(
+        requirement::BASE
+            .into_iter()
+            .chain([requirement::KEEPALIVED]),
+    )?;
+    let weir = requirement::weir(options.weir.as_deref())?;
+    interrupt::install();
+    let session = Session::open()?;
+    let progress = Progress::new();
+    let repeat = options.repeat.max(1);
+    let mut rows = Vec::new();
+    for fault in Fault::ALL {
+        for pair in &pairs {
+            if !fault.concerns(pair.active) {
+                continue;
+            }
+            let mut runs = Vec::new();
+            let mut error = None;
+            for _ in 0..repeat {
+                match Rig::build(&session, &weir, *pair).and_then(|mut rig| rig.measure(fault)) {
+                    Ok(measured) => runs.push(measured),
+                    Err(LabError::Interrupted) => return Err(LabError::Interrupted),
+                    Err(failed) => error = Some(failed.to_string()),
+                }
+            }
+            let row = row(fault, *pair, runs, error);
+            progress.line(&line(&row));
+            rows.push(row);
+        }
+    }
+    if json {
+        let document = serde_json::json!({ "experiment": NAME, "rows": rows });
+        println!("{document}");
+    } else {
+        print!("{}", table(&rows));
+    }
+    Ok(rows.iter().all(|row| row.error.is_none()))
+}
+
+fn chosen(methods: &[String]) -> Result<Vec<Pair>> {
+    let known = PAIRS.map(|pair| pair.name).join(", ");
+    if let Some(wrong) = methods
+        .iter()
+        .find(|name| !PAIRS.iter().any(|pair| pair.name == **name))
+    {
+        return Err(LabError::Usage {
+            option: "--methods",
+            reason: format!("unknown method \"{wrong}\"; the methods of {NAME} are: {known}"),
+        });
+    }
+    let is_chosen = |pair: &Pair| methods.is_empty() || methods.iter().any(|it| it == pair.name);
+    Ok(PAIRS.into_iter().filter(is_chosen).collect())
+}
+
+fn row(fault: Fault, pair: Pair, runs: Vec<probe::Measured>, error: Option<String>) -> Row {
+    let mut outages: Vec<u64> = runs
+        .iter()
+        .map(|run| u64::try_from(run.outage.as_millis()).unwrap_or(u64::MAX))
+        .collect();
+    outages.sort_unstable();
+    Row {
+        fault: fault.name(),
+        pair: pair.name,
+        outage_ms: outages.get(outages.len() / 2).copied(),
+        worst_ms: outages.last().copied(),
+        broken: runs.iter().map(|run| run.broken).max(),
+        flows: FLOWS,
+        runs: runs.len(),
+        error,
+    }
+}
+
+const HEADER: &str = "FAULT          VRRP         OUTAGE     WORST  BROKEN FLOWS";
+
+fn line(row: &Row) -> String {
+    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |it| format!("{it} ms"));
+    let broken = row
+        .broken
+        .map_or_else(|| "-".to_owned(), |it| format!("{it} of {}", row.flows));
+    let error = row.error.as_deref().unwrap_or_default();
+    let text = format!(
+        "{:<14} {:<10} {:>8}  {:>8}  {broken:<12}  {error}",
+        row.fault,
+        row.pair,
+        number(row.outage_ms),
+        number(row.worst_ms)
+    );
+    text.trim_end().to_owned()
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = format!("{HEADER}\n");
+    for row in rows {
+        text.push_str(&line(row));
+        text.push('\n');
+    }
+    text.push_str(
+        "Version 3, advertisements every 100 ms, priorities 200 and 100. Outage: the longest time without an\n\
+         answer to a UDP client that sends once per millisecond. Flows: open TCP connections, maglev, direct.\n",
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_has_the_median_and_the_worst_run() {
+        let run = |outage, broken| probe::Measured {
+            outage: Duration::from_millis(outage),
+            broken,
+        };
+        let row = row(
+            Fault::Cut,
+            PAIRS[1],
+            vec![run(300, 0), run(100, 2), run(200, 0)],
+            None,
+        );
+        assert_eq!(
+            (row.outage_ms, row.worst_ms, row.broken),
+            (Some(200), Some(300), Some(2))
+        );
+        assert_eq!(
+            line(&row),
+            "cut            weir         200 ms    300 ms  2 of 50"
+        );
+    }
+
+    #[test]
+    fn wrong_pair_is_a_usage_error() {
+        assert!(chosen(&["frr".to_owned()]).is_err());
+        assert_eq!(
+            chosen(&["mixed".to_owned()]).map(|it| it.len()).ok(),
+            Some(1)
+        );
+        assert_eq!(chosen(&[]).map(|it| it.len()).ok(), Some(3));
+    }
+}

@@ -1,0 +1,168 @@
+//! Client and server: datagrams once per millisecond, and open connections.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::rig::VIP;
+use super::{FLOWS, WATCHED};
+use crate::error::{LabError, Result};
+use crate::namespace::Namespace;
+
+const PORT: u16 = 80;
+const INTERVAL: Duration = Duration::from_millis(1);
+/// How long a connection may take to answer after the fault.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The result of one run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    pub(crate) outage: Duration,
+    pub(crate) broken: usize,
+}
+
+fn failed(source: std::io::Error) -> LabError {
+    LabError::file("socket")(source)
+}
+
+/// Threads that answer with what they receive, until it is dropped.
+pub(super) struct Server {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    pub(super) fn start(namespace: &Namespace) -> Result<Self> {
+        let (udp, tcp) = namespace.enter(|| {
+            let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+            // Bound to the VIP, so that answers have it as their source.
+            let udp = UdpSocket::bind((VIP, PORT)).map_err(failed)?;
+            let tcp = TcpListener::bind(any).map_err(failed)?;
+            Ok((udp, tcp))
+        })?;
+        udp.set_read_timeout(Some(Duration::from_millis(100)))
+            .map_err(failed)?;
+        tcp.set_nonblocking(true).map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (udp_stop, tcp_stop) = (Arc::clone(&stop), Arc::clone(&stop));
+        let datagrams = std::thread::spawn(move || {
+            let mut bytes = [0; 16];
+            while !udp_stop.load(Ordering::Relaxed) {
+                if let Ok((length, from)) = udp.recv_from(&mut bytes) {
+                    let _ = udp.send_to(&bytes[..length], from);
+                }
+            }
+        });
+        let streams = std::thread::spawn(move || {
+            let mut open: Vec<TcpStream> = Vec::new();
+            while !tcp_stop.load(Ordering::Relaxed) {
+                if let Ok((stream, _)) = tcp.accept() {
+                    let _ = stream.set_nonblocking(true);
+                    open.push(stream);
+                }
+                for stream in &mut open {
+                    let mut bytes = [0; 16];
+                    if let Ok(length @ 1..) = stream.read(&mut bytes) {
+                        let _ = stream.write_all(&bytes[..length]);
+                    }
+                }
+                std::thread::sleep(INTERVAL);
+            }
+        });
+        Ok(Self {
+            stop,
+            threads: vec![datagrams, streams],
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The client's sockets.
+pub(super) struct Client {
+    udp: UdpSocket,
+    streams: Vec<TcpStream>,
+}
+
+impl Client {
+    /// Opens all connections, with one answer each.
+    pub(super) fn open(namespace: &Namespace) -> Result<Self> {
+        namespace.enter(|| {
+            let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
+            udp.connect((VIP, PORT)).map_err(failed)?;
+            let mut streams = Vec::new();
+            for _ in 0..FLOWS {
+                let mut stream = TcpStream::connect((VIP, PORT)).map_err(failed)?;
+                stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+                if !answers(&mut stream) {
+                    return Err(failed(ErrorKind::ConnectionReset.into()));
+                }
+                streams.push(stream);
+            }
+            Ok(Self { udp, streams })
+        })
+    }
+
+    /// Whether the VIP answers.
+    pub(super) fn is_answered(namespace: &Namespace) -> Result<bool> {
+        namespace.enter(|| {
+            let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
+            udp.set_read_timeout(Some(Duration::from_millis(50)))
+                .map_err(failed)?;
+            let sent = udp.connect((VIP, PORT)).and_then(|()| udp.send(b"a"));
+            Ok(sent.is_ok() && udp.recv(&mut [0; 1]).is_ok())
+        })
+    }
+
+    /// Watches the VIP while the fault happens.
+    pub(super) fn measure(mut self, fault: impl FnOnce() -> Result<()> + Send) -> Result<Measured> {
+        self.udp.set_nonblocking(true).map_err(failed)?;
+        let outage = std::thread::scope(|scope| {
+            let watching = scope.spawn(|| self.watch());
+            std::thread::sleep(Duration::from_millis(200));
+            let happened = fault();
+            let outage = watching.join().unwrap_or(Duration::MAX);
+            happened.map(|()| outage)
+        })?;
+        let broken = self
+            .streams
+            .iter_mut()
+            .map(answers)
+            .filter(|answered| !answered)
+            .count();
+        Ok(Measured { outage, broken })
+    }
+
+    /// The longest time between two answers, up to the end.
+    fn watch(&self) -> Duration {
+        let end = Instant::now() + WATCHED;
+        let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+        let mut next = Instant::now();
+        while Instant::now() < end {
+            let _ = self.udp.send(b"a");
+            while self.udp.recv(&mut [0; 1]).is_ok() {
+                let now = Instant::now();
+                longest = longest.max(now - last);
+                last = now;
+            }
+            next += INTERVAL;
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        longest.max(last.elapsed())
+    }
+}
+
+/// One byte, and its answer.
+fn answers(stream: &mut TcpStream) -> bool {
+    stream.write_all(b"a").is_ok() && stream.read_exact(&mut [0; 1]).is_ok()
+}

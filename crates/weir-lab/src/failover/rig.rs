@@ -1,0 +1,302 @@
+//! Two directors, a client and a server on one switch.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::fault::Fault;
+use super::probe::{Client, Measured, Server};
+use super::{Pair, Vrrp};
+use crate::error::{LabError, Result};
+use crate::interrupt::wait_for;
+use crate::namespace::Namespace;
+use crate::process::{self, Daemon, Launcher};
+use crate::session::Session;
+
+pub(super) const VIP: &str = "10.77.0.100";
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A director: Weir's data plane, and VRRP by Weir or keepalived.
+struct Director {
+    namespace: Namespace,
+    directory: PathBuf,
+    pins: PathBuf,
+    weir: PathBuf,
+    vrrp: Vrrp,
+    keeper: Option<Daemon>,
+    keepalived: Option<Daemon>,
+}
+
+/// See the module.
+pub(super) struct Rig {
+    wire: Namespace,
+    client: Namespace,
+    /// The active director first.
+    directors: [Director; 2],
+    _server: Server,
+    _server_namespace: Namespace,
+}
+
+fn ip(namespace: &Namespace, words: &str) -> Result<()> {
+    let mut arguments = vec!["-n", namespace.name()];
+    arguments.extend(words.split(' '));
+    process::run("ip", &arguments).map(drop)
+}
+
+/// A namespace with `eth0` on the switch; the port has the host's name.
+fn host(session: &Session, wire: &Namespace, name: &str, number: u8) -> Result<Namespace> {
+    let unique = format!("{}-{}{name}", session.tag(), session.next_number());
+    let namespace = Namespace::create(&unique)?;
+    ip(
+        wire,
+        &format!("link add {name} type veth peer name eth0 netns {unique}"),
+    )?;
+    ip(wire, &format!("link set {name} master br0 up"))?;
+    ip(
+        &namespace,
+        &format!("addr add 10.77.0.{number}/24 dev eth0"),
+    )?;
+    ip(&namespace, "link set eth0 up")?;
+    Ok(namespace)
+}
+
+impl Rig {
+    pub(super) fn build(session: &Session, weir: &Path, pair: Pair) -> Result<Self> {
+        let wire = Namespace::create(&format!("{}-{}wire", session.tag(), session.next_number()))?;
+        ip(&wire, "link add br0 type bridge forward_delay 0")?;
+        ip(&wire, "link set br0 up")?;
+        let client = host(session, &wire, "client", 2)?;
+        let server_namespace = host(session, &wire, "server", 5)?;
+        let directory = session.directory(&format!("server{}", session.next_number()))?;
+        let launcher = Launcher {
+            namespace: &server_namespace,
+            directory: &directory,
+        };
+        let runtime = directory.join("run");
+        let arguments = [
+            "real-server",
+            "up",
+            "--forward",
+            "direct",
+            "--vip",
+            VIP,
+            "--runtime-dir",
+        ];
+        let mut arguments: Vec<_> = arguments.map(std::ffi::OsString::from).into();
+        arguments.push(runtime.into_os_string());
+        launcher.run("real-server", weir, &arguments, LIMIT)?;
+        let server = Server::start(&server_namespace)?;
+        let director = |name: &str, number, vrrp| -> Result<Director> {
+            let unique = format!("{name}{}", session.next_number());
+            Ok(Director {
+                namespace: host(session, &wire, name, number)?,
+                directory: session.directory(&unique)?,
+                pins: session.pin_directory(&unique),
+                weir: weir.to_owned(),
+                vrrp,
+                keeper: None,
+                keepalived: None,
+            })
+        };
+        let directors = [
+            director("first", 3, pair.active)?,
+            director("second", 4, pair.standby)?,
+        ];
+        let mut rig = Self {
+            wire,
+            client,
+            directors,
+            _server: server,
+            _server_namespace: server_namespace,
+        };
+        for (director, priority) in rig.directors.iter_mut().zip([200, 100]) {
+            director.start(priority)?;
+            let client = &rig.client;
+            let is_answered = || Ok(Client::is_answered(client)?.then_some(()));
+            wait_for("an active director", LIMIT, is_answered, String::new)?;
+        }
+        // The standby has heard the active director.
+        std::thread::sleep(Duration::from_secs(1));
+        Ok(rig)
+    }
+
+    pub(super) fn measure(&mut self, fault: Fault) -> Result<Measured> {
+        let client = Client::open(&self.client)?;
+        let (wire, active) = (&self.wire, &self.directors[0]);
+        client.measure(|| active.fail(fault, wire))
+    }
+}
+
+impl Director {
+    fn launcher(&self) -> Launcher<'_> {
+        Launcher {
+            namespace: &self.namespace,
+            directory: &self.directory,
+        }
+    }
+
+    fn arguments(&self, words: &[&str]) -> Vec<std::ffi::OsString> {
+        let mut arguments: Vec<std::ffi::OsString> = words.iter().map(Into::into).collect();
+        arguments.extend(["--runtime-dir".into(), self.directory.join("run").into()]);
+        arguments.extend(["--pin-dir".into(), self.pins.clone().into()]);
+        arguments
+    }
+
+    fn start(&mut self, priority: u8) -> Result<()> {
+        let service = format!(
+            "[pool.p]\nscheduler = \"maglev\"\nservers = [\"10.77.0.5\"]\n[service.s]\nlisten = [\"{VIP}:80\", \
+             \"udp/{VIP}:80\"]\nforward = \"direct\"\npool = \"p\"\n"
+        );
+        let router = format!(
+            "[vrrp.v]\ninterface = \"eth0\"\nvirtual_router_id = 51\nversion = 3\npriority = {priority}\n\
+             advert_interval = \"100ms\"\nchecksum = \"pseudo-header\"\naddresses = [\"{VIP}/32\"]\n"
+        );
+        let text = match self.vrrp {
+            Vrrp::Weir => format!("{service}{router}"),
+            Vrrp::Keepalived => service,
+        };
+        let file = self.write("weir.toml", &text)?;
+        let arguments = self.arguments(&["run", "-c", &file]);
+        self.keeper = Some(self.launcher().start("weir", &self.weir, &arguments)?);
+        wait_for(
+            "weir",
+            LIMIT,
+            || Ok(self.run("status", &["status"]).ok()),
+            || process::tail(&self.directory.join("weir.log")),
+        )?;
+        if self.vrrp == Vrrp::Keepalived {
+            self.start_keepalived(priority)?;
+        }
+        Ok(())
+    }
+
+    fn start_keepalived(&mut self, priority: u8) -> Result<()> {
+        let text = format!(
+            "global_defs {{\n vrrp_version 3\n}}\nvrrp_instance v {{\n state BACKUP\n interface eth0\n \
+             virtual_router_id 51\n priority {priority}\n advert_int 0.1\n virtual_ipaddress {{\n {VIP}/32 dev eth0\n \
+             }}\n}}\n"
+        );
+        let file = self.write("keepalived.conf", &text)?;
+        let pid = self.directory.join("keepalived.pid");
+        let vrrp_pid = self.directory.join("vrrp.pid");
+        let arguments = [
+            "--dont-fork".into(),
+            "--log-console".into(),
+            "--vrrp".into(),
+            "--use-file".into(),
+            std::ffi::OsString::from(file),
+            "--pid".into(),
+            pid.into(),
+            "--vrrp_pid".into(),
+            vrrp_pid.into(),
+        ];
+        let program = Path::new("keepalived");
+        self.keepalived = Some(self.launcher().start("keepalived", program, &arguments)?);
+        Ok(())
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<String> {
+        let path = self.directory.join(name);
+        std::fs::write(&path, text).map_err(LabError::file(&path))?;
+        Ok(path.to_string_lossy().into_owned())
+    }
+
+    fn run(&self, name: &str, words: &[&str]) -> Result<String> {
+        let arguments = self.arguments(words);
+        self.launcher().run(name, &self.weir, &arguments, LIMIT)
+    }
+
+    fn keeper(&self) -> Option<Pid> {
+        pid(self.keeper.as_ref()?)
+    }
+
+    /// The parent of the process that runs VRRP.
+    fn parent(&self) -> Option<Pid> {
+        match self.vrrp {
+            Vrrp::Weir => self.keeper(),
+            Vrrp::Keepalived => pid(self.keepalived.as_ref()?),
+        }
+    }
+
+    /// The child of Weir's keeper with this word in its command line. A standby is none.
+    fn child(&self, word: &str) -> Option<Pid> {
+        let parent = u32::try_from(self.keeper()?.as_raw_nonzero().get()).ok()?;
+        process::children(parent).into_iter().find(|child| {
+            let directory = PathBuf::from(format!("/proc/{}", child.as_raw_nonzero()));
+            let name = std::fs::read_to_string(directory.join("comm")).unwrap_or_default();
+            let line = std::fs::read(directory.join("cmdline")).unwrap_or_default();
+            let mut words = line.split(|byte| *byte == 0);
+            name.trim_end() != "weir-standby" && words.any(|it| it == word.as_bytes())
+        })
+    }
+
+    fn vrrp_process(&self) -> Option<Pid> {
+        match self.vrrp {
+            Vrrp::Weir => self.child("vrrp-agent"),
+            Vrrp::Keepalived => {
+                let parent = self.parent()?.as_raw_nonzero().get();
+                let children = process::children(u32::try_from(parent).ok()?);
+                children.into_iter().next()
+            }
+        }
+    }
+
+    /// Lets the director fail.
+    fn fail(&self, fault: Fault, wire: &Namespace) -> Result<()> {
+        match fault {
+            Fault::Stop => signal([self.parent()], Signal::TERM),
+            Fault::Cut => ip(wire, "link set first nomaster"),
+            Fault::OneWay => {
+                let port = ["-n", wire.name(), "qdisc", "add", "dev", "first", "clsact"];
+                process::run("tc", &port)?;
+                let words = "filter add dev first ingress matchall action drop";
+                let mut arguments = vec!["-n", wire.name()];
+                arguments.extend(words.split(' '));
+                process::run("tc", &arguments).map(drop)
+            }
+            Fault::Pause => {
+                let mut all = vec![self.keeper(), self.parent(), self.vrrp_process()];
+                all.extend(["run", "helper"].map(|word| self.child(word)));
+                signal(all, Signal::STOP)
+            }
+            Fault::KillVrrp => signal([self.vrrp_process()], Signal::KILL),
+            Fault::KillKeeper => signal([self.parent()], Signal::KILL),
+            Fault::KillDaemon => signal([self.child("run")], Signal::KILL),
+            Fault::KillHelper => signal([self.child("helper")], Signal::KILL),
+            Fault::Reload if self.vrrp == Vrrp::Keepalived => signal([self.parent()], Signal::HUP),
+            Fault::Reload => self.run("reload", &["reload"]).map(drop),
+            Fault::Upgrade => self.run("upgrade", &["upgrade"]).map(drop),
+        }
+    }
+}
+
+fn pid(daemon: &Daemon) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(daemon.pid()).ok()?)
+}
+
+/// Sends a signal to the processes that exist; one must.
+fn signal(processes: impl IntoIterator<Item = Option<Pid>>, signal: Signal) -> Result<()> {
+    let mut sent = false;
+    for process in processes.into_iter().flatten() {
+        sent |= kill_process(process, signal).is_ok();
+    }
+    if sent {
+        return Ok(());
+    }
+    Err(LabError::file("process")(
+        std::io::ErrorKind::NotFound.into(),
+    ))
+}
+
+impl Drop for Director {
+    fn drop(&mut self) {
+        // What is paused cannot end.
+        let mut all = vec![self.keeper(), self.parent(), self.vrrp_process()];
+        all.extend(["run", "helper"].map(|word| self.child(word)));
+        let _ = signal(all, Signal::CONT);
+        self.keepalived = None;
+        self.keeper = None;
+        let _ = self.run("clean", &["clean", "--force"]);
+    }
+}

@@ -1,0 +1,226 @@
+//! A web server whose answers take a given time, as threads of the lab.
+//!
+//! A thread sleeps for the time of an answer, which is exact to about 0.1 ms. Each server has a fixed number of threads,
+//! more than any method sends requests at a time.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::{LabError, Result};
+use crate::namespace::Namespace;
+use crate::peer::nginx;
+use crate::sample::Shares;
+
+/// Time of an answer of a server that is well.
+pub(crate) const USUAL: Duration = Duration::from_millis(4);
+/// Time of an answer of a server without processor time; it handles one request at a time.
+pub(crate) const STARVED: Duration = Duration::from_millis(8);
+
+const THREADS: usize = 48;
+const STACK_BYTES: usize = 128 * 1024;
+const IDLE_LIMIT: Duration = Duration::from_secs(10);
+const REQUEST_BYTES: usize = 4096;
+const ANSWER: &[u8] = b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nUp\n";
+/// Interval of the shares.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// What the first server does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// It is like the others.
+    #[default]
+    Well,
+    /// Its answers take so much longer.
+    Slower(Duration),
+    /// It handles one request at a time.
+    Starved,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    extra_us: AtomicU64,
+    starved: AtomicBool,
+    processor: Mutex<()>,
+    answers: AtomicU64,
+    stopped: AtomicBool,
+}
+
+/// A running server. Dropping it stops the threads.
+#[derive(Debug)]
+pub(crate) struct Server {
+    shared: Arc<Shared>,
+    listener: Arc<TcpListener>,
+}
+
+impl Server {
+    /// Starts a server on all addresses of a host.
+    pub(crate) fn start(namespace: &Namespace) -> Result<Self> {
+        let failed = |source| LabError::Start {
+            program: "the lab's web server".into(),
+            source,
+        };
+        let listen = || {
+            let address = (std::net::Ipv4Addr::UNSPECIFIED, nginx::PORT);
+            TcpListener::bind(address).map_err(failed)
+        };
+        let server = Self {
+            shared: Arc::new(Shared::default()),
+            listener: Arc::new(namespace.enter(listen)?),
+        };
+        for _ in 0..THREADS {
+            let (shared, listener) = (server.shared.clone(), server.listener.clone());
+            std::thread::Builder::new()
+                .name("paced".into())
+                .stack_size(STACK_BYTES)
+                .spawn(move || shared.serve(&listener))
+                .map_err(failed)?;
+        }
+        Ok(server)
+    }
+
+    fn set(&self, pace: Pace) {
+        let extra = match pace {
+            Pace::Slower(extra) => extra,
+            Pace::Well | Pace::Starved => Duration::ZERO,
+        };
+        let extra_us = u64::try_from(extra.as_micros()).unwrap_or(u64::MAX);
+        self.shared.extra_us.store(extra_us, Ordering::Relaxed);
+        let starved = pace == Pace::Starved;
+        self.shared.starved.store(starved, Ordering::Relaxed);
+    }
+
+    fn answers(&self) -> u64 {
+        self.shared.answers.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        // Wakes the threads that wait in accept(2).
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    }
+}
+
+impl Shared {
+    fn serve(&self, listener: &TcpListener) {
+        while !self.stopped.load(Ordering::Relaxed) {
+            match listener.accept() {
+                // A client that ended early does not matter.
+                Ok((stream, _)) => drop(self.answer(stream)),
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        stream.set_read_timeout(Some(IDLE_LIMIT))?;
+        let mut request = [0; REQUEST_BYTES];
+        let mut length = 0;
+        while !request[..length].ends_with(b"\r\n\r\n") {
+            match stream.read(&mut request[length..])? {
+                0 => return Ok(()),
+                more => length += more,
+            }
+        }
+        if self.starved.load(Ordering::Relaxed) {
+            let _turn = self
+                .processor
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            std::thread::sleep(STARVED);
+        } else {
+            let extra = Duration::from_micros(self.extra_us.load(Ordering::Relaxed));
+            std::thread::sleep(USUAL + extra);
+        }
+        stream.write_all(ANSWER)?;
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        stream.shutdown(Shutdown::Write)
+    }
+}
+
+/// Sets the pace of the first server, runs `work`, and returns the first server's share meanwhile.
+pub(crate) fn during<T: Send>(
+    servers: &[Server],
+    pace: Pace,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<(T, Shares)> {
+    if let Some(first) = servers.first() {
+        first.set(pace);
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sampler = scope.spawn(|| collect(servers, &done));
+        let result = work();
+        done.store(true, Ordering::Release);
+        let shares = sampler
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((result?, shares))
+    })
+}
+
+fn collect(servers: &[Server], done: &AtomicBool) -> Shares {
+    let read = || -> Vec<u64> { servers.iter().map(Server::answers).collect() };
+    let begun = Instant::now();
+    let first = read();
+    let mut before = first.clone();
+    let mut shares = Shares::default();
+    let mut last = 0.0;
+    while !done.load(Ordering::Acquire) {
+        std::thread::sleep(PERIOD);
+        let now = read();
+        last = share(&before, &now).unwrap_or(last);
+        shares.seconds.push(begun.elapsed().as_secs_f64());
+        shares.shares.push(last);
+        before = now;
+    }
+    shares.mean = share(&first, &read()).unwrap_or_default();
+    shares
+}
+
+/// The first server's part of the answers between two counts; `None` = there were none.
+fn share(before: &[u64], now: &[u64]) -> Option<f64> {
+    let more = |(now, before): (&u64, &u64)| (now - before) as f64;
+    let all: f64 = now.iter().zip(before).map(more).sum();
+    let own = now.iter().zip(before).next().map_or(0.0, more);
+    (all > 0.0).then(|| own / all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_is_of_the_answers_between() {
+        assert_eq!(share(&[1, 1, 1, 1], &[2, 2, 3, 1]), Some(0.25));
+        assert_eq!(share(&[1, 1], &[1, 1]), None);
+    }
+
+    #[test]
+    fn answer_takes_its_time_and_is_counted() {
+        let shared = Arc::new(Shared::default());
+        shared.extra_us.store(10_000, Ordering::Relaxed);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let other = shared.clone();
+        let thread = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("a client");
+            other.answer(stream)
+        });
+        let begun = Instant::now();
+        let mut stream = TcpStream::connect(address).expect("connected");
+        stream
+            .write_all(b"GET / HTTP/1.0\r\n\r\n")
+            .expect("written");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("read");
+        thread.join().expect("ended").expect("answered");
+        assert!(text.starts_with("HTTP/1.0 200") && text.ends_with("Up\n"));
+        assert!(begun.elapsed() >= USUAL + Duration::from_millis(10));
+        assert_eq!(shared.answers.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,300 @@
+//! Reference pages that come from the source text: the fields of the status document, from its types and their
+//! comments, and the page of the HTTP API, from `openapi.json`, which has every route of the program.
+//! `WEIR_UPDATE_DOCS=1` writes the pages instead of comparing them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Compares a page of the manual, or writes it.
+fn check_page(name: &str, current: &str) {
+    let path = root().join("docs/manual").join(name);
+    if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
+        fs::write(&path, current).expect("written");
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        written, current,
+        "{name} is stale; run with WEIR_UPDATE_DOCS=1"
+    );
+}
+
+/// Folders with the types of the status document.
+const TYPES: &[&str] = &[
+    "weir-control/src/status",
+    "weir-engine/src",
+    "weir-discovery/src",
+    "weir-vrrp-agent/src",
+];
+
+/// One field as JSON has it.
+struct Field {
+    name: String,
+    /// The type's text, and the type that it leads to.
+    shown: String,
+    leads_to: String,
+    flat: bool,
+    optional: bool,
+    text: String,
+}
+
+/// Structs with a `Serialize` derive in the order of their files, by name: purpose and fields.
+fn structs() -> BTreeMap<String, (String, Vec<Field>)> {
+    let mut found = BTreeMap::new();
+    for folder in TYPES {
+        let entries = fs::read_dir(root().join("crates").join(folder)).expect("a folder");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        for path in paths.filter(|path| path.extension().is_some_and(|it| it == "rs")) {
+            let text = fs::read_to_string(&path).expect("a file");
+            for item in syn::parse_file(&text).expect("Rust").items {
+                if let syn::Item::Struct(item) = item
+                    && attribute_text(&item.attrs, "derive").contains("Serialize")
+                {
+                    let fields = item.fields.iter().filter_map(field).collect();
+                    let about = (comment(&item.attrs), fields);
+                    found.entry(item.ident.to_string()).or_insert(about);
+                }
+            }
+        }
+    }
+    found
+}
+
+fn field(field: &syn::Field) -> Option<Field> {
+    let serde = attribute_text(&field.attrs, "serde");
+    let renamed = serde.split_once("rename = \"").map(|(_, rest)| rest);
+    let renamed = renamed.and_then(|rest| rest.split('"').next());
+    let own = field.ident.as_ref()?.to_string();
+    let (shown, leads_to) = shown(&field.ty);
+    Some(Field {
+        name: renamed.map_or(own, str::to_owned),
+        shown,
+        leads_to,
+        flat: serde.contains("flatten"),
+        optional: serde.contains("skip_serializing_if"),
+        text: comment(&field.attrs),
+    })
+}
+
+/// The text of attributes of one name.
+fn attribute_text(attributes: &[syn::Attribute], name: &str) -> String {
+    let named = attributes.iter().filter(|it| it.path().is_ident(name));
+    let texts = named.filter_map(|it| it.meta.require_list().ok());
+    texts.map(|list| list.tokens.to_string()).collect()
+}
+
+/// The documentation comment in one line.
+fn comment(attributes: &[syn::Attribute]) -> String {
+    let docs = attributes.iter().filter(|it| it.path().is_ident("doc"));
+    let lines = docs.filter_map(|it| match &it.meta.require_name_value().ok()?.value {
+        syn::Expr::Lit(syn::ExprLit {
+            lit: syn::Lit::Str(text),
+            ..
+        }) => Some(text.value()),
+        _ => None,
+    });
+    let lines: Vec<String> = lines.map(|line| line.trim().to_owned()).collect();
+    lines.join(" ").replace('|', "\\|")
+}
+
+/// A type as JSON has it, and the name of the struct that it holds.
+fn shown(ty: &syn::Type) -> (String, String) {
+    let syn::Type::Path(path) = ty else {
+        return match ty {
+            syn::Type::Array(_) => ("list of numbers".to_owned(), String::new()),
+            _ => ("list".to_owned(), String::new()),
+        };
+    };
+    let last = path.path.segments.last().expect("a name");
+    let mut inner = Vec::new();
+    if let syn::PathArguments::AngleBracketed(arguments) = &last.arguments {
+        for argument in &arguments.args {
+            if let syn::GenericArgument::Type(ty) = argument {
+                inner.push(shown(ty));
+            }
+        }
+    }
+    let name = last.ident.to_string();
+    let held = inner.pop();
+    match (name.as_str(), held) {
+        ("Option", Some(held)) => held,
+        ("Vec", Some((of, leads_to))) => (format!("list of {of}"), leads_to),
+        ("BTreeMap", Some((of, leads_to))) => (format!("object, each a {of}"), leads_to),
+        ("String" | "IpAddr" | "ListSource", _) => ("text".to_owned(), String::new()),
+        ("bool", _) => ("true or false".to_owned(), String::new()),
+        ("Milliseconds" | "f64" | "u8" | "u16" | "u32" | "u64" | "i64" | "usize", _) => {
+            ("number".to_owned(), String::new())
+        }
+        (other, _) => (
+            format!("[{other}](#{})", other.to_lowercase()),
+            other.to_owned(),
+        ),
+    }
+}
+
+#[test]
+fn status_page_matches_the_types() {
+    let all = structs();
+    let mut out = String::from(
+        "# Fields of the status\n\n`weir status --json` and `GET /v1/status` return a \
+         [Report](#report). Fields may be added; none is renamed.\nFields marked with * are absent when they have \
+         nothing to say.\n",
+    );
+    let (mut pending, mut at) = (vec!["Report".to_owned()], 0);
+    while let Some(name) = pending.get(at).cloned() {
+        at += 1;
+        let Some((about, fields)) = all.get(&name) else {
+            let _ = write!(out, "\n## {name}\n\nText.\n");
+            continue;
+        };
+        let _ = write!(
+            out,
+            "\n## {name}\n\n{about}\n\n| field | type | meaning |\n|---|---|---|\n"
+        );
+        for field in fields {
+            let mark = if field.optional { " *" } else { "" };
+            let named = format!("`{}`{mark}", field.name);
+            let named = if field.flat {
+                "the fields of".to_owned()
+            } else {
+                named
+            };
+            let _ = writeln!(out, "| {named} | {} | {} |", field.shown, field.text);
+            if !field.leads_to.is_empty() && !pending.contains(&field.leads_to) {
+                pending.push(field.leads_to.clone());
+            }
+        }
+    }
+    for name in ["Service", "Server", "Latency", "Vrrp"] {
+        assert!(out.contains(&format!("\n## {name}\n")), "{name}");
+    }
+    check_page("status-json.md", &out);
+}
+
+/// Routes of the program: path, and methods in lower case.
+fn routes() -> BTreeMap<String, Vec<String>> {
+    let path = root().join("crates/weir-control/src/api/mod.rs");
+    let text = fs::read_to_string(path).expect("the routes");
+    let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let calls = text.split(".route(").skip(1);
+    let routes = calls.map(|call| {
+        let (_, rest) = call.split_once('"').expect("a path");
+        let (path, rest) = rest.split_once('"').expect("its end");
+        let rest = rest.split(".fallback").next().expect("the handlers");
+        let methods = ["get", "post", "put", "delete", "patch"];
+        let used = methods.iter().filter(|it| rest.contains(&format!("{it}(")));
+        (path.to_owned(), used.map(ToString::to_string).collect())
+    });
+    routes.collect()
+}
+
+fn openapi() -> Value {
+    let path = root().join("docs/manual/openapi.json");
+    serde_json::from_str(&fs::read_to_string(path).expect("the file")).expect("JSON")
+}
+
+#[test]
+fn openapi_has_every_route() {
+    let described = openapi();
+    let paths = described["paths"].as_object().expect("paths");
+    let described = paths.iter().map(|(path, methods)| {
+        let mut methods: Vec<String> = methods
+            .as_object()
+            .expect("methods")
+            .keys()
+            .cloned()
+            .collect();
+        methods.sort_unstable();
+        (path.clone(), methods)
+    });
+    let mut routes = routes();
+    routes
+        .values_mut()
+        .for_each(|methods| methods.sort_unstable());
+    assert!(routes.len() >= 10, "{routes:?}");
+    assert_eq!(described.collect::<BTreeMap<_, _>>(), routes);
+}
+
+#[test]
+fn openapi_references_exist() {
+    let text = openapi().to_string();
+    let document = openapi();
+    for reference in text.split("\"#/components/schemas/").skip(1) {
+        let name = reference.split('"').next().expect("its end");
+        assert!(
+            document["components"]["schemas"][name].is_object(),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn api_page_matches_openapi() {
+    let document = openapi();
+    let mut out = String::from(
+        "# HTTP API\n\nThe machine-readable description is [openapi.json](openapi.json) (OpenAPI 3.1). \
+         [Operating](operating.md#the-http-api)\nexplains sockets, tokens and limits. The role applies over TCP; on \
+         the socket, its mode decides who may connect.\n\n| request | role | body | response | purpose |\n\
+         |---|---|---|---|---|\n",
+    );
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        for (method, operation) in methods.as_object().expect("methods") {
+            let schema = |of: &Value| {
+                let reference = of["content"]["application/json"]["schema"]["$ref"].as_str();
+                let name = reference.and_then(|it| it.rsplit('/').next());
+                name.map_or(String::new(), |it| {
+                    format!("[{it}](#{})", it.to_lowercase())
+                })
+            };
+            let row = format!(
+                "| `{} {path}` | {} | {} | {} | {} |\n",
+                method.to_uppercase(),
+                operation["x-role"].as_str().expect("a role"),
+                schema(&operation["requestBody"]),
+                schema(&operation["responses"]["200"]),
+                operation["summary"].as_str().expect("a summary"),
+            );
+            out.push_str(&row.replace("|  |", "| |").replace("|  |", "| |"));
+        }
+    }
+    out.push_str(
+        "\nErrors have a [Refusal](#refusal) as body. 400: the body is malformed. 401, 403: no token, or the role is too \
+         low. 404,\n405: no such route or method. 413: the body is too large. 421: the `Host` is not allowed. 422: the \
+         daemon refused, for\nexample because of errors in a file. 503: the daemon is stopping.\n",
+    );
+    for (name, schema) in document["components"]["schemas"]
+        .as_object()
+        .expect("schemas")
+    {
+        let about = schema["description"].as_str().unwrap_or("An object.");
+        let _ = write!(out, "\n## {name}\n\n{about}\n");
+        let fields = schema["properties"].as_object().filter(|it| !it.is_empty());
+        if let Some(fields) = fields {
+            out.push_str("\n| field | type | meaning |\n|---|---|---|\n");
+            for (field, of) in fields {
+                let kind = of["type"].as_str().unwrap_or("");
+                let choices: Vec<&str> = of["enum"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                    .collect();
+                let kind = if choices.is_empty() {
+                    kind.to_owned()
+                } else {
+                    choices.join(", ")
+                };
+                let text = of["description"].as_str().unwrap_or("");
+                out.push_str(&format!("| `{field}` | {kind} | {text} |\n").replace("|  |", "| |"));
+            }
+        }
+    }
+    check_page("http-api.md", &out);
+}

@@ -1,0 +1,156 @@
+//! Announcing VIPs by BGP.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// `[announce]`: VIPs are announced by BGP through a speaker that runs on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Announce {
+    /// The speaker.
+    pub speaker: Speaker,
+    /// How long routes stay after the daemon is gone; at least two seconds.
+    pub withdraw_after: Duration,
+    /// How long a drained node's routes are announced as the last choice before they are withdrawn.
+    pub drain_delay: Duration,
+    /// Names of the services whose VIPs are announced; `None`: all.
+    pub services: Option<Vec<String>>,
+    /// Which of a VIP's services must be able to serve.
+    pub require: RequiredServices,
+    /// Communities of every route.
+    pub communities: Vec<Community>,
+    /// Additional communities of a drained node's routes.
+    pub drain_communities: Vec<Community>,
+}
+
+impl Announce {
+    /// `GRACEFUL_SHUTDOWN` (RFC 8326 section 3): receivers prefer every other route.
+    pub const GRACEFUL_SHUTDOWN: Community = Community(65535, 0);
+}
+
+/// A BGP speaker, and how it is controlled.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Speaker {
+    /// BIRD 2 or 3: an include file, and `configure` over the control socket.
+    Bird {
+        /// The control socket.
+        socket: PathBuf,
+        /// The include file, which belongs to Weir.
+        include: PathBuf,
+    },
+    /// ExaBGP: commands written to its named pipe.
+    Exabgp {
+        /// The pipe.
+        pipe: PathBuf,
+    },
+    /// GoBGP: its command line.
+    Gobgp {
+        /// The program with its options.
+        command: Vec<String>,
+    },
+    /// FRR: vtysh.
+    Frr {
+        /// The program with its options.
+        command: Vec<String>,
+        /// AS number of `router bgp`.
+        asn: u32,
+    },
+}
+
+impl Speaker {
+    /// The names in the configuration.
+    pub const NAMES: [&'static str; 4] = ["bird", "exabgp", "gobgp", "frr"];
+
+    /// The name in the configuration.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Bird { .. } => Self::NAMES[0],
+            Self::Exabgp { .. } => Self::NAMES[1],
+            Self::Gobgp { .. } => Self::NAMES[2],
+            Self::Frr { .. } => Self::NAMES[3],
+        }
+    }
+
+    /// The control socket, if it has one.
+    pub const fn socket(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Bird { socket, .. } => Some(socket),
+            Self::Exabgp { .. } | Self::Gobgp { .. } | Self::Frr { .. } => None,
+        }
+    }
+
+    /// The include file, if it has one.
+    pub const fn include(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Bird { include, .. } => Some(include),
+            Self::Exabgp { .. } | Self::Gobgp { .. } | Self::Frr { .. } => None,
+        }
+    }
+
+    /// The named pipe, if it has one.
+    pub const fn pipe(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Exabgp { pipe } => Some(pipe),
+            Self::Bird { .. } | Self::Gobgp { .. } | Self::Frr { .. } => None,
+        }
+    }
+
+    /// The program with its options, if it is controlled by one.
+    pub fn command(&self) -> Option<&[String]> {
+        match self {
+            Self::Gobgp { command } | Self::Frr { command, .. } => Some(command),
+            Self::Bird { .. } | Self::Exabgp { .. } => None,
+        }
+    }
+
+    /// The AS number, if it is needed.
+    pub const fn asn(&self) -> Option<u32> {
+        match self {
+            Self::Frr { asn, .. } => Some(*asn),
+            Self::Bird { .. } | Self::Exabgp { .. } | Self::Gobgp { .. } => None,
+        }
+    }
+}
+
+/// Which services of a VIP must be able to serve for the VIP to be announced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RequiredServices {
+    /// One of them.
+    #[default]
+    Any,
+    /// All of them.
+    All,
+}
+
+impl RequiredServices {
+    /// All values.
+    pub const ALL: [Self; 2] = [Self::Any, Self::All];
+
+    /// The name in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::All => "all",
+        }
+    }
+}
+
+/// A BGP community (RFC 1997): AS number and value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Community(pub u16, pub u16);
+
+impl Community {
+    /// Parses `65001:100`; `None` if it is something else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (asn, value) = text.split_once(':')?;
+        Some(Self(asn.parse().ok()?, value.parse().ok()?))
+    }
+}
+
+impl fmt::Display for Community {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.0, self.1)
+    }
+}

@@ -1,0 +1,211 @@
+//! Where log lines go: a file, standard output, a syslog daemon, systemd's journal.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use weir_http::access::rfc3339;
+use weir_model::{AccessLog, LogTarget, SyslogFormat};
+
+/// Facility local0, severity info (RFC 5424 section 6.2.1).
+const PRIORITY: u8 = 16 * 8 + 6;
+
+/// Longest time that a message may wait for its reader. Other logs wait as well, but no worker does.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Opens the destination of a log.
+///
+/// # Errors
+/// The file cannot be opened, or nothing listens on the socket.
+pub(super) fn open(kind: &AccessLog, service: &str) -> io::Result<Sink> {
+    let sink: Box<dyn Write + Send> = match kind.target() {
+        LogTarget::Stdout => Box::new(io::stdout()),
+        LogTarget::File(path) => {
+            let file = weir_sys::privileged::append(Path::new(path))?;
+            let identity = identity(&file);
+            return Ok(Sink {
+                to: Box::new(file),
+                identity,
+            });
+        }
+        LogTarget::Syslog(path) => Box::new(Messages::connect(
+            path,
+            match kind.syslog {
+                SyslogFormat::Rfc3164 => Form::Rfc3164,
+                SyslogFormat::Rfc5424 => Form::Rfc5424,
+            },
+            service,
+        )?),
+        LogTarget::Journal(path) => Box::new(Messages::connect(path, Form::Journal, service)?),
+    };
+    Ok(Sink {
+        to: sink,
+        identity: None,
+    })
+}
+
+/// An open destination.
+pub(super) struct Sink {
+    pub(super) to: Box<dyn Write + Send>,
+    /// Device and inode of a file.
+    pub(super) identity: Option<(u64, u64)>,
+}
+
+impl Sink {
+    /// Whether the file's name is now that of another file, or of none.
+    pub(super) fn is_moved(&self, path: &str) -> bool {
+        let Some(identity) = self.identity else {
+            return false;
+        };
+        let now = std::fs::metadata(path);
+        now.map_or(true, |found| (found.dev(), found.ino()) != identity)
+    }
+}
+
+fn identity(file: &File) -> Option<(u64, u64)> {
+    let found = file.metadata().ok()?;
+    // A rename of a pipe or a device means nothing.
+    found.is_file().then(|| (found.dev(), found.ino()))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Rfc3164,
+    Rfc5424,
+    Journal,
+}
+
+/// Sends each line as a datagram.
+struct Messages {
+    socket: UnixDatagram,
+    form: Form,
+    host: String,
+    service: String,
+    message: Vec<u8>,
+}
+
+impl Messages {
+    fn connect(path: &str, form: Form, service: &str) -> io::Result<Self> {
+        let socket = UnixDatagram::unbound()?;
+        socket.connect(path)?;
+        socket.set_write_timeout(Some(SEND_TIMEOUT))?;
+        Ok(Self {
+            socket,
+            form,
+            host: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+            service: service.to_owned(),
+            message: Vec::new(),
+        })
+    }
+
+    /// Makes the message of a line without its newline.
+    fn format(&mut self, line: &[u8], time_ms: u64) -> io::Result<()> {
+        let (pid, out) = (std::process::id(), &mut self.message);
+        out.clear();
+        match self.form {
+            Form::Rfc3164 => write!(out, "<{PRIORITY}>weir[{pid}]: ")?,
+            Form::Rfc5424 => {
+                let time = rfc3339(time_ms);
+                write!(
+                    out,
+                    "<{PRIORITY}>1 {time} {} weir {pid} access - ",
+                    self.host
+                )?;
+            }
+            Form::Journal => {
+                let service = &self.service;
+                write!(
+                    out,
+                    "PRIORITY=6\nSYSLOG_FACILITY=16\nSYSLOG_IDENTIFIER=weir\nWEIR_SERVICE={service}\nMESSAGE="
+                )?;
+            }
+        }
+        out.extend_from_slice(line);
+        if self.form == Form::Journal {
+            out.push(b'\n');
+        }
+        Ok(())
+    }
+}
+
+impl Write for Messages {
+    /// Takes whole lines. Bytes after the last newline are a line as well.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let time_ms = u64::try_from(since.as_millis()).unwrap_or(0);
+        let mut sent = 0;
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let text = line.strip_suffix(b"\n").unwrap_or(line);
+            if !text.is_empty() {
+                self.format(text, time_ms)?;
+                match self.socket.send(&self.message) {
+                    Ok(_) => {}
+                    Err(_) if sent > 0 => return Ok(sent),
+                    Err(error) => return Err(error),
+                }
+            }
+            sent += line.len();
+        }
+        Ok(sent)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(form: Form) -> Messages {
+        let (socket, _) = UnixDatagram::pair().unwrap();
+        Messages {
+            socket,
+            form,
+            host: "h".to_owned(),
+            service: "web".to_owned(),
+            message: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_form_has_its_header() {
+        let pid = std::process::id();
+        let journal = "PRIORITY=6\nSYSLOG_FACILITY=16\nSYSLOG_IDENTIFIER=weir\nWEIR_SERVICE=web\nMESSAGE=a b\n";
+        for (form, expected) in [
+            (Form::Rfc3164, format!("<134>weir[{pid}]: a b")),
+            (
+                Form::Rfc5424,
+                format!("<134>1 1970-01-01T00:00:01.500Z h weir {pid} access - a b"),
+            ),
+            (Form::Journal, journal.to_owned()),
+        ] {
+            let mut messages = messages(form);
+            messages.format(b"a b", 1_500).unwrap();
+            assert_eq!(String::from_utf8_lossy(&messages.message), expected);
+        }
+    }
+
+    #[test]
+    fn each_line_is_a_datagram() {
+        let (socket, reader) = UnixDatagram::pair().unwrap();
+        let mut messages = Messages {
+            socket,
+            ..messages(Form::Rfc3164)
+        };
+        messages.write_all(b"\none\ntwo\n").unwrap();
+        for expected in ["one", "two"] {
+            let mut buffer = [0; 100];
+            let length = reader.recv(&mut buffer).unwrap();
+            let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            assert!(text.ends_with(&format!("]: {expected}")), "{text}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Live views of a service's exchanges: `weir tap`.
+//!
+//! A tap is a log whose lines a reader of the API takes instead of the writer. Without taps a worker reads one atomic
+//! per exchange.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use weir_http::access::Record;
+use weir_model::{AccessLog, LogFormat, ProxyProtocol};
+
+use crate::log::{Log, Note, Outcome};
+
+/// Most taps of a service at the same time.
+pub const TAPS_MAX: usize = 4;
+
+/// Line of a tap that is not JSON.
+const LINE: &str = "{time} {client}:{port} {method} {host} {target} {status} {pool}/{server} {total_ms} ms {bytes_in}/\
+                    {bytes_out} {end}";
+
+/// The taps of all services by name; services that were removed have no strong reference.
+static SERVICES: Mutex<Option<HashMap<String, Weak<Taps>>>> = Mutex::new(None);
+
+/// The taps of a service.
+#[derive(Debug, Default)]
+pub(crate) struct Taps {
+    active: AtomicUsize,
+    logs: Mutex<Vec<Weak<Log>>>,
+}
+
+impl Taps {
+    /// The taps of the service with this name.
+    pub(crate) fn of(service: &str) -> Arc<Self> {
+        let mut services = SERVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        let services = services.get_or_insert_default();
+        services.retain(|_, taps| taps.strong_count() > 0);
+        if let Some(taps) = services.get(service).and_then(Weak::upgrade) {
+            return taps;
+        }
+        let taps = Arc::new(Self::default());
+        services.insert(service.to_owned(), Arc::downgrade(&taps));
+        taps
+    }
+
+    /// Whether an exchange must be recorded.
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed) > 0
+    }
+
+    /// Adds a finished record to every tap.
+    pub(crate) fn put(&self, worker: usize, time_ms: u64, note: &Note, outcome: &Outcome<'_>) {
+        let logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        for log in logs.iter().filter_map(Weak::upgrade) {
+            log.put(worker, time_ms, note, outcome);
+        }
+    }
+}
+
+/// Why a service cannot be tapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TapError {
+    /// There is no proxy service with this name.
+    #[error("no proxy service with this name")]
+    UnknownService,
+    /// Too many taps of the service.
+    #[error("this service has {TAPS_MAX} taps already")]
+    TooMany,
+}
+
+/// A condition for the exchanges that a tap shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Match {
+    name: String,
+    pattern: String,
+}
+
+impl Match {
+    /// `NAME=PATTERN`: a variable of the access log, and text with `*` for any characters.
+    ///
+    /// # Errors
+    /// The text has no `=`, or the name is unknown.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let Some((name, pattern)) = text.split_once('=') else {
+            return Err(format!(
+                "`{text}`: expected NAME=PATTERN, such as status=5*"
+            ));
+        };
+        if !LogFormat::NAMES.contains(&name) {
+            let names = LogFormat::NAMES.join(" ");
+            return Err(format!("unknown variable `{name}`; use one of {names}"));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            pattern: pattern.to_owned(),
+        })
+    }
+
+    fn holds(&self, record: &Record<'_>) -> bool {
+        record.matches(&self.name, self.pattern.as_bytes())
+    }
+}
+
+/// An open tap. Workers stop recording when it is dropped.
+#[derive(Debug)]
+pub struct Tap {
+    taps: Weak<Taps>,
+    log: Arc<Log>,
+    matches: Vec<Match>,
+    spare: Vec<u8>,
+    reported: u64,
+}
+
+impl Tap {
+    /// Opens a tap of a service: lines are JSON objects, or text.
+    ///
+    /// # Errors
+    /// See [`TapError`].
+    pub fn open(service: &str, json: bool, matches: Vec<Match>) -> Result<Self, TapError> {
+        let taps = {
+            let services = SERVICES.lock().unwrap_or_else(PoisonError::into_inner);
+            let taps = services.as_ref().and_then(|all| all.get(service));
+            taps.and_then(Weak::upgrade)
+        };
+        let taps = taps.ok_or(TapError::UnknownService)?;
+        let format = if json {
+            LogFormat::Json
+        } else {
+            LogFormat::Template(LINE.to_owned())
+        };
+        let kind = AccessLog::to("-", format);
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let log = Arc::new(Log::new(
+            &kind,
+            ProxyProtocol::Http,
+            service,
+            workers.max(1),
+        ));
+        let mut logs = taps.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        logs.retain(|log| log.strong_count() > 0);
+        if logs.len() >= TAPS_MAX {
+            return Err(TapError::TooMany);
+        }
+        logs.push(Arc::downgrade(&log));
+        taps.active.fetch_add(1, Ordering::Relaxed);
+        drop(logs);
+        Ok(Self {
+            taps: Arc::downgrade(&taps),
+            log,
+            matches,
+            spare: Vec::new(),
+            reported: 0,
+        })
+    }
+
+    /// Appends the lines since the last call, and a comment if lines were lost because the reader was too slow. `false`
+    /// = the service is gone.
+    pub fn read(&mut self, out: &mut Vec<u8>) -> bool {
+        let matches = &self.matches;
+        let all = |record: &Record<'_>| matches.iter().all(|one| one.holds(record));
+        self.log.lines(&mut self.spare, out, all);
+        let dropped = self.log.dropped();
+        if dropped > self.reported {
+            let lost = dropped - self.reported;
+            out.extend_from_slice(format!("# {lost} lines lost\n").as_bytes());
+            self.reported = dropped;
+        }
+        self.taps.strong_count() > 0
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        if let Some(taps) = self.taps.upgrade() {
+            taps.active.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome() -> Outcome<'static> {
+        Outcome {
+            client: "192.0.2.1:80".parse().unwrap(),
+            pool: "p",
+            server: "s",
+            retries: 0,
+            end: *b"--",
+            route: 0,
+        }
+    }
+
+    fn put(taps: &Taps, status: u16) {
+        let mut note = Note::default();
+        note.begin(0);
+        note.request([b"GET", b"/x", b"h", b"", b""], "HTTP/1.1");
+        note.status = status;
+        taps.put(0, 0, &note, &outcome());
+    }
+
+    #[test]
+    fn tap_shows_matching_exchanges_until_it_is_closed() {
+        let taps = Taps::of("tapped");
+        assert!(!taps.is_active());
+        let wanted = Match::parse("status=5*").unwrap();
+        let mut tap = Tap::open("tapped", false, vec![wanted]).unwrap();
+        assert!(taps.is_active());
+        put(&taps, 200);
+        put(&taps, 503);
+        let mut out = Vec::new();
+        assert!(tap.read(&mut out));
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains(" 192.0.2.1:80 GET h /x 503 p/s "), "{text}");
+        drop(tap);
+        assert!(!taps.is_active());
+    }
+
+    #[test]
+    fn number_of_taps_is_limited_and_names_are_checked() {
+        let _taps = Taps::of("limited");
+        let open = || Tap::open("limited", true, Vec::new());
+        let all: Vec<_> = (0..TAPS_MAX).map(|_| open().unwrap()).collect();
+        assert_eq!(open().unwrap_err(), TapError::TooMany);
+        drop(all);
+        assert!(open().is_ok());
+        let unknown = Tap::open("nothing", true, Vec::new()).unwrap_err();
+        assert_eq!(unknown, TapError::UnknownService);
+        for wrong in ["status", "stat=5*"] {
+            assert!(Match::parse(wrong).is_err());
+        }
+    }
+
+    #[test]
+    fn slow_reader_loses_lines_and_sees_how_many() {
+        let taps = Taps::of("slow");
+        let mut tap = Tap::open("slow", false, Vec::new()).unwrap();
+        for _ in 0..100_000 {
+            put(&taps, 200);
+        }
+        let mut out = Vec::new();
+        tap.read(&mut out);
+        let text = String::from_utf8(out).unwrap();
+        let last = text.lines().last().unwrap();
+        assert!(
+            last.starts_with("# ") && last.ends_with(" lines lost"),
+            "{last}"
+        );
+    }
+}

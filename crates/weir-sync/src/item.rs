@@ -1,0 +1,124 @@
+//! The items of a datagram: number, length in two bytes, content. Unknown numbers are skipped, and so is content after
+//! what this version knows.
+
+use crate::record::{Reader, Record};
+
+const HELLO: u8 = 1;
+const FLOW: u8 = 2;
+const ACK: u8 = 3;
+const COMPLETE: u8 = 4;
+
+/// Sequence numbers below the highest that an acknowledgement describes.
+pub(crate) const ACK_BITS: u64 = 512;
+const ACK_BYTES: usize = (ACK_BITS / 8) as usize;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// The sender's challenge for the receiver.
+    Hello { challenge: u64 },
+    /// A flow or template.
+    Flow(Record),
+    /// Bit n of `received` = the datagram `highest` - n was received.
+    Ack {
+        highest: u64,
+        received: [u8; ACK_BYTES],
+    },
+    /// The sender has sent its whole table.
+    Complete,
+}
+
+impl Item {
+    pub(crate) fn ack(highest: u64, contains: impl Fn(u64) -> bool) -> Self {
+        let mut received = [0; ACK_BYTES];
+        for back in 0..ACK_BITS.min(highest + 1) {
+            if contains(highest - back) {
+                received[(back / 8) as usize] |= 1 << (back % 8);
+            }
+        }
+        Self::Ack { highest, received }
+    }
+
+    /// Appends the item.
+    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        bytes.extend_from_slice(&[0; 3]);
+        let number = match self {
+            Self::Hello { challenge } => {
+                bytes.extend_from_slice(&challenge.to_be_bytes());
+                HELLO
+            }
+            Self::Flow(record) => {
+                record.encode(bytes);
+                FLOW
+            }
+            Self::Ack { highest, received } => {
+                bytes.extend_from_slice(&highest.to_be_bytes());
+                bytes.extend_from_slice(received);
+                ACK
+            }
+            Self::Complete => COMPLETE,
+        };
+        let length = (bytes.len() - start - 3) as u16;
+        bytes[start] = number;
+        bytes[start + 1..start + 3].copy_from_slice(&length.to_be_bytes());
+    }
+
+    fn decode(number: u8, content: &[u8]) -> Option<Self> {
+        let mut reader = Reader(content);
+        match number {
+            HELLO => Some(Self::Hello {
+                challenge: reader.u64()?,
+            }),
+            FLOW => Record::decode(content).map(Self::Flow),
+            ACK => Some(Self::Ack {
+                highest: reader.u64()?,
+                received: reader.array()?,
+            }),
+            COMPLETE => Some(Self::Complete),
+            _ => None,
+        }
+    }
+}
+
+/// The known items of a body, up to the first that does not fit.
+pub(crate) fn items(body: &[u8]) -> impl Iterator<Item = Item> {
+    let mut reader = Reader(body);
+    std::iter::from_fn(move || {
+        loop {
+            let number = reader.u8()?;
+            let length = reader.u16()?;
+            let content = reader.take(length.into())?;
+            if let Some(item) = Item::decode(number, content) {
+                return Some(item);
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn unknown_items_and_content_are_skipped() {
+        let mut body = vec![99, 0, 2, 1, 1];
+        let ack = Item::ack(700, |number| number % 2 == 0);
+        ack.encode(&mut body);
+        let at = body.len();
+        Item::Hello { challenge: 5 }.encode(&mut body);
+        body[at + 2] += 3;
+        body.extend_from_slice(&[9, 9, 9]);
+        Item::Complete.encode(&mut body);
+        let found: Vec<Item> = items(&body).collect();
+        assert_eq!(found, [ack, Item::Hello { challenge: 5 }, Item::Complete]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_decodes_without_panic(body in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = items(&body).count();
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! A flow or a persistence template on the wire.
+//!
+//! ```text
+//!  0 kind, protocol, family of the client (4 or 6), TCP state, flags, spare
+//!  6 client's port, port of the VIP
+//! 10 milliseconds since the last packet, seconds since the start
+//! 18 client, VIP: 4 or 16 bytes each
+//!    family of the server, its address, its port (0 = the port of the VIP)
+//!    options: number, length, value
+//! ```
+//!
+//! Services and servers are named by what clients and servers see, never by numbers of one director.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What a record describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Kind {
+    /// A flow.
+    #[default]
+    Flow,
+    /// The server of a persistent client.
+    Template,
+}
+
+/// How a service is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ServiceId {
+    /// By one of its listeners: protocol number, address, port.
+    Listener(u8, IpAddr, u16),
+    /// By a firewall mark and the family of its packets.
+    Mark(u32, u8),
+}
+
+/// A flow or a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What it is.
+    pub kind: Kind,
+    /// IP protocol number; of a template 0 = all.
+    pub proto: u8,
+    /// TCP state as in IPVS; 11 = UDP.
+    pub state: u8,
+    /// Whether it counts as an active connection.
+    pub active: bool,
+    /// The client; of a template: the client's network.
+    pub client: (IpAddr, u16),
+    /// The address and port that the client uses.
+    pub vip: (IpAddr, u16),
+    /// The server; port 0 = the port that the client uses.
+    pub server: (IpAddr, u16),
+    /// Milliseconds since the last packet.
+    pub idle_ms: u32,
+    /// Seconds since the start.
+    pub age_s: u32,
+    /// The service, if the VIP and its port do not name it.
+    pub service: Option<ServiceId>,
+    /// Source address and port towards the server under `snat`.
+    pub snat: Option<(IpAddr, u16)>,
+    /// Of a template: its timeout in milliseconds.
+    pub timeout_ms: Option<u32>,
+    /// A template for all listeners of its service: the VIP is not part of it.
+    pub whole_service: bool,
+}
+
+const KIND_FLOW: u8 = 1;
+const KIND_TEMPLATE: u8 = 2;
+const FLAG_ACTIVE: u8 = 1;
+const FLAG_WHOLE_SERVICE: u8 = 2;
+const OPTION_MARK: u8 = 1;
+const OPTION_SNAT: u8 = 2;
+const OPTION_TIMEOUT: u8 = 3;
+const OPTION_SERVICE: u8 = 4;
+
+/// Reads big-endian values.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    fn address(&mut self, family: u8) -> Option<IpAddr> {
+        match family {
+            4 => self.array::<4>().map(|bytes| Ipv4Addr::from(bytes).into()),
+            6 => self.array::<16>().map(|bytes| Ipv6Addr::from(bytes).into()),
+            _ => None,
+        }
+    }
+}
+
+fn family(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 4 } else { 6 }
+}
+
+fn put_address(bytes: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => bytes.extend_from_slice(&address.octets()),
+        IpAddr::V6(address) => bytes.extend_from_slice(&address.octets()),
+    }
+}
+
+impl Record {
+    /// Appends the record.
+    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
+        let flags = if self.active { FLAG_ACTIVE } else { 0 }
+            | if self.whole_service {
+                FLAG_WHOLE_SERVICE
+            } else {
+                0
+            };
+        let kind = match self.kind {
+            Kind::Flow => KIND_FLOW,
+            Kind::Template => KIND_TEMPLATE,
+        };
+        let (client, vip) = (self.client, self.vip);
+        bytes.extend_from_slice(&[kind, self.proto, family(client.0), self.state, flags, 0]);
+        bytes.extend_from_slice(&client.1.to_be_bytes());
+        bytes.extend_from_slice(&vip.1.to_be_bytes());
+        bytes.extend_from_slice(&self.idle_ms.to_be_bytes());
+        bytes.extend_from_slice(&self.age_s.to_be_bytes());
+        put_address(bytes, client.0);
+        put_address(bytes, vip.0);
+        bytes.push(family(self.server.0));
+        put_address(bytes, self.server.0);
+        bytes.extend_from_slice(&self.server.1.to_be_bytes());
+        self.encode_options(bytes);
+    }
+
+    fn encode_options(&self, bytes: &mut Vec<u8>) {
+        let mut option = |number: u8, value: &dyn Fn(&mut Vec<u8>)| {
+            bytes.extend_from_slice(&[number, 0]);
+            let start = bytes.len();
+            value(bytes);
+            bytes[start - 1] = (bytes.len() - start) as u8;
+        };
+        match self.service {
+            Some(ServiceId::Mark(mark, family)) => option(OPTION_MARK, &|bytes| {
+                bytes.extend_from_slice(&mark.to_be_bytes());
+                bytes.push(family);
+            }),
+            Some(ServiceId::Listener(proto, address, port)) => option(OPTION_SERVICE, &|bytes| {
+                bytes.extend_from_slice(&[proto, family(address)]);
+                put_address(bytes, address);
+                bytes.extend_from_slice(&port.to_be_bytes());
+            }),
+            None => {}
+        }
+        if let Some((address, port)) = self.snat {
+            option(OPTION_SNAT, &|bytes| {
+                bytes.push(family(address));
+                put_address(bytes, address);
+                bytes.extend_from_slice(&port.to_be_bytes());
+            });
+        }
+        if let Some(timeout) = self.timeout_ms {
+            option(OPTION_TIMEOUT, &|bytes| {
+                bytes.extend_from_slice(&timeout.to_be_bytes());
+            });
+        }
+    }
+
+    /// Decodes a record; `None` = it is too short, or of an unknown kind.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let [kind, proto, family, state, flags, _] = reader.array()?;
+        let kind = match kind {
+            KIND_FLOW => Kind::Flow,
+            KIND_TEMPLATE => Kind::Template,
+            _ => return None,
+        };
+        let (client_port, vip_port) = (reader.u16()?, reader.u16()?);
+        let (idle_ms, age_s) = (reader.u32()?, reader.u32()?);
+        let (client, vip) = (reader.address(family)?, reader.address(family)?);
+        let server_family = reader.u8()?;
+        let server = (reader.address(server_family)?, reader.u16()?);
+        let mut record = Self {
+            kind,
+            proto,
+            state,
+            active: flags & FLAG_ACTIVE != 0,
+            client: (client, client_port),
+            vip: (vip, vip_port),
+            server,
+            idle_ms,
+            age_s,
+            service: None,
+            snat: None,
+            timeout_ms: None,
+            whole_service: flags & FLAG_WHOLE_SERVICE != 0,
+        };
+        while !reader.0.is_empty() {
+            let (number, length) = (reader.u8()?, reader.u8()?);
+            record.decode_option(number, Reader(reader.take(length.into())?))?;
+        }
+        Some(record)
+    }
+
+    fn decode_option(&mut self, number: u8, mut value: Reader<'_>) -> Option<()> {
+        match number {
+            OPTION_MARK => self.service = Some(ServiceId::Mark(value.u32()?, value.u8()?)),
+            OPTION_SERVICE => {
+                let (proto, family) = (value.u8()?, value.u8()?);
+                let (address, port) = (value.address(family)?, value.u16()?);
+                self.service = Some(ServiceId::Listener(proto, address, port));
+            }
+            OPTION_SNAT => {
+                let family = value.u8()?;
+                self.snat = Some((value.address(family)?, value.u16()?));
+            }
+            OPTION_TIMEOUT => self.timeout_ms = Some(value.u32()?),
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn address(v6: bool) -> BoxedStrategy<IpAddr> {
+        if v6 {
+            any::<[u8; 16]>()
+                .prop_map(|it| Ipv6Addr::from(it).into())
+                .boxed()
+        } else {
+            any::<[u8; 4]>()
+                .prop_map(|it| Ipv4Addr::from(it).into())
+                .boxed()
+        }
+    }
+
+    fn end(v6: bool) -> impl Strategy<Value = (IpAddr, u16)> {
+        (address(v6), any::<u16>())
+    }
+
+    fn record() -> impl Strategy<Value = Record> {
+        (any::<bool>(), any::<bool>()).prop_flat_map(|(v6, server6)| {
+            let service = prop_oneof![
+                Just(None),
+                (any::<u32>(), any::<u8>())
+                    .prop_map(|(mark, family)| Some(ServiceId::Mark(mark, family))),
+                (any::<u8>(), end(v6))
+                    .prop_map(|(proto, (ip, port))| Some(ServiceId::Listener(proto, ip, port))),
+            ];
+            (
+                (
+                    any::<bool>(),
+                    any::<u8>(),
+                    any::<u8>(),
+                    any::<bool>(),
+                    any::<bool>(),
+                ),
+                (end(v6), end(v6), end(server6)),
+                (any::<u32>(), any::<u32>()),
+                service,
+                prop::option::of(end(v6)),
+                prop::option::of(any::<u32>()),
+            )
+                .prop_map(|(a, ends, times, service, snat, timeout_ms)| Record {
+                    kind: if a.0 { Kind::Flow } else { Kind::Template },
+                    proto: a.1,
+                    state: a.2,
+                    active: a.3,
+                    whole_service: a.4,
+                    client: ends.0,
+                    vip: ends.1,
+                    server: ends.2,
+                    idle_ms: times.0,
+                    age_s: times.1,
+                    service,
+                    snat,
+                    timeout_ms,
+                })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn record_round_trips(record in record(), extra in any::<[u8; 5]>()) {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            prop_assert_eq!(Record::decode(&bytes), Some(record));
+            // An option of a newer version.
+            bytes.extend_from_slice(&[200, 5]);
+            bytes.extend_from_slice(&extra);
+            prop_assert_eq!(Record::decode(&bytes), Some(record));
+        }
+
+        #[test]
+        fn any_bytes_decode_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+            let _ = Record::decode(&bytes);
+        }
+    }
+}

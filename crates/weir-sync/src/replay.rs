@@ -1,0 +1,93 @@
+//! The replay window of a session (RFC 4303, section 3.4.3).
+
+/// Sequence numbers below the highest that are still distinguished.
+pub(crate) const WINDOW: u64 = 1024;
+const WORDS: usize = (WINDOW / 64) as usize;
+
+/// Which sequence numbers of a session were received.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Window {
+    /// Highest number received plus one; 0 = none.
+    next: u64,
+    seen: [u64; WORDS],
+}
+
+impl Window {
+    /// Records a number. Returns false if it was received before, or is too old to know.
+    pub(crate) fn accept(&mut self, sequence: u64) -> bool {
+        if sequence == u64::MAX {
+            return false;
+        }
+        if sequence >= self.next {
+            let from = self.next;
+            self.next = sequence + 1;
+            if sequence - from >= WINDOW {
+                self.seen = [0; WORDS];
+            } else {
+                (from..sequence).for_each(|number| self.set(number, false));
+            }
+        } else if self.next - sequence > WINDOW || self.contains(sequence) {
+            return false;
+        }
+        self.set(sequence, true);
+        true
+    }
+
+    fn set(&mut self, number: u64, to: bool) {
+        let (word, bit) = ((number / 64) as usize % WORDS, 1u64 << (number % 64));
+        if to {
+            self.seen[word] |= bit;
+        } else {
+            self.seen[word] &= !bit;
+        }
+    }
+
+    /// Whether a number within the window was received.
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        number < self.next
+            && self.next - number <= WINDOW
+            && self.seen[(number / 64) as usize % WORDS] & 1 << (number % 64) != 0
+    }
+
+    /// The highest number received.
+    pub(crate) fn highest(&self) -> Option<u64> {
+        self.next.checked_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn old_and_repeated_numbers_are_refused() {
+        let mut window = Window::default();
+        assert!(window.accept(0));
+        assert!(!window.accept(0));
+        assert!(window.accept(5000));
+        assert!(!window.accept(5000 - WINDOW));
+        assert!(window.accept(5001 - WINDOW));
+        assert!(!window.accept(u64::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn no_number_is_accepted_twice(numbers in prop::collection::vec(0u64..4096, 0..2000)) {
+            let (mut window, mut accepted) = (Window::default(), HashSet::new());
+            for number in numbers {
+                let highest = window.highest();
+                let fresh = window.accept(number);
+                if fresh {
+                    prop_assert!(accepted.insert(number));
+                } else {
+                    let old = highest.is_some_and(|it| it >= number + WINDOW);
+                    prop_assert!(accepted.contains(&number) || old);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The datagram: a header that is authenticated, and a body that is encrypted as well.
+//!
+//! ```text
+//!  0  magic "WRS", format version 1
+//!  4  session of the sender for this receiver: 16 random bytes
+//! 20  sequence number in the session, from 0
+//! 28  the receiver's challenge
+//! 36  encrypted items, then the tag of 16 bytes
+//! ```
+//!
+//! AES-256-GCM with a key for each session: HKDF-SHA256 of the shared secret and the session. The sequence number is the
+//! nonce, so a nonce never repeats under a key.
+
+use std::fmt;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::hkdf;
+
+/// Largest datagram in bytes: fits an Ethernet frame with IPv6, and with a tunnel around it.
+pub const MAX_DATAGRAM: usize = 1400;
+
+const MAGIC: [u8; 4] = *b"WRS\x01";
+pub(crate) const HEADER: usize = 36;
+pub(crate) const TAG: usize = 16;
+/// Space for items.
+pub(crate) const BODY: usize = MAX_DATAGRAM - HEADER - TAG;
+
+/// Random bytes for the sessions of a process. They must never be used again.
+pub type Seed = [u8; 32];
+
+pub(crate) type SessionId = [u8; 16];
+
+/// The key that all directors share.
+#[derive(Clone)]
+pub struct Key(hkdf::Prk);
+
+/// Never shows the key.
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+struct Length(usize);
+
+impl hkdf::KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+fn expand<const N: usize>(prk: &hkdf::Prk, info: &[&[u8]]) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let okm = prk.expand(info, Length(N)).ok()?;
+    okm.fill(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+impl Key {
+    /// From the configured secret.
+    pub fn new(secret: &[u8]) -> Self {
+        Self(hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir flow synchronization 1").extract(secret))
+    }
+
+    /// The cipher of a session.
+    pub(crate) fn cipher(&self, session: &SessionId) -> Option<Cipher> {
+        let bytes: [u8; 32] = expand(&self.0, &[b"session", session])?;
+        let key = UnboundKey::new(&AES_256_GCM, &bytes).ok()?;
+        Some(Cipher(LessSafeKey::new(key)))
+    }
+}
+
+/// `N` bytes that depend on the seed, a peer and a counter.
+pub(crate) fn drawn<const N: usize>(seed: &Seed, what: &[u8], peer: u32, count: u32) -> [u8; N] {
+    let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir sync seed").extract(seed);
+    let info = [what, &peer.to_be_bytes(), &count.to_be_bytes()];
+    // HKDF-SHA256 fails only for more than 8160 bytes.
+    expand(&prk, &info).unwrap_or([0; N])
+}
+
+/// Seals and opens the datagrams of one session.
+pub(crate) struct Cipher(LessSafeKey);
+
+impl fmt::Debug for Cipher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cipher")
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) session: SessionId,
+    pub(crate) sequence: u64,
+    pub(crate) challenge: u64,
+}
+
+fn nonce(sequence: u64) -> Nonce {
+    let mut bytes = [0; NONCE_LEN];
+    bytes[NONCE_LEN - 8..].copy_from_slice(&sequence.to_be_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
+
+impl Header {
+    /// `None` = no datagram of this format.
+    pub(crate) fn parse(datagram: &[u8]) -> Option<Self> {
+        let (header, rest) = datagram.split_first_chunk::<HEADER>()?;
+        if header[..4] != MAGIC || rest.len() < TAG {
+            return None;
+        }
+        let word = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&header[at..at + 8]);
+            u64::from_be_bytes(bytes)
+        };
+        let mut session = SessionId::default();
+        session.copy_from_slice(&header[4..20]);
+        Some(Self {
+            session,
+            sequence: word(20),
+            challenge: word(28),
+        })
+    }
+
+    fn bytes(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4..20].copy_from_slice(&self.session);
+        bytes[20..28].copy_from_slice(&self.sequence.to_be_bytes());
+        bytes[28..].copy_from_slice(&self.challenge.to_be_bytes());
+        bytes
+    }
+}
+
+impl Cipher {
+    /// A datagram with this body; `None` = the cipher failed.
+    pub(crate) fn seal(&self, header: &Header, body: &[u8]) -> Option<Vec<u8>> {
+        let head = header.bytes();
+        let mut datagram = Vec::with_capacity(HEADER + body.len() + TAG);
+        datagram.extend_from_slice(&head);
+        datagram.extend_from_slice(body);
+        let tag = self
+            .0
+            .seal_in_place_separate_tag(
+                nonce(header.sequence),
+                Aad::from(head),
+                &mut datagram[HEADER..],
+            )
+            .ok()?;
+        datagram.extend_from_slice(tag.as_ref());
+        Some(datagram)
+    }
+
+    /// The body; `None` = forged or damaged.
+    pub(crate) fn open<'a>(&self, header: &Header, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
+        let body = datagram.get_mut(HEADER..)?;
+        let aad = Aad::from(header.bytes());
+        let opened = self
+            .0
+            .open_in_place(nonce(header.sequence), aad, body)
+            .ok()?;
+        Some(opened)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_changed_byte_is_detected() {
+        let session = drawn(&[1; 32], b"session", 0, 0);
+        let cipher = Key::new(b"secret").cipher(&session).unwrap();
+        let header = Header {
+            session,
+            sequence: 7,
+            challenge: 9,
+        };
+        let sealed = cipher.seal(&header, b"items").unwrap();
+        assert_eq!(Header::parse(&sealed), Some(header));
+        assert_eq!(
+            cipher.open(&header, &mut sealed.clone()),
+            Some(&b"items"[..])
+        );
+        for at in 0..sealed.len() {
+            let mut bad = sealed.clone();
+            bad[at] ^= 0x40;
+            let opened = Header::parse(&bad)
+                .and_then(|header| cipher.open(&header, &mut bad).map(<[u8]>::to_vec));
+            // A changed session selects another key; here the cipher is given.
+            assert_eq!(opened, None, "byte {at}");
+        }
+        for length in 0..sealed.len() {
+            let mut short = sealed[..length].to_vec();
+            let header = Header::parse(&short);
+            assert!(header.is_none_or(|header| cipher.open(&header, &mut short).is_none()));
+        }
+        let other = Key::new(b"other").cipher(&session).unwrap();
+        assert_eq!(other.open(&header, &mut sealed.clone()), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! Gives up rights for good: account, capabilities, new programs, files, system calls.
+//!
+//! Everything applies to the calling thread and to the threads that it starts: call it before there are others.
+
+#![allow(
+    unsafe_code,
+    reason = "prctl(2) of the bounding set has no safe wrapper"
+)]
+
+#[cfg(debug_assertions)]
+mod attempt;
+mod system_call;
+
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetStatus,
+};
+use rustix::process::{Gid, Signal, Uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
+};
+
+use crate::{Error, Result};
+
+#[cfg(debug_assertions)]
+pub use attempt::{Attempts, attempts};
+pub use system_call::restrict_system_calls;
+
+/// What a process without rights reads: name resolution, accounts, the state of the kernel. A file that is absent is
+/// ignored.
+const READABLE: &[&str] = &[
+    "/etc",
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/run/systemd/resolve",
+    "/run/resolvconf",
+    "/run/NetworkManager",
+    "/var/run/nscd",
+];
+
+fn failed<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> Error {
+    move |error| Error::call(call, "this process", error)
+}
+
+/// Changes to an account, with supplementary groups, and loses all capabilities for good. The signal for the death of
+/// the parent, which the kernel resets then, is set again.
+///
+/// # Errors
+/// The process is not root.
+pub fn become_account((user, group): (u32, u32), groups: &[u32], death: Signal) -> Result<()> {
+    empty_bounding_set()?;
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+    let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
+    set_thread_groups(&groups).map_err(failed("setgroups"))?;
+    set_thread_res_gid(group, group, group).map_err(failed("setresgid"))?;
+    set_thread_res_uid(user, user, user).map_err(failed("setresuid"))?;
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets {
+        effective: none,
+        permitted: none,
+        inheritable: none,
+    };
+    set_capabilities(None, sets).map_err(failed("capset"))?;
+    set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))?;
+    rustix::process::set_parent_process_death_signal(Some(death))
+        .map_err(failed("PR_SET_PDEATHSIG"))
+}
+
+/// Removes all capabilities from the bounding set.
+fn empty_bounding_set() -> Result<()> {
+    for number in 0..u64::BITS {
+        // SAFETY: PR_CAPBSET_DROP takes a number and no pointers.
+        let result =
+            unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) };
+        if result != 0 {
+            let error = std::io::Error::last_os_error();
+            // There are no more capabilities.
+            if error.raw_os_error() == Some(libc::EINVAL) {
+                return Ok(());
+            }
+            return Err(failed("PR_CAPBSET_DROP")(error));
+        }
+    }
+    Ok(())
+}
+
+/// Restricts the process to reading the system's files and to writing below `writable` (Landlock). Open files are not
+/// affected. Returns whether the kernel enforces it.
+///
+/// # Errors
+/// `writable` cannot be opened.
+pub fn restrict_files(writable: &Path) -> Result<bool> {
+    let failed = |error: &dyn std::fmt::Display| {
+        let source = std::io::Error::other(error.to_string());
+        Error::call("landlock", writable.display().to_string(), source)
+    };
+    let abi = ABI::V5;
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let mut ruleset = Ruleset::default()
+        .handle_access(AccessFs::from_all(abi))
+        .and_then(Ruleset::create)
+        .map_err(|error| failed(&error))?;
+    let own: BitFlags<AccessFs> = AccessFs::from_all(abi) & !BitFlags::from(AccessFs::Execute);
+    let opened = PathFd::new(writable).map_err(|error| failed(&error))?;
+    ruleset = ruleset
+        .add_rule(PathBeneath::new(opened, own))
+        .map_err(|error| failed(&error))?;
+    for path in READABLE {
+        if let Ok(opened) = PathFd::new(path) {
+            ruleset = ruleset
+                .add_rule(PathBeneath::new(opened, read))
+                .map_err(|error| failed(&error))?;
+        }
+    }
+    let status = ruleset.restrict_self().map_err(|error| failed(&error))?;
+    Ok(status.ruleset != RulesetStatus::NotEnforced)
+}

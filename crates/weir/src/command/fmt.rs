@@ -1,0 +1,71 @@
+//! `weir fmt`.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::Outcome;
+use crate::arguments::GlobalOptions;
+use crate::failure::Failure;
+use crate::terminal;
+
+pub(super) fn fmt(global: &GlobalOptions, file: Option<&Path>, check: bool) -> Outcome {
+    let file = file.unwrap_or_else(|| global.config());
+    let standard = file == Path::new("-");
+    let name = file.display();
+    if file
+        .extension()
+        .is_some_and(|extension| extension == "json")
+    {
+        return Err(failed(format!("{name}: only TOML has a canonical form")));
+    }
+    let mut bytes = Vec::new();
+    let read = match standard {
+        true => io::stdin().read_to_end(&mut bytes).map(drop),
+        false => fs::read(file).map(|read| bytes = read),
+    };
+    read.map_err(|error| failed(format!("{name}: {error}")))?;
+    let text = weir_config::load(&bytes).map_err(|error| failed(format!("{name}: {error}")))?;
+    let form = weir_config::canonical(text).map_err(|found| Failure::Findings {
+        findings: weir_config::render(&[found], text, &name.to_string(), terminal::color()),
+    })?;
+    if check {
+        if form == text {
+            return Ok(ExitCode::SUCCESS);
+        }
+        return Err(failed(format!("{name} is not in canonical form")));
+    }
+    if standard {
+        terminal::print(&form)?;
+    } else if form != text {
+        replace(file, &form).map_err(|error| failed(format!("{name}: {error}")))?;
+        terminal::print(&format!("changed {name}\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn failed(message: String) -> Failure {
+    Failure::Failed { message }
+}
+
+/// Replaces a file at once, so that a reload never reads a part of it. A link stays, owner and mode too.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let file = file.canonicalize()?;
+    let known = file.metadata()?;
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = file.with_file_name(name);
+    let write = || {
+        let mut out = File::create_new(&temporary)?;
+        out.set_permissions(PermissionsExt::from_mode(known.mode() & 0o7777))?;
+        fchown(&out, Some(known.uid()), Some(known.gid()))?;
+        out.write_all(text.as_bytes())?;
+        out.sync_all()?;
+        fs::rename(&temporary, &file)
+    };
+    write().inspect_err(|_| {
+        let _ = fs::remove_file(&temporary);
+    })
+}

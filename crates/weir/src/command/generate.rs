@@ -1,0 +1,130 @@
+//! `weir generate`: man pages, shell completions and the manual's page of commands, from the definition of the command
+//! line. It is a command rather than a build script, so that builds do not pay for it.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Arg, Command, CommandFactory};
+
+use super::Outcome;
+use crate::arguments::{Arguments, Generate};
+use crate::terminal;
+
+/// End of the help of commands that are reserved.
+const NOT_BUILT: &str = "(not built yet)";
+
+pub(super) fn generate(what: &Generate) -> Outcome {
+    match what {
+        Generate::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut definition(), "weir", &mut script);
+            terminal::print(&String::from_utf8_lossy(&script))?;
+        }
+        Generate::Man { directory } => man(directory)?,
+        Generate::Commands => terminal::print(&page())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The command line without `help`, whose pages would repeat the others; reserved commands are hidden.
+fn definition() -> Command {
+    let command = Arguments::command().disable_help_subcommand(true);
+    command.mut_subcommands(|it| {
+        let about = it.get_about().map(ToString::to_string).unwrap_or_default();
+        let hidden = it.is_hide_set() || about.ends_with(NOT_BUILT);
+        it.hide(hidden)
+    })
+}
+
+fn man(directory: &Path) -> std::io::Result<()> {
+    clap_mangen::generate_to(definition(), directory)
+}
+
+/// Commands that are not hidden, without nested ones.
+fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|it| !it.is_hide_set())
+}
+
+fn page() -> String {
+    let mut root = definition();
+    root.build();
+    let mut out = String::from(
+        "# Commands\n\nGenerated from the program's own definition; `weir COMMAND --help` prints the same. \
+         [Exit codes](exit-codes.md).\n\n## Options of every command\n\n",
+    );
+    table(
+        &mut out,
+        root.get_arguments().filter(|it| it.is_global_set()),
+    );
+    for command in visible(&root) {
+        describe(&mut out, command, "weir", 2);
+    }
+    out
+}
+
+fn describe(out: &mut String, command: &Command, parent: &str, depth: usize) {
+    let name = format!("{parent} {}", command.get_name());
+    let about = command.get_about().map(ToString::to_string);
+    let _ = writeln!(
+        out,
+        "\n{} `{name}`\n\n{}.\n\n```\n{}\n```",
+        "#".repeat(depth),
+        about.unwrap_or_default(),
+        usage(command)
+    );
+    let mut own = command
+        .get_arguments()
+        .filter(|it| !it.is_global_set() && !it.is_hide_set() && it.get_id() != "help")
+        .peekable();
+    if own.peek().is_some() {
+        out.push('\n');
+        table(out, own);
+    }
+    for nested in visible(command) {
+        describe(out, nested, &name, depth + 1);
+    }
+}
+
+/// The usage line without its label.
+fn usage(command: &Command) -> String {
+    let usage = command.clone().render_usage().to_string();
+    usage.trim_start_matches("Usage: ").trim().to_owned()
+}
+
+fn table<'a>(out: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
+    out.push_str("| option | meaning | default |\n|---|---|---|\n");
+    for argument in arguments {
+        let mut help = argument
+            .get_help()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let values: Vec<String> = argument
+            .get_possible_values()
+            .iter()
+            .filter(|_| argument.get_action().takes_values())
+            .map(|value| format!("`{}`", value.get_name()))
+            .collect();
+        if !values.is_empty() {
+            let _ = write!(help, ": {}", values.join(", "));
+        }
+        if let Some(name) = argument.get_env() {
+            let _ = write!(help, "; also in `{}`", name.display());
+        }
+        let defaults: Vec<String> = argument
+            .get_default_values()
+            .iter()
+            .filter(|_| argument.get_action().takes_values())
+            .map(|value| format!("`{}`", value.display()))
+            .collect();
+        let name = argument.to_string().replace('|', "\\|");
+        let row = format!("| `{name}` | {} | {} |", escaped(&help), defaults.join(" "));
+        out.push_str(&row.replace("|  |", "| |"));
+        out.push('\n');
+    }
+}
+
+/// Text for a cell of a table; characters that Markdown would take as a tag are escaped.
+fn escaped(text: &str) -> String {
+    text.replace('|', "\\|").replace('<', "&lt;")
+}

@@ -1,0 +1,36 @@
+//! `weir node`, and the hidden command `weir announcer`, which `weir run` starts.
+
+use std::process::ExitCode;
+
+use weir_control::api::{NodeOrder, NodeState};
+use weir_control::client::Client;
+
+use super::{Outcome, REPLY_TIMEOUT, block_on, with_progress};
+use crate::arguments::{GlobalOptions, NodeAction};
+use crate::failure::Failure;
+use crate::terminal;
+
+pub(super) fn node(global: &GlobalOptions, action: NodeAction, json: bool) -> Outcome {
+    let state = match action {
+        NodeAction::Drain => NodeState::Drain,
+        NodeAction::Ready => NodeState::Ready,
+    };
+    let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
+    let done = client.node(NodeOrder { state });
+    let now = with_progress("the change", done)??;
+    let text = match (json, now.state) {
+        (true, _) => serde_json::to_string(&now).map_err(Failure::failed)? + "\n",
+        (false, NodeState::Drain) => {
+            "draining: routes are withdrawn and virtual routers are released; `weir node ready` ends that\n".to_owned()
+        }
+        (false, NodeState::Ready) => "ready\n".to_owned(),
+    };
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn announcer(global: &GlobalOptions) -> Outcome {
+    terminal::log("info");
+    block_on(weir_announce::run(&global.runtime_dir))?.map_err(Failure::failed)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,472 @@
+//! The rows of the live view: services, their pools, and their servers, with rates, sorted and filtered.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use weir_control::status::{Report, Server, Service};
+
+/// What a row stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Level {
+    Service,
+    Pool,
+    Server,
+}
+
+/// Order of the servers of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// As in the configuration.
+    #[default]
+    File,
+    Name,
+    /// Those that need attention first.
+    State,
+    /// Most connections now first.
+    Active,
+    /// Most connections or requests a second first.
+    Rate,
+    /// Most bytes a second first.
+    Bytes,
+    /// Longest 99th percentile first.
+    Latency,
+}
+
+impl Sort {
+    const ALL: [Self; 7] = [
+        Self::File,
+        Self::Name,
+        Self::State,
+        Self::Active,
+        Self::Rate,
+        Self::Bytes,
+        Self::Latency,
+    ];
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Name => "name",
+            Self::State => "state",
+            Self::Active => "active",
+            Self::Rate => "rate",
+            Self::Bytes => "bytes",
+            Self::Latency => "latency",
+        }
+    }
+
+    /// The next order; after the last one comes the first.
+    pub(super) fn next(self) -> Self {
+        let at = Self::ALL.iter().position(|it| *it == self).unwrap_or(0);
+        Self::ALL[(at + 1) % Self::ALL.len()]
+    }
+}
+
+/// Names a row from one document to the next.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) service: String,
+    pub(super) pool: String,
+    pub(super) server: String,
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    pub(super) level: Level,
+    pub(super) key: Key,
+    pub(super) state: String,
+    pub(super) weight: String,
+    /// Connections now.
+    pub(super) active: u64,
+    /// Connections a second; requests of a service with HTTP. `None` = not known yet.
+    pub(super) rate: Option<f64>,
+    /// Errors a second; `None` = not counted or not known yet.
+    pub(super) errors: Option<f64>,
+    /// Bytes a second, from and to clients.
+    pub(super) bytes: Option<(f64, f64)>,
+    /// 99th percentile of the latency in milliseconds.
+    pub(super) p99_ms: Option<f64>,
+    pub(super) reason: String,
+}
+
+impl Row {
+    /// The text in the first column.
+    pub(super) fn name(&self) -> String {
+        match self.level {
+            Level::Service => self.key.service.clone(),
+            Level::Pool => format!(" {}", self.key.pool),
+            Level::Server => format!("  {}", self.key.server),
+        }
+    }
+
+    /// The position of its state: what an operator should look at comes first.
+    fn rank(&self) -> usize {
+        let order = [
+            "down",
+            "ejected",
+            "full",
+            "removed",
+            "maint",
+            "drain",
+            "starting",
+            "up",
+            "unchecked",
+        ];
+        let at = order.iter().position(|state| *state == self.state);
+        at.unwrap_or(order.len())
+    }
+
+    fn total_bytes(&self) -> f64 {
+        self.bytes.map_or(0.0, |(received, sent)| received + sent)
+    }
+
+    fn matches(&self, filter: &str) -> bool {
+        let has = |text: &str| text.to_lowercase().contains(filter);
+        match self.level {
+            Level::Service => has(&self.key.service),
+            Level::Pool => has(&self.key.pool),
+            Level::Server => has(&self.key.server) || has(&self.state),
+        }
+    }
+}
+
+/// An earlier document and its age.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Earlier<'a> {
+    pub(super) report: &'a Report,
+    pub(super) elapsed: Duration,
+}
+
+/// How the rows are selected and ordered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Arrangement {
+    pub(super) sort: Sort,
+    pub(super) reverse: bool,
+    /// Part of a name or a state; case does not matter.
+    pub(super) filter: String,
+}
+
+/// Totals of which the difference is a rate.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    events: u64,
+    errors: Option<u64>,
+    bytes_in: u64,
+    bytes_out: u64,
+}
+
+impl Totals {
+    fn of_service(service: &Service) -> Self {
+        let proxy = service.proxy.as_ref();
+        let requests = proxy.filter(|proxy| proxy.protocol == "http");
+        Self {
+            events: requests.map_or(service.totals.connections, |proxy| proxy.requests),
+            errors: proxy.map(|proxy| proxy.errors),
+            bytes_in: service.totals.bytes_in,
+            bytes_out: service.totals.bytes_out,
+        }
+    }
+
+    fn of_server(server: &Server) -> Self {
+        let proxy = server.proxy.as_ref();
+        let requests = proxy.map_or(0, |proxy| proxy.requests);
+        Self {
+            events: if requests > 0 {
+                requests
+            } else {
+                server.totals.connections
+            },
+            errors: proxy.map(|proxy| proxy.connect_failures + proxy.response_failures),
+            bytes_in: server.totals.bytes_in,
+            bytes_out: server.totals.bytes_out,
+        }
+    }
+}
+
+/// Differences to an earlier document.
+struct Rates<'a> {
+    seconds: f64,
+    services: HashMap<&'a str, Totals>,
+    servers: HashMap<(&'a str, &'a str, &'a str), Totals>,
+}
+
+impl<'a> Rates<'a> {
+    fn new(earlier: Earlier<'a>) -> Self {
+        let services = &earlier.report.services;
+        let servers = services.iter().flat_map(|service| {
+            let name = |server: &'a Server| {
+                let pool = server.pool.as_deref().unwrap_or(&service.pool);
+                (service.name.as_str(), pool, server.address.as_str())
+            };
+            let servers = service.servers.iter();
+            servers.map(move |server| (name(server), Totals::of_server(server)))
+        });
+        Self {
+            seconds: earlier.elapsed.as_secs_f64(),
+            servers: servers.collect(),
+            services: services
+                .iter()
+                .map(|service| (service.name.as_str(), Totals::of_service(service)))
+                .collect(),
+        }
+    }
+
+    /// Fills the rates of a row.
+    fn fill(&self, row: &mut Row, now: Totals, before: Option<&Totals>) {
+        let Some(before) = before.filter(|_| self.seconds > 0.0) else {
+            return;
+        };
+        // What was removed and added again starts at zero.
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / self.seconds;
+        row.rate = Some(rate(now.events, before.events));
+        row.errors = now
+            .errors
+            .zip(before.errors)
+            .map(|(now, before)| rate(now, before));
+        row.bytes = Some((
+            rate(now.bytes_in, before.bytes_in),
+            rate(now.bytes_out, before.bytes_out),
+        ));
+    }
+}
+
+/// The rows of a document.
+pub(super) fn rows(report: &Report, earlier: Option<Earlier<'_>>, how: &Arrangement) -> Vec<Row> {
+    let rates = earlier.map(Rates::new);
+    let filter = how.filter.to_lowercase();
+    let mut all = Vec::new();
+    for service in &report.services {
+        let head = service_row(service, rates.as_ref());
+        let whole = filter.is_empty() || head.matches(&filter);
+        let mut below = Vec::new();
+        for servers in service.servers.chunk_by(|a, b| a.pool == b.pool) {
+            let pool = pool_row(service, servers);
+            let shown = whole || pool.matches(&filter);
+            let rows = servers
+                .iter()
+                .map(|server| server_row(service, server, rates.as_ref()));
+            let mut rows: Vec<Row> = rows.filter(|row| shown || row.matches(&filter)).collect();
+            arrange(&mut rows, how);
+            if shown || !rows.is_empty() {
+                below.push(pool);
+                below.append(&mut rows);
+            }
+        }
+        if whole || !below.is_empty() {
+            all.push(head);
+            all.append(&mut below);
+        }
+    }
+    all
+}
+
+fn arrange(rows: &mut [Row], how: &Arrangement) {
+    let by = |of: fn(&Row) -> f64| move |a: &Row, b: &Row| of(b).total_cmp(&of(a));
+    match how.sort {
+        Sort::File => {}
+        Sort::Name => rows.sort_by(|a, b| a.key.server.cmp(&b.key.server)),
+        Sort::State => rows.sort_by_key(Row::rank),
+        Sort::Active => rows.sort_by_key(|row| std::cmp::Reverse(row.active)),
+        Sort::Rate => rows.sort_by(by(|row| row.rate.unwrap_or(0.0))),
+        Sort::Bytes => rows.sort_by(by(Row::total_bytes)),
+        Sort::Latency => rows.sort_by(by(|row| row.p99_ms.unwrap_or(0.0))),
+    }
+    if how.reverse {
+        rows.reverse();
+    }
+}
+
+fn service_row(service: &Service, rates: Option<&Rates<'_>>) -> Row {
+    let state = service.pool_state.clone().unwrap_or_default();
+    let cause = service.pool_cause.iter();
+    let listen = service.listen.join(" ");
+    let text = std::iter::once(&listen).chain(cause);
+    let now = service.servers.iter();
+    let mut row = Row {
+        level: Level::Service,
+        key: Key {
+            service: service.name.clone(),
+            pool: String::new(),
+            server: String::new(),
+        },
+        state,
+        weight: String::new(),
+        active: match &service.proxy {
+            Some(proxy) => proxy.clients,
+            None => now.map(|server| server.active_connections).sum(),
+        },
+        rate: None,
+        errors: None,
+        bytes: None,
+        p99_ms: None,
+        reason: text.cloned().collect::<Vec<_>>().join(", "),
+    };
+    if let Some(rates) = rates {
+        let before = rates.services.get(service.name.as_str());
+        rates.fill(&mut row, Totals::of_service(service), before);
+    }
+    row
+}
+
+fn pool_row(service: &Service, servers: &[Server]) -> Row {
+    let pool = servers.first().and_then(|server| server.pool.as_ref());
+    let usable = servers.iter().filter(|server| server.effective_weight > 0);
+    let usable = usable.filter(|server| !server.removed).count();
+    Row {
+        level: Level::Pool,
+        key: Key {
+            service: service.name.clone(),
+            pool: pool.unwrap_or(&service.pool).clone(),
+            server: String::new(),
+        },
+        state: format!("{usable}/{}", servers.len()),
+        weight: String::new(),
+        active: servers.iter().map(|server| server.active_connections).sum(),
+        rate: None,
+        errors: None,
+        bytes: None,
+        p99_ms: None,
+        reason: String::new(),
+    }
+}
+
+fn server_row(service: &Service, server: &Server, rates: Option<&Rates<'_>>) -> Row {
+    let pool = server.pool.as_ref().unwrap_or(&service.pool);
+    let state = if server.removed {
+        "removed"
+    } else if server.ejected.is_some() {
+        "ejected"
+    } else if server.overloaded {
+        "full"
+    } else {
+        &server.state
+    };
+    let weight = if server.weight == server.effective_weight {
+        server.weight.to_string()
+    } else {
+        format!("{}/{}", server.effective_weight, server.weight)
+    };
+    let mut row = Row {
+        level: Level::Server,
+        key: Key {
+            service: service.name.clone(),
+            pool: pool.clone(),
+            server: server.address.clone(),
+        },
+        state: state.to_owned(),
+        weight,
+        active: server.active_connections,
+        rate: None,
+        errors: None,
+        bytes: None,
+        p99_ms: server
+            .latency
+            .as_ref()
+            .map(|it| it.p99_ms.0 as f64 / 1_000.0),
+        reason: match &server.ejected {
+            Some(ejected) => ejected.reason.clone(),
+            None => server.reason.clone(),
+        },
+    };
+    if let Some(rates) = rates {
+        let name = (
+            service.name.as_str(),
+            pool.as_str(),
+            server.address.as_str(),
+        );
+        rates.fill(
+            &mut row,
+            Totals::of_server(server),
+            rates.servers.get(&name),
+        );
+    }
+    row
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A document of one layer 4 service with these servers: address, state, connections now and in total.
+    pub(in super::super) fn report(servers: &[(&str, &str, u64, u64)]) -> Report {
+        let server = |(address, state, active, total): &(&str, &str, u64, u64)| {
+            serde_json::json!({
+                "address": address, "forward": "nat", "weight": 1,
+                "effective_weight": u32::from(*state == "up"), "state": state, "reason": "tcp connect",
+                "since": "2026-11-20T19:00:00Z", "active_connections": active, "inactive_connections": 0,
+                "connections": total, "stateless": 0, "packets_in": 0, "packets_out": 0, "bytes_in": 10 * total,
+                "bytes_out": 0
+            })
+        };
+        let total: u64 = servers.iter().map(|it| it.3).sum();
+        let servers: Vec<_> = servers.iter().map(server).collect();
+        let document = serde_json::json!({
+            "revision": 7, "xdp": [], "flows": {"places": 8, "entries": 0, "expired": 0}, "reasons": [],
+            "services": [{
+                "name": "web", "origin": "file", "listen": ["tcp/192.0.2.10:80"], "vip": "local", "forward": "nat",
+                "scheduler": "rr", "pool": "app", "connections": total, "stateless": 0, "packets_in": 0,
+                "packets_out": 0, "bytes_in": 0, "bytes_out": 0, "servers": servers
+            }]
+        });
+        serde_json::from_value(document).expect("a status document")
+    }
+
+    fn names(rows: &[Row]) -> Vec<String> {
+        rows.iter()
+            .map(|row| row.name().trim().to_owned())
+            .collect()
+    }
+
+    fn arranged(sort: Sort, filter: &str) -> Arrangement {
+        Arrangement {
+            sort,
+            filter: filter.to_owned(),
+            ..Arrangement::default()
+        }
+    }
+
+    const SERVERS: [(&str, &str, u64, u64); 3] = [
+        ("10.0.0.7", "up", 1, 100),
+        ("10.0.0.5", "down", 0, 10),
+        ("10.0.0.6", "up", 9, 50),
+    ];
+
+    #[test]
+    fn servers_are_sorted_within_their_pool() {
+        let report = report(&SERVERS);
+        for (sort, expected) in [
+            (Sort::File, ["10.0.0.7", "10.0.0.5", "10.0.0.6"]),
+            (Sort::Name, ["10.0.0.5", "10.0.0.6", "10.0.0.7"]),
+            (Sort::State, ["10.0.0.5", "10.0.0.7", "10.0.0.6"]),
+            (Sort::Active, ["10.0.0.6", "10.0.0.7", "10.0.0.5"]),
+        ] {
+            let rows = rows(&report, None, &arranged(sort, ""));
+            assert_eq!(names(&rows)[..2], ["web", "app"]);
+            assert_eq!(names(&rows)[2..], expected, "{sort:?}");
+        }
+    }
+
+    #[test]
+    fn filter_keeps_the_parents_of_matching_servers() {
+        let report = report(&SERVERS);
+        let shown = |filter| names(&rows(&report, None, &arranged(Sort::File, filter)));
+        assert_eq!(shown("0.6"), ["web", "app", "10.0.0.6"]);
+        assert_eq!(shown("DOWN"), ["web", "app", "10.0.0.5"]);
+        assert_eq!(shown("web").len(), 5);
+        assert_eq!(shown("nothing"), [""; 0]);
+    }
+
+    #[test]
+    fn rates_are_differences_of_two_documents() {
+        let (before, now) = (report(&[("a", "up", 0, 10)]), report(&[("a", "up", 0, 30)]));
+        let earlier = Earlier {
+            report: &before,
+            elapsed: Duration::from_secs(2),
+        };
+        let rows = rows(&now, Some(earlier), &Arrangement::default());
+        assert_eq!((rows[0].rate, rows[2].rate), (Some(10.0), Some(10.0)));
+        assert_eq!(rows[2].bytes, Some((100.0, 0.0)));
+        assert_eq!(rows[2].errors, None, "not counted at layer 4");
+    }
+}

@@ -1,0 +1,269 @@
+//! VIPs announced by BGP: a router with BIRD, and a director whose BIRD Weir controls.
+
+mod world;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use world::{World, privileged, wait_for};
+
+const VIP: &str = "192.0.2.10";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const SESSION: &str =
+    "  hold time 9;\n  connect delay time 1;\n  connect retry time 2;\n  error wait time 1, 5;\n";
+
+/// A segment whose client is a router, with BIRD on router and director.
+struct Fabric {
+    world: World,
+}
+
+impl Fabric {
+    fn new() -> Self {
+        let mut fabric = Self {
+            world: World::new(2),
+        };
+        fabric.world.start_nginx(64);
+        let vips = ["--forward", "direct", "--vip", VIP];
+        fabric.world.prepare_servers(&vips);
+        let router = format!(
+            "router id 10.71.0.2;\nprotocol device {{ scan time 1; }}\nprotocol kernel {{ ipv4 {{ export all; import none; \
+             }}; }}\nprotocol bgp director {{\n  local 10.71.0.2 as 65000;\n  neighbor 10.71.0.3 as 65001;\n{SESSION}  \
+             ipv4 {{ import all; export none; }};\n}}\n"
+        );
+        fabric.start_bird("client", &router);
+        let own = fabric.path("director", "weir*.conf");
+        let director = format!(
+            "router id 10.71.0.3;\ninclude \"{}\";\nprotocol device {{ }}\nprotocol bgp upstream {{\n  local 10.71.0.3 as \
+             65001;\n  neighbor 10.71.0.2 as 65000;\n{SESSION}  ipv4 {{ import none; export where proto = \"weir4\"; \
+             }};\n}}\n",
+            own.display()
+        );
+        fabric.start_bird("director", &director);
+        wait_for("a BGP session", PATIENCE, || {
+            fabric
+                .birdc("client", "show protocols director")
+                .contains("Established")
+        });
+        fabric
+    }
+
+    /// A file of a host's BIRD.
+    fn path(&self, host: &str, name: &str) -> PathBuf {
+        let directory = self.world.path(&format!("bird-{host}"));
+        fs::create_dir_all(&directory).expect("a directory");
+        directory.join(name)
+    }
+
+    fn start_bird(&mut self, host: &str, text: &str) {
+        let file = self.path(host, "bird.conf");
+        fs::write(&file, text).expect("a file");
+        let mut command = self.world.command(host, "bird");
+        command.arg("-f").arg("-c").arg(&file);
+        command.arg("-s").arg(self.path(host, "bird.ctl"));
+        let child = command.spawn().expect("bird runs");
+        self.world.adopt(child);
+        let socket = self.path(host, "bird.ctl");
+        wait_for("BIRD's socket", PATIENCE, || socket.exists());
+    }
+
+    fn birdc(&self, host: &str, line: &str) -> String {
+        let mut birdc = Command::new("birdc");
+        birdc.arg("-s").arg(self.path(host, "bird.ctl"));
+        let output = birdc.args(line.split_whitespace()).output();
+        let output = output.expect("birdc runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn config(&self, more: &str) -> String {
+        format!(
+            "[pool.web]\nservers = [\"10.71.0.20\", \"10.71.0.21\"]\ncheck = {{ kind = \"http\", path = \"/name\", \
+             interval = \"200ms\", timeout = \"150ms\", fall = 2, rise = 1 }}\n[service.web]\nlisten = \
+             [\"{VIP}:80\"]\nforward = \"direct\"\npool = \"web\"\n[announce]\nspeaker = \"bird\"\nsocket = \
+             \"{}\"\ninclude = \"{}\"\n{more}\n",
+            self.path("director", "bird.ctl").display(),
+            self.path("director", "weir.conf").display(),
+        )
+    }
+
+    /// Whether the router's kernel has a route to the VIP.
+    fn has_route(&self) -> bool {
+        let output = self
+            .world
+            .output("client", &format!("ip route show {VIP}/32"));
+        String::from_utf8_lossy(&output.stdout).contains("via 10.71.0.3")
+    }
+
+    fn wait_for_route(&self, expected: bool) {
+        let what = if expected { "a route" } else { "no route" };
+        wait_for(what, PATIENCE, || self.has_route() == expected);
+    }
+
+    /// State and reason in the status document.
+    fn state(&self) -> (String, String) {
+        let status = self.world.status();
+        let route = &status["announce"][0];
+        assert_eq!(route["vip"], VIP, "{status:#}");
+        let text = |key: &str| route[key].as_str().expect("a text").to_owned();
+        (text("state"), text("reason"))
+    }
+}
+
+/// The processes whose parent is `pid`, with their command lines.
+fn children(pid: u32) -> Vec<(u32, String)> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let pids = list.split_whitespace().filter_map(|pid| pid.parse().ok());
+    pids.map(|pid: u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        (pid, String::from_utf8_lossy(&line).replace('\0', " "))
+    })
+    .collect()
+}
+
+fn child(pid: u32, word: &str) -> u32 {
+    let all = children(pid);
+    let mut found = all.iter().filter(|(_, line)| line.contains(word));
+    found
+        .next()
+        .unwrap_or_else(|| panic!("{word} in {all:?}"))
+        .0
+}
+
+fn kill(pid: u32) {
+    let pid = Pid::from_raw(i32::try_from(pid).expect("a process")).expect("a process");
+    kill_process(pid, Signal::KILL).expect("it runs");
+}
+
+#[test]
+fn route_follows_health_drain_and_stop() {
+    if !privileged() {
+        return;
+    }
+    let mut fabric = Fabric::new();
+    assert!(!fabric.has_route());
+    let config = fabric.config("drain_delay = \"3s\"");
+    fabric.world.start_director(&config);
+    fabric.wait_for_route(true);
+    assert_eq!(fabric.state().0, "announced");
+    let url = format!("http://{VIP}/name");
+    let reply = fabric.world.get(&url);
+    assert!(reply.is_ok(), "through the route: {reply:?}");
+
+    // The last server fails, and returns.
+    fabric.world.kill_nginx(0);
+    fabric.world.kill_nginx(1);
+    fabric.wait_for_route(false);
+    let (state, reason) = fabric.state();
+    assert_eq!(
+        (state.as_str(), reason.as_str()),
+        ("withdrawn", "web: no server of web is usable")
+    );
+    fabric.world.start_nginx_on("server0", 0, "");
+    fabric.wait_for_route(true);
+
+    // A drained node is the last choice before it withdraws its routes.
+    fabric.world.run_weir(&["node", "drain"]);
+    wait_for("the community", PATIENCE, || {
+        let route = fabric.birdc("client", &format!("show route {VIP}/32 all"));
+        route.contains("(65535,0)")
+    });
+    fabric.wait_for_route(false);
+    assert_eq!(fabric.state().1, "the node is drained");
+    assert!(
+        fabric
+            .world
+            .run_weir(&["status"])
+            .contains("weir node ready")
+    );
+    fabric.world.run_weir(&["node", "ready"]);
+    fabric.wait_for_route(true);
+    let route = fabric.birdc("client", &format!("show route {VIP}/32 all"));
+    assert!(!route.contains("(65535,0)"), "{route}");
+    assert!(
+        fabric
+            .world
+            .metrics()
+            .contains("weir_announced{vip=\"192.0.2.10\"} 1")
+    );
+
+    // Without `[announce]` nothing is announced; a stop withdraws at once.
+    let (without, _) = config.split_once("[announce]").expect("the table");
+    fabric.world.reload(without);
+    fabric.wait_for_route(false);
+    fabric.world.reload(&config);
+    fabric.wait_for_route(true);
+    fabric.world.stop_daemon();
+    fabric.wait_for_route(false);
+}
+
+#[test]
+fn routes_outlive_crashes_for_withdraw_after() {
+    if !privileged() {
+        return;
+    }
+    let mut fabric = Fabric::new();
+    let keeper = fabric
+        .world
+        .start_director(&fabric.config("withdraw_after = \"4s\""));
+    fabric.wait_for_route(true);
+
+    // The keeper restarts the daemon and the announcer: no route is withdrawn meanwhile.
+    for process in ["weir run", "announcer"] {
+        let pid = child(keeper, process);
+        kill(pid);
+        wait_for("a new process", PATIENCE, || {
+            assert!(
+                fabric.has_route(),
+                "withdrawn after the death of `{process}`"
+            );
+            let all = children(keeper);
+            all.iter()
+                .any(|(new, line)| *new != pid && line.contains(process))
+        });
+    }
+    let until = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < until {
+        assert!(fabric.has_route(), "withdrawn after a restart");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    fabric.world.wait_for_daemon();
+
+    // Without keeper and daemon, the announcer keeps the route for a while and withdraws it by itself.
+    let announcer = child(keeper, "announcer");
+    let daemon = child(keeper, "weir run");
+    kill(keeper);
+    kill(daemon);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(fabric.has_route(), "withdrawn at once");
+    fabric.wait_for_route(false);
+    wait_for("the end of the announcer", PATIENCE, || {
+        !PathBuf::from(format!("/proc/{announcer}/exe")).exists()
+    });
+}
+
+/// BIRD's configuration is broken by somebody else: Weir reports it, and recovers.
+#[test]
+fn speaker_errors_are_reported_and_retried() {
+    if !privileged() {
+        return;
+    }
+    let mut fabric = Fabric::new();
+    let file = fabric.path("director", "bird.conf");
+    let good = fs::read_to_string(&file).expect("the file");
+    fs::write(&file, format!("{good}\nnonsense;\n")).expect("the file");
+    let config = fabric.config("");
+    fabric.world.start_director(&config);
+    wait_for("an error", PATIENCE, || {
+        let status = fabric.world.status();
+        let error = status["announce_error"].as_str().unwrap_or_default();
+        error.contains("syntax error")
+    });
+    fs::write(&file, good).expect("the file");
+    fabric.wait_for_route(true);
+    wait_for("no error", PATIENCE, || {
+        fabric.world.status()["announce_error"].is_null()
+    });
+}

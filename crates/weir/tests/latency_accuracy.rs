@@ -1,0 +1,191 @@
+//! The estimated latency compared with what the server's own interface shows, with real programs under `direct`.
+//!
+//! Prints both for each workload. The machine's load adds to the estimate what packets wait between the director and
+//! the server, so that only gross errors fail.
+
+mod world;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use world::{Family, World, privileged, sh, wait_for};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A workload: its service, port, and how the truth is found, see `truth.py`.
+struct Work {
+    name: &'static str,
+    port: u16,
+    least: &'static str,
+    skipped: &'static str,
+    /// Run in the client's host; `VIP` and `FILE` are replaced.
+    load: &'static str,
+}
+
+const fn work(name: &'static str, port: u16, load: &'static str) -> Work {
+    Work {
+        name,
+        port,
+        least: "1",
+        skipped: "0",
+        load,
+    }
+}
+
+const WORKS: [Work; 5] = [
+    work("nginx", 80, "ab -q -n 3000 -c 4 http://VIP:80/page"),
+    Work {
+        least: "1000",
+        skipped: "1",
+        ..work("tls", 443, "ab -q -n 1500 -c 4 https://VIP:443/page")
+    },
+    work("kept", 82, "wrk -t 1 -c 4 -d 3 http://VIP:82/page"),
+    work(
+        "upload",
+        83,
+        "ab -q -n 800 -c 4 -p FILE -T text/plain http://VIP:83/up",
+    ),
+    work(
+        "redis",
+        6379,
+        "redis-benchmark -h VIP -p 6379 -c 4 -n 20000 -t get -q",
+    ),
+];
+
+fn config() -> String {
+    let server = Family::V4.server(0);
+    let services = WORKS.iter().map(|work| {
+        format!(
+            "[pool.{0}]\nservers = [\"{server}\"]\n[service.{0}]\nlisten = [\"{1}:{2}\"]\nforward = \"direct\"\n\
+             pool = \"{0}\"\n",
+            work.name,
+            Family::V4.vip(),
+            work.port
+        )
+    });
+    let services: String = services.collect();
+    format!("[node]\ninterfaces = [\"eth0\"]\n{services}")
+}
+
+fn start_servers(world: &mut World) {
+    let directory = world.path("server");
+    fs::create_dir(&directory).expect("a directory");
+    fs::write(directory.join("page"), vec![b'x'; 20_000]).expect("a page");
+    fs::write(world.path("upload"), vec![b'x'; 100_000]).expect("a file");
+    let path = directory.display();
+    sh(&format!(
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -keyout {path}/key -out {path}/cert \
+         2>/dev/null"
+    ));
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|kind| format!("{kind}_temp_path {path}/{kind}; "))
+        .collect();
+    let text = format!(
+        "daemon off; user root; pid {path}/pid; error_log {path}/log;\nevents {{}}\n\
+         http {{ {temporary} access_log off;\nssl_certificate {path}/cert; ssl_certificate_key {path}/key;\n\
+         ssl_protocols TLSv1.3; client_max_body_size 1m; client_body_buffer_size 1m;\n\
+         server {{ listen 80; listen 82; listen 443 ssl; root {path}; }}\n\
+         server {{ listen 83; location /up {{ proxy_pass http://127.0.0.1:84; }} }}\n\
+         server {{ listen 127.0.0.1:84; location / {{ return 200 done; }} }} }}\n"
+    );
+    fs::write(directory.join("nginx.conf"), text).expect("a configuration");
+    for line in [
+        format!("nginx -p {path} -c {path}/nginx.conf"),
+        "redis-server --port 6379 --save --protected-mode no --dir /tmp".to_owned(),
+    ] {
+        let mut words = line.split_whitespace();
+        let mut command = world.command("server0", words.next().expect("a program"));
+        let child = command
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        world.adopt(child.expect("it starts"));
+    }
+}
+
+fn service(world: &World, name: &str) -> Value {
+    let status = world.status();
+    let services = status["services"].as_array().expect("services");
+    let found = services.iter().find(|it| it["name"] == name);
+    found.expect("the service")["servers"][0]["latency"].clone()
+}
+
+/// Runs a workload and returns the truth.
+fn measured(world: &World, work: &Work) -> Value {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/latency_accuracy/truth.py");
+    let mut command = world.command("server0", "python3");
+    command
+        .arg(script)
+        .args([&work.port.to_string(), work.least, work.skipped])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().expect("python3 runs");
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("ready");
+    assert_eq!(line, "ready\n");
+    let vip = Family::V4.vip().to_string();
+    let file = world.path("upload").display().to_string();
+    let load = work.load.replace("VIP", &vip).replace("FILE", &file);
+    let loaded = world.output("client", &load);
+    assert!(loaded.status.success(), "{load}: {loaded:?}");
+    drop(child.stdin.take());
+    line.clear();
+    output.read_line(&mut line).expect("the result");
+    child.wait().expect("it ends");
+    serde_json::from_str(&line).expect("JSON")
+}
+
+#[test]
+fn estimates_are_what_the_servers_interface_shows() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    start_servers(&mut world);
+    let vip = Family::V4.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.start_director(&config());
+    for work in &WORKS {
+        let address = format!("{vip}:{}", work.port);
+        wait_for(work.name, LIMIT, || {
+            let probe = world.output("client", &format!("curl -sk -m 2 telnet://{address}"));
+            // 28 = connected, and nothing more came.
+            matches!(probe.status.code(), Some(0 | 28 | 52 | 56))
+        });
+    }
+    for work in &WORKS {
+        let truth = measured(&world, work);
+        wait_for("samples", LIMIT, || {
+            service(&world, work.name)["samples"].as_u64() >= Some(100)
+        });
+        let estimate = service(&world, work.name);
+        let of = |value: &Value, name: &str| value[name].as_f64().unwrap_or(f64::NAN);
+        println!(
+            "{:<7} truth {:7.3} {:7.3} {:7.3} {:7.3} ms of {:>6}, estimate {:7.3} {:7.3} {:7.3} {:7.3} ms of {:>6}, {}",
+            work.name,
+            of(&truth, "mean"),
+            of(&truth, "p50"),
+            of(&truth, "p90"),
+            of(&truth, "p99"),
+            truth["samples"],
+            of(&estimate, "mean_ms"),
+            of(&estimate, "p50_ms"),
+            of(&estimate, "p90_ms"),
+            of(&estimate, "p99_ms"),
+            estimate["samples"],
+            estimate["method"],
+        );
+        assert_eq!(estimate["method"], "timestamps");
+        let (truth, estimate) = (of(&truth, "mean"), of(&estimate, "mean_ms"));
+        assert!(estimate > truth / 3.0 - 1.0, "{}: {estimate} ms", work.name);
+        assert!(estimate < truth * 3.0 + 5.0, "{}: {estimate} ms", work.name);
+    }
+}

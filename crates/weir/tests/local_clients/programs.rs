@@ -1,0 +1,258 @@
+//! Real programs, unchanged, as local clients: each is started in the cgroup and knows only the VIP.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Output, Stdio};
+
+use super::world::{Family, privileged, sh, wait_for};
+use super::{LIMIT, Rig, VIP, VIP6};
+
+/// A Go program: its runtime calls connect() itself, and tries the addresses of both families (RFC 8305).
+const GO: &str = r#"package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+)
+
+func main() {
+	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp", os.Args[1])
+	}}
+	transport := &http.Transport{DialContext: (&net.Dialer{Resolver: resolver}).DialContext, DisableKeepAlives: true}
+	client := &http.Client{Transport: transport}
+	for i := 0; i < 4; i++ {
+		response, err := client.Get("http://web.example:8090/")
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		body, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		fmt.Println(string(body))
+	}
+}
+"#;
+
+impl Rig {
+    fn spawn(&mut self, host: &str, line: &str) {
+        let mut command = self.world.command(host, "sh");
+        command
+            .args(["-c", &format!("exec {line}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child: Child = command.spawn().expect("sh runs");
+        self.world.adopt(child);
+    }
+
+    /// Runs a line of shell in the cgroup.
+    fn joined(&self, line: &str) -> Output {
+        let line = format!("echo $$ >{}/cgroup.procs; {line}", self.cgroup.display());
+        let mut command = self.world.command("director", "sh");
+        command.args(["-c", &line]).output().expect("sh runs")
+    }
+
+    /// The output of a line that succeeds.
+    fn output_of(&self, line: &str) -> String {
+        let output = self.joined(line);
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    fn wait_for_output(&self, line: &str, expected: &str) {
+        let mut last = None;
+        wait_for(line, LIMIT, || {
+            let output = self.joined(line);
+            let found = String::from_utf8_lossy(&output.stdout).trim() == expected;
+            last = Some(output);
+            found
+        });
+    }
+
+    /// A service whose servers are all hosts, with this port.
+    fn service(&self, name: &str, listen: &str, port: u16, family: Family) -> String {
+        let server = |n| match family {
+            Family::V4 => format!("\"{}:{port}\"", family.server(n)),
+            Family::V6 => format!("\"[{}]:{port}\"", family.server(n)),
+        };
+        format!(
+            "[pool.{name}]\nscheduler = \"rr\"\nservers = [{}, {}]\n\
+             [service.{name}]\nlisten = [{listen}]\nforward = \"socket\"\ncgroup = \"{}\"\npool = \"{name}\"\n",
+            server(0),
+            server(1),
+            self.cgroup.display()
+        )
+    }
+}
+
+fn sorted(lines: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = lines.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn curl_redis_dig_go_and_nginx_are_balanced() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(2);
+    for host in ["server0", "server1"] {
+        rig.spawn(
+            host,
+            "redis-server --port 6379 --save '' --protected-mode no --dir /tmp",
+        );
+        let name = format!("--address=/web.example/{VIP} --address=/web.example/{VIP6}");
+        let text = format!("--txt-record=who.example,{host}");
+        rig.spawn(
+            host,
+            &format!(
+                "dnsmasq -k -p 5353 --no-resolv --no-hosts --user=root --pid-file= {name} {text}"
+            ),
+        );
+    }
+    let text = [
+        rig.service("web", &format!("\"{VIP}:8090\""), 8090, Family::V4),
+        rig.service("six", &format!("\"[{VIP6}]:8090\""), 8090, Family::V6),
+        rig.service("redis", &format!("\"{VIP}:6379\""), 6379, Family::V4),
+        rig.service(
+            "dns",
+            &format!("\"udp/{VIP}:53\", \"{VIP}:53\""),
+            5353,
+            Family::V4,
+        ),
+    ];
+    rig.world.start_director(&text.concat());
+
+    let curl = |to: &str| rig.output_of(&format!("curl -sS -m 5 http://{to}:8090/"));
+    assert_eq!(
+        sorted(&format!("{}\n{}", curl(VIP), curl(VIP))),
+        ["server0", "server1"]
+    );
+    let six = format!("'[{VIP6}]'");
+    assert_eq!(
+        sorted(&format!("{}\n{}", curl(&six), curl(&six))),
+        ["server0", "server1"]
+    );
+    // A name with addresses of both families.
+    let both = format!(
+        "curl -sS -m 5 --resolve 'web.example:8090:[{VIP6}],{VIP}' http://web.example:8090/"
+    );
+    assert!(rig.output_of(&both).starts_with("server"));
+
+    rig.wait_for_output(&format!("redis-cli -h {VIP} ping"), "PONG");
+    rig.wait_for_output(&format!("redis-cli -h {VIP} set key value"), "OK");
+    // rr: the other server does not have the key.
+    let keys = [(); 2].map(|()| rig.output_of(&format!("redis-cli -h {VIP} dbsize")));
+    assert_eq!(sorted(&keys.join("\n")), ["0", "1"]);
+
+    for transport in ["+notcp", "+tcp"] {
+        let dig = format!("dig +short +tries=1 {transport} @{VIP} who.example TXT");
+        rig.wait_for_output(&format!("{dig} | tr -d '\"01'"), "server");
+        let names = [(); 2].map(|()| rig.output_of(&dig));
+        assert_eq!(
+            sorted(&names.join("\n")),
+            ["\"server0\"", "\"server1\""],
+            "{transport}"
+        );
+    }
+
+    let source: PathBuf = rig.world.path("main.go");
+    fs::write(&source, GO).expect("written");
+    let program = rig.world.path("client");
+    sh(&format!(
+        "PATH=$PATH:/usr/local/go/bin GOFLAGS=-mod=mod GOCACHE=/var/tmp/weir-test-go-cache go build -o {} {}",
+        program.display(),
+        source.display()
+    ));
+    let names = rig.output_of(&format!("{} {VIP}:53", program.display()));
+    assert_eq!(sorted(&names), ["server0", "server0", "server1", "server1"]);
+
+    nginx_is_balanced(&mut rig);
+    wait_for("no socket is counted", LIMIT, || {
+        ["six", "redis", "dns"]
+            .iter()
+            .all(|service| rig.sum(service) == 0)
+    });
+}
+
+/// nginx in the cgroup, as a proxy for the VIP.
+fn nginx_is_balanced(rig: &mut Rig) {
+    let directory = rig.world.path("nginx-client");
+    fs::create_dir(&directory).expect("a directory");
+    let file = directory.join("nginx.conf");
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|kind| format!("{kind}_temp_path {}/{kind}; ", directory.display()))
+        .collect();
+    fs::write(
+        &file,
+        format!(
+            "daemon off; user root; pid {0}/pid; error_log {0}/error.log;\nevents {{}}\n\
+             http {{ {temporary} access_log off; server {{ listen 127.0.0.1:9000; location / {{ proxy_pass \
+             http://{VIP}:8090; }} }} }}\n",
+            directory.display()
+        ),
+    )
+    .expect("written");
+    let line = format!(
+        "sh -c 'echo $$ >{}/cgroup.procs; exec nginx -p {} -c {}'",
+        rig.cgroup.display(),
+        directory.display(),
+        file.display()
+    );
+    rig.spawn("director", &line);
+    let ask = "curl -sS -m 5 http://127.0.0.1:9000/";
+    wait_for("nginx", LIMIT, || rig.joined(ask).status.success());
+    let names = [(); 4].map(|()| rig.output_of(ask));
+    assert_eq!(
+        sorted(&names.join("\n")),
+        ["server0", "server0", "server1", "server1"]
+    );
+}
+
+#[test]
+fn psql_is_balanced() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(2);
+    let found = fs::read_dir("/usr/lib/postgresql").expect("tools/install-deps.sh installs it");
+    let mut versions: Vec<_> = found.flatten().map(|entry| entry.path()).collect();
+    versions.sort();
+    let programs = versions.last().expect("a version").join("bin");
+    let programs = programs.display();
+    let as_postgres = "setpriv --reuid postgres --regid postgres --clear-groups --";
+    // One data directory that both hosts copy.
+    let first = rig.world.path("data-0");
+    let (first, second) = (
+        first.display().to_string(),
+        rig.world.path("data-1").display().to_string(),
+    );
+    sh(&format!(
+        "chmod 711 {0}; install -d -o postgres -m 700 {first}; {as_postgres} {programs}/initdb -D {first} -A trust \
+         --no-sync --locale=C >/dev/null; echo 'host all all 10.71.0.0/24 trust' >>{first}/pg_hba.conf; \
+         cp -a {first} {second}",
+        rig.world.path(".").display()
+    ));
+    for (host, data) in [("server0", &first), ("server1", &second)] {
+        let options = format!("-h 0.0.0.0 -k {data} -c fsync=off -c cluster_name={host}");
+        rig.spawn(
+            host,
+            &format!("{as_postgres} {programs}/postgres -D {data} {options}"),
+        );
+    }
+    let text = rig.service("db", &format!("\"{VIP}:5432\""), 5432, Family::V4);
+    rig.world.start_director(&text);
+    let psql = format!("psql -h {VIP} -U postgres -Atc 'show cluster_name'");
+    wait_for("both servers", LIMIT * 3, || {
+        let names = [(); 2].map(|()| rig.joined(&psql).stdout);
+        let names = names.map(|name| String::from_utf8_lossy(&name).trim().to_owned());
+        sorted(&names.join("\n")) == ["server0", "server1"]
+    });
+}

@@ -1,0 +1,236 @@
+//! Pages of the manual that come from the program, and pages whose commands a reader pastes: they are current, and they
+//! work as printed.
+
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use world::{Family, World, bracketed, privileged};
+
+fn page(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs/manual")
+        .join(name)
+}
+
+/// What a command prints, if it succeeds.
+fn printed(command: &mut Command) -> String {
+    let output = command.output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+fn generated(arguments: &[&str]) -> String {
+    printed(
+        Command::new(env!("CARGO_BIN_EXE_weir"))
+            .arg("generate")
+            .args(arguments)
+            .env_clear(),
+    )
+}
+
+/// `WEIR_UPDATE_DOCS=1` writes the page instead of comparing it.
+#[test]
+fn commands_page_matches_the_command_line() {
+    let (path, current) = (page("commands.md"), generated(&["commands"]));
+    if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
+        fs::write(&path, &current).expect("written");
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        written, current,
+        "commands.md is stale; run with WEIR_UPDATE_DOCS=1"
+    );
+    for command in ["weir run", "weir real-server up", "weir server drain"] {
+        assert!(current.contains(&format!("# `{command}`\n")), "{command}");
+    }
+    assert!(!current.contains("vrrp-agent"), "an internal command");
+}
+
+#[test]
+fn completions_know_commands_and_options() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = generated(&["completion", shell]);
+        for word in ["real-server", "runtime-dir", "strict"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    let bash = generated(&["completion", "bash"]);
+    let check = "eval \"$1\"; COMP_WORDS=(weir rel); COMP_CWORD=1; _weir weir rel weir; echo \"${COMPREPLY[*]}\"";
+    let reply = printed(Command::new("bash").args(["-c", check, "bash", &bash]));
+    assert_eq!(reply.trim(), "reload");
+}
+
+#[test]
+fn every_command_has_a_man_page() {
+    let directory = std::env::temp_dir().join(format!("weir-man-{}", std::process::id()));
+    fs::create_dir(&directory).expect("made");
+    generated(&["man", directory.to_str().expect("plain")]);
+    let named = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
+    for name in ["weir.1", "weir-reload.1", "weir-real-server-up.1"] {
+        assert!(named(name).contains(".SH NAME"), "{name}");
+    }
+    assert!(named("weir-reload.1").contains("guard"));
+    fs::remove_dir_all(&directory).expect("removed");
+}
+
+/// The blocks of a page that a reader pastes into one shell.
+fn pasted(name: &str) -> String {
+    let text = fs::read_to_string(page(name)).expect("the page");
+    let blocks = text.split("\n```sh\n").skip(1);
+    let blocks = blocks.map(|rest| rest.split("\n```").next().expect("its end"));
+    blocks.collect::<Vec<_>>().join("\n")
+}
+
+/// In network and mount namespaces of its own, as a machine that has nothing yet.
+#[test]
+fn quick_start_in_namespaces_works_as_printed() {
+    if !privileged() {
+        return;
+    }
+    let directory = std::env::temp_dir().join(format!("weir-try-bin-{}", std::process::id()));
+    fs::create_dir(&directory).expect("made");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), directory.join("weir")).expect("linked");
+    let script = format!(
+        "mount -t tmpfs tmpfs /run; mount -t bpf bpf /sys/fs/bpf; PATH={}:/usr/sbin:/usr/bin:/sbin:/bin\n{}\n\
+         ip netns list | wc -l; ls /sys/fs/bpf | grep -c weir-try || true\n",
+        directory.display(),
+        pasted("try.md")
+    );
+    let said = printed(
+        Command::new("timeout")
+            .args([
+                "300",
+                "unshare",
+                "--mount",
+                "--net",
+                "--pid",
+                "--fork",
+                "--kill-child",
+            ])
+            .args([
+                "--mount-proc",
+                "--propagation",
+                "private",
+                "bash",
+                "-ec",
+                &script,
+            ]),
+    );
+    for server in ["this is server1", "this is server2"] {
+        assert_eq!(said.matches(server).count(), 2, "{said}");
+    }
+    assert!(said.ends_with("\n0\n0\n"), "{said}");
+    fs::remove_dir_all(&directory).expect("removed");
+}
+
+/// A service of each plane, a route, a virtual router, and histograms for each server.
+const EVERY_FAMILY: &str = r#"
+[node]
+metrics = "full"
+[pool.web]
+servers = ["SERVER:80"]
+check   = { kind = "tcp" }
+[service.packets]
+listen  = ["VIP:80"]
+forward = "nat"
+pool    = "web"
+[service.requests]
+listen   = ["0.0.0.0:8080"]
+forward  = "proxy"
+protocol = "http"
+pool     = "web"
+[[route]]
+service = "requests"
+path    = "/x/*"
+pool    = "web"
+[vrrp.router]
+interface         = "eth0"
+virtual_router_id = 51
+addresses         = ["ROUTER/32"]
+"#;
+
+/// The page of metrics, from the answer of a daemon: name, type, labels and help of each family.
+fn metrics_page(answer: &str) -> String {
+    let mut families: BTreeMap<&str, (&str, &str, BTreeSet<&str>)> = BTreeMap::new();
+    for line in answer.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').expect("a help");
+            families.entry(name).or_default().1 = help;
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a type");
+            families.entry(name).or_default().0 = kind;
+        } else if let Some((name, rest)) = line.split_once('{') {
+            let names = rest
+                .split("=\"")
+                .filter_map(|part| part.rsplit(['"', ',']).next());
+            let names: Vec<&str> = names.filter(|it| !it.starts_with('}')).collect();
+            let base = ["", "_bucket", "_sum", "_count"];
+            let family = base.iter().find_map(|end| {
+                name.strip_suffix(end)
+                    .filter(|it| families.contains_key(it))
+            });
+            families
+                .entry(family.unwrap_or(name))
+                .or_default()
+                .2
+                .extend(names);
+        }
+    }
+    let mut out = String::from(
+        "# Metrics\n\nEvery family of `GET /metrics`, read from a running daemon with `metrics = \"full\"`. \
+         [Observing](observing.md#metrics)\nexplains them. Families of virtual routers, proxies and routes appear \
+         with the first of them.\n\n| name | type | labels | meaning |\n|---|---|---|---|\n",
+    );
+    for (name, (kind, help, labels)) in families {
+        let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+        let row = format!("| `{name}` | {kind} | {} | {help} |\n", labels.join(" "));
+        out.push_str(&row.replace("|  |", "| |"));
+    }
+    out
+}
+
+/// `WEIR_UPDATE_DOCS=1` writes the page instead of comparing it.
+#[test]
+fn metrics_page_matches_a_running_daemon() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let family = Family::V4;
+    let mut config = EVERY_FAMILY.replace("SERVER", &bracketed(family.server(0)));
+    config = config.replace("VIP", &bracketed(family.vip()));
+    config = config.replace("ROUTER", &bracketed(family.host(11)));
+    world.start_director(&config);
+    let socket = world.path("run-director").join("weir.sock");
+    let answer = printed(
+        Command::new("curl")
+            .args(["-sSf", "http://weir/metrics", "--unix-socket"])
+            .arg(socket),
+    );
+    let (path, current) = (page("metrics.md"), metrics_page(&answer));
+    if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
+        fs::write(&path, &current).expect("written");
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    let mut difference = String::new();
+    for line in written.lines().filter(|line| !current.contains(line)) {
+        let _ = writeln!(difference, "- {line}");
+    }
+    for line in current.lines().filter(|line| !written.contains(line)) {
+        let _ = writeln!(difference, "+ {line}");
+    }
+    assert!(
+        difference.is_empty(),
+        "run with WEIR_UPDATE_DOCS=1:\n{difference}"
+    );
+}

@@ -1,0 +1,150 @@
+//! The OCF agent `ocf:weir:weir` for Pacemaker.
+
+mod world;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use world::{World, privileged};
+
+const SUCCESS: i32 = 0;
+const CONFIGURED: i32 = 6;
+const NOT_RUNNING: i32 = 7;
+const DEGRADED: i32 = 190;
+
+struct Director {
+    world: World,
+    config: PathBuf,
+}
+
+fn agent() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../contrib/ocf/weir")
+}
+
+impl Director {
+    fn new() -> Self {
+        let world = World::new(1);
+        world.ip("director", "addr add 10.0.0.10/32 dev eth0");
+        let config = world.write_config(
+            "[pool.p]\nservers = [\"10.0.0.5\"]\n[service.s]\nlisten = [\"10.0.0.10:80\"]\nforward = \"direct\"\npool \
+             = \"p\"\n",
+        );
+        Self { world, config }
+    }
+
+    fn parameters(&self) -> [(&'static str, String); 4] {
+        let text = |path: PathBuf| path.to_str().expect("plain").to_owned();
+        [
+            ("binary", env!("CARGO_BIN_EXE_weir").to_owned()),
+            ("config", text(self.config.clone())),
+            ("runtime_dir", text(self.world.path("ocf"))),
+            ("pin_dir", text(self.world.pin_dir("director"))),
+        ]
+    }
+
+    fn act(&self, action: &str, level: &str) -> Output {
+        let mut command = self
+            .world
+            .command("director", agent().to_str().expect("plain"));
+        for (name, value) in self.parameters() {
+            command.env(format!("OCF_RESKEY_{name}"), value);
+        }
+        let command = command.arg(action).env("OCF_ROOT", "/usr/lib/ocf");
+        command
+            .env("OCF_CHECK_LEVEL", level)
+            .output()
+            .expect("the agent runs")
+    }
+
+    fn expect(&self, action: &str, level: &str, code: i32) {
+        let output = self.act(action, level);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{action} {level}: {output:?}"
+        );
+    }
+
+    fn weir(&self, arguments: &[&str]) {
+        let mut command = self.world.command("director", env!("CARGO_BIN_EXE_weir"));
+        let [_, _, (_, runtime_dir), (_, pin_dir)] = self.parameters();
+        let output = command
+            .args(["--runtime-dir", &runtime_dir, "--pin-dir", &pin_dir])
+            .args(arguments)
+            .output()
+            .expect("weir runs");
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+impl Drop for Director {
+    fn drop(&mut self) {
+        self.act("stop", "0");
+    }
+}
+
+#[test]
+fn tester_finds_no_defect() {
+    if !privileged() {
+        return;
+    }
+    let director = Director::new();
+    let mut command = director.world.command("director", "ocf-tester");
+    command.args(["-n", "weir"]);
+    for (name, value) in director.parameters() {
+        command.args(["-o", &format!("{name}={value}")]);
+    }
+    let output = command.arg(agent()).output().expect("ocf-tester runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("passed all tests"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn states_have_the_codes_of_the_standard() {
+    if !privileged() {
+        return;
+    }
+    let director = Director::new();
+    director.expect("monitor", "0", NOT_RUNNING);
+    director.expect("stop", "0", SUCCESS);
+    director.expect("start", "0", SUCCESS);
+    director.expect("start", "0", SUCCESS);
+    for level in ["0", "10", "20"] {
+        director.expect("monitor", level, SUCCESS);
+    }
+    director.weir(&["server", "p/10.0.0.5", "drain"]);
+    director.expect("monitor", "10", SUCCESS);
+    director.expect("monitor", "20", DEGRADED);
+    director.weir(&["server", "p/10.0.0.5", "ready"]);
+    director.expect("monitor", "20", SUCCESS);
+    director.expect("reload", "0", SUCCESS);
+    director.expect("reload-agent", "0", SUCCESS);
+    // A broken file changes nothing.
+    let valid = std::fs::read_to_string(&director.config).expect("the file");
+    std::fs::write(&director.config, "[pool.p]\nserver = 5\n").expect("written");
+    director.expect("validate-all", "0", CONFIGURED);
+    director.expect("reload", "0", CONFIGURED);
+    director.expect("monitor", "10", SUCCESS);
+    std::fs::write(&director.config, valid).expect("written");
+    director.expect("stop", "0", SUCCESS);
+    director.expect("monitor", "0", NOT_RUNNING);
+    let left = std::fs::read_dir(director.world.pin_dir("director"));
+    assert!(left.map_or(0, Iterator::count) == 0, "programs are left");
+}
+
+#[test]
+fn metadata_names_what_the_version_of_the_standard_has() {
+    let metadata = |minor: &str| {
+        let mut command = Command::new(agent());
+        let command = command.arg("meta-data").env("OCF_RA_VERSION_MINOR", minor);
+        String::from_utf8(command.output().expect("the agent runs").stdout).expect("text")
+    };
+    assert!(!metadata("0").contains("reload-agent"));
+    let new = metadata("1");
+    assert!(
+        new.contains("<action name=\"reload-agent\"") && new.contains("<version>1.1</version>")
+    );
+}

@@ -1,0 +1,123 @@
+//! Configurations of several files, defaults, `weir fmt`, and certificate files that are replaced.
+
+use std::time::{Duration, Instant};
+
+use super::origin::Origin;
+use super::tls::{Authority, ask, connect};
+use super::{Client, GET, Proxy, fs};
+
+#[test]
+fn included_files_and_defaults_apply_on_reload() {
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    fs::create_dir_all(proxy.directory.join("conf.d")).expect("a directory");
+    let write = |name: &str, text: &str| {
+        fs::write(proxy.directory.join("conf.d").join(name), text).expect("written");
+    };
+    let (listen, server) = (proxy.listen, origin.address());
+    write(
+        "10-service.toml",
+        &format!(
+            "[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n"
+        ),
+    );
+    write(
+        "20-pool.toml",
+        &format!("[pool.p]\nservers = [\"{server}\"]\n"),
+    );
+    write(
+        "30-routes.toml",
+        "# rules\n[[route]]\nservice = \"s\"\npath = \"/no\"\nstatus = 403\n",
+    );
+    let main = "include = [\"conf.d/*.toml\"]\n[defaults.service]\nset_response_header = [\"X-Default: yes\"]\n";
+    proxy.reload(main);
+    let mut client = Client::connect(proxy.listen);
+    let (head, _) = client.ask(GET);
+    assert!(
+        head.starts_with("HTTP/1.1 200") && head.contains("X-Default: yes"),
+        "{head}"
+    );
+    let (head, _) = client.ask("GET /no HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 403"), "{head}");
+    let (done, said) = proxy.weir(&["explain", "--request", &format!("GET http://{listen}/no")]);
+    assert!(done && said.contains("30-routes.toml:3"), "{said}");
+    // A file that changes is read by the next reload, and errors name it.
+    write(
+        "30-routes.toml",
+        "# rules\n[[route]]\nservice = \"s\"\npath = \"/no\"\nstatus = 404\n",
+    );
+    proxy.reload(main);
+    let (head, _) = client.ask("GET /no HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 404"), "{head}");
+    write(
+        "20-pool.toml",
+        &format!("\n[pool.p]\nservers = [\"{server}\"]\nserver = 1\n"),
+    );
+    let file = proxy.directory.join("weir.toml");
+    let file = file.to_str().expect("plain");
+    let (done, said) = proxy.weir(&["reload", "-c", file]);
+    assert!(!done && said.contains("20-pool.toml:4:1"), "{said}");
+    write("20-pool.toml", "include = [\"../weir.toml\"]\n");
+    let (done, said) = proxy.weir(&["check", "-c", file]);
+    assert!(
+        !done && said.contains("included twice") && said.contains("20-pool.toml:1:12"),
+        "{said}"
+    );
+}
+
+#[test]
+fn fmt_writes_the_canonical_form_once() {
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let file = proxy.directory.join("weir.toml");
+    let text = fs::read_to_string(&file).expect("a file");
+    fs::write(&file, format!("# kept\n\n\n\n{text}\n\n")).expect("written");
+    let path = file.to_str().expect("plain");
+    let (done, said) = proxy.weir(&["fmt", "--check", path]);
+    assert!(!done && said.contains("not in canonical form"), "{said}");
+    let (done, said) = proxy.weir(&["fmt", path]);
+    assert!(done, "{said}");
+    assert!(
+        fs::read_to_string(&file)
+            .expect("a file")
+            .starts_with("# kept\n\n[")
+    );
+    let (done, said) = proxy.weir(&["fmt", "--check", path]);
+    assert!(done, "{said}");
+    let (done, said) = proxy.weir(&["plan", "-c", path]);
+    assert!(done && said.contains("no change"), "{said}");
+}
+
+#[test]
+fn replaced_certificates_are_loaded_without_a_reload() {
+    let authority = Authority::new("watched");
+    let path = authority.sign("one", "DNS:a.example", 30);
+    let origin = Origin::start("o");
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let proxy = Proxy::start("http", &[origin.address()], &tls);
+    let shown = || {
+        let mut stream = connect(&authority.client(None), proxy.listen, "a.example");
+        ask(&mut stream, GET).expect("an answer");
+        stream.conn.peer_certificates().expect("a certificate")[0].to_vec()
+    };
+    let wait = |what: &str, condition: &dyn Fn() -> bool| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !condition() {
+            assert!(Instant::now() < until, "{what}: {}", proxy.log());
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    };
+    let first = shown();
+    // A pair that does not fit is reported, and the former one stays.
+    std::thread::sleep(Duration::from_secs(3));
+    let old = fs::read(&path).expect("a file");
+    fs::write(&path, "no certificate").expect("written");
+    wait("an error", &|| {
+        proxy.status()["certificate_error"].is_string()
+    });
+    assert_eq!(shown(), first);
+    fs::write(&path, old).expect("written");
+    authority.sign("one", "DNS:a.example", 30);
+    wait("the new certificate", &|| shown() != first);
+    assert!(proxy.status()["certificate_error"].is_null());
+}

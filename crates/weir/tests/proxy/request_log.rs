@@ -1,0 +1,304 @@
+//! Access logs of HTTP services, request identifiers, live requests, and the levels of the event log.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::keeper::until;
+use super::{Client, GET, Origin, PRESENT, Proxy, configuration};
+
+/// A daemon whose service has this `access_log`, in which FILE is the path of a file, and further lines.
+fn proxy(origin: &Origin, log: &str, more: &str) -> (Proxy, PathBuf) {
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let file = proxy.directory.join("access.log");
+    let log = log.replace("FILE", file.to_str().expect("plain"));
+    let more = format!("access_log = {log}\n{more}");
+    proxy.reload(&configuration(
+        proxy.listen,
+        "http",
+        &[origin.address()],
+        &more,
+    ));
+    (proxy, file)
+}
+
+/// The lines of the log, once there are as many.
+fn lines(file: &Path, count: usize) -> Vec<String> {
+    let read = || fs::read_to_string(file).unwrap_or_default();
+    until("the lines", || read().lines().count() >= count);
+    read().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn template_has_fields_of_request_and_response_and_no_forged_line() {
+    let origin = Origin::start("o");
+    let log = r#"{ path = "FILE", format = "{method} {path} {query} {header.X-A} {cookie.u} {response.content-length} {scheme} {tls_cipher}." }"#;
+    let (proxy, file) = proxy(&origin, log, "");
+    let mut client = Client::connect(proxy.listen);
+    let (_, body) = client
+        .ask("GET /a/./b?c=d HTTP/1.1\r\nHost: h\r\nX-A: \"x\\ny\"\tz\r\nCookie: u=v\r\n\r\n");
+    let lines = lines(&file, 1);
+    let length = body.len();
+    let expected = format!(r"GET /a/b c=d \x22x\x5Cny\x22\x09z v {length} http .");
+    assert_eq!(lines, [expected]);
+}
+
+#[test]
+fn request_id_is_generated_accepted_from_trusted_clients_forwarded_and_logged() {
+    let origin = Origin::start("o");
+    let log = r#"{ path = "FILE", format = "{request_id}" }"#;
+    let key = "request_id = \"X-Request-Id\"\nset_response_header = [\"X-Id: {request_id}\"]\n";
+    let (proxy, file) = proxy(&origin, log, key);
+    let mut client = Client::connect(proxy.listen);
+    let sent = "GET / HTTP/1.1\r\nHost: h\r\nx-request-id: from-client\r\n\r\n";
+    let (head, body) = client.ask(sent);
+    let seen = String::from_utf8_lossy(&body).into_owned();
+    let id = lines(&file, 1).remove(0);
+    assert_eq!(id.len(), 32, "{id}");
+    assert!(id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+    assert!(seen.contains(&format!("X-Request-Id: {id}\r\n")), "{seen}");
+    assert!(head.contains(&format!("X-Id: {id}\r\n")), "{head}");
+    assert!(!seen.contains("from-client"), "{seen}");
+
+    let log = format!(
+        "access_log = {{ path = \"{}\", format = \"{{request_id}}\" }}\ntrusted = [\"127.0.0.0/8\"]\n{key}",
+        file.display()
+    );
+    proxy.reload(&configuration(
+        proxy.listen,
+        "http",
+        &[origin.address()],
+        &log,
+    ));
+    let (_, body) = client.ask(sent);
+    let seen = String::from_utf8_lossy(&body).into_owned();
+    assert!(seen.contains("X-Request-Id: from-client\r\n"), "{seen}");
+    assert_eq!(lines(&file, 2)[1], "from-client");
+    client.ask(&sent.replace("from-client", &"x".repeat(65)));
+    assert_eq!(
+        lines(&file, 3)[2].len(),
+        32,
+        "too long: another one is made"
+    );
+}
+
+#[test]
+fn json_line_has_the_identifier_and_the_route() {
+    let origin = Origin::start("o");
+    let (proxy, file) = proxy(&origin, r#"{ path = "FILE", format = "json" }"#, "");
+    Client::connect(proxy.listen).ask(GET);
+    let line = lines(&file, 1).remove(0);
+    let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(
+        line["request_id"].as_str().map(str::len),
+        Some(32),
+        "{line}"
+    );
+    assert_eq!(
+        (&line["scheme"], &line["route"]),
+        (&"http".into(), &"".into())
+    );
+}
+
+#[test]
+fn lines_are_sent_to_syslog_and_the_journal() {
+    let origin = Origin::start("o");
+    let directory = std::env::temp_dir().join(format!("weir-syslog-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory");
+    let path = directory.join("log.sock");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("a timeout");
+    let receive = || {
+        let mut buffer = [0; 2048];
+        let length = socket.recv(&mut buffer).expect("a message");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    let at = path.display();
+    let log = format!(r#"{{ path = "syslog:{at}", format = "{{method}} {{status}}" }}"#);
+    let (proxy, _) = proxy(&origin, &log, "");
+    let mut client = Client::connect(proxy.listen);
+    client.ask(GET);
+    let message = receive();
+    assert!(message.starts_with("<134>weir["), "{message}");
+    assert!(message.ends_with("]: GET 200"), "{message}");
+    for (log, begins, ends) in [
+        (
+            format!(
+                r#"{{ path = "syslog:{at}", syslog_format = "rfc5424", format = "{{method}}" }}"#
+            ),
+            "<134>1 2",
+            " access - GET",
+        ),
+        (
+            format!(r#"{{ path = "journald:{at}", format = "{{method}}" }}"#),
+            "PRIORITY=6\n",
+            "\nWEIR_SERVICE=s\nMESSAGE=GET\n",
+        ),
+    ] {
+        let more = format!("access_log = {log}\n");
+        proxy.reload(&configuration(
+            proxy.listen,
+            "http",
+            &[origin.address()],
+            &more,
+        ));
+        client.ask(GET);
+        let message = receive();
+        assert!(message.starts_with(begins), "{message}");
+        assert!(message.ends_with(ends), "{message}");
+    }
+    let _ = fs::remove_dir_all(directory);
+}
+
+#[test]
+fn absent_syslog_daemon_costs_lines_that_are_counted_and_no_request() {
+    let origin = Origin::start("o");
+    let (proxy, file) = proxy(&origin, r#""syslog:FILE""#, "");
+    let mut client = Client::connect(proxy.listen);
+    (0..3).for_each(|_| drop(client.ask(GET)));
+    until("the count", || {
+        proxy.status()["services"][0]["log_dropped"].as_u64() == Some(3)
+    });
+    let socket = UnixDatagram::bind(&file).expect("a socket");
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("a timeout");
+    client.ask(GET);
+    assert!(
+        socket.recv(&mut [0; 2048]).is_ok(),
+        "the daemon is used once it is there"
+    );
+}
+
+#[test]
+fn renamed_file_is_created_again_and_a_signal_does_the_same() {
+    let origin = Origin::start("o");
+    let (proxy, file) = proxy(&origin, r#"{ path = "FILE", format = "{target}" }"#, "");
+    let mut client = Client::connect(proxy.listen);
+    let get = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.ask(&get("/1"));
+    assert_eq!(lines(&file, 1), ["/1"]);
+    let old = file.with_extension("1");
+    fs::rename(&file, &old).expect("renamed");
+    client.ask(&get("/2"));
+    assert_eq!(lines(&file, 1), ["/2"]);
+    assert_eq!(lines(&old, 1), ["/1"]);
+    let pid = Pid::from_child(&proxy.child);
+    kill_process(pid, Signal::USR1).expect("it runs");
+    client.ask(&get("/3"));
+    assert_eq!(
+        lines(&file, 2),
+        ["/2", "/3"],
+        "the daemon survives the signal"
+    );
+}
+
+#[test]
+fn sample_keeps_every_failure() {
+    let origin = Origin::start("o");
+    let log = r#"{ path = "FILE", format = "{status}", sample = 1000 }"#;
+    let (proxy, file) = proxy(&origin, log, "");
+    let mut client = Client::connect(proxy.listen);
+    (0..50).for_each(|_| drop(client.ask(GET)));
+    drop(client);
+    for _ in 0..5 {
+        Client::connect(proxy.listen).ask("nonsense\r\n\r\n");
+    }
+    let is_failure = |line: &&String| line.as_str() == "400";
+    until("the failures", || {
+        fs::read_to_string(&file)
+            .unwrap_or_default()
+            .matches("400")
+            .count()
+            == 5
+    });
+    let lines = lines(&file, 5);
+    let normal = lines.iter().filter(|line| !is_failure(line)).count();
+    // Each worker logs the first of its own.
+    assert!(normal <= 1, "{lines:?}");
+}
+
+#[test]
+fn tap_shows_matching_requests_while_it_runs() {
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let mut command = Command::new(PRESENT);
+    Proxy::set_directories(&mut command, &proxy.directory);
+    command.args([
+        "tap",
+        "s",
+        "--json",
+        "--match",
+        "target=/wanted*",
+        "--match",
+        "status=200",
+    ]);
+    let mut tap = command.stdout(Stdio::piped()).spawn().expect("weir runs");
+    let mut reader = BufReader::new(tap.stdout.take().expect("a pipe"));
+    let mut client = Client::connect(proxy.listen);
+    // The tap may not be open yet for the first requests.
+    let asking = std::thread::spawn(move || {
+        for number in 0..600 {
+            client.ask("GET /other HTTP/1.1\r\nHost: h\r\n\r\n");
+            client.ask(&format!("GET /wanted/{number} HTTP/1.1\r\nHost: h\r\n\r\n"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    for _ in 0..3 {
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("a line");
+        let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        let target = line["target"].as_str().expect("a target");
+        assert!(target.starts_with("/wanted/"), "{line}");
+        assert_eq!(
+            (&line["service"], &line["status"]),
+            (&"s".into(), &200.into())
+        );
+    }
+    tap.kill().expect("it runs");
+    tap.wait().expect("it ends");
+    drop(asking);
+    let (done, said) = proxy.weir(&["tap", "nothing"]);
+    assert!(
+        !done && said.contains("nothing: no proxy service with this name"),
+        "{said}"
+    );
+    let (done, said) = proxy.weir(&["tap", "s", "--match", "sttus=200"]);
+    assert!(!done && said.contains("unknown variable `sttus`"), "{said}");
+}
+
+#[test]
+fn levels_of_the_log_change_at_run_time() {
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    assert_eq!(proxy.weir(&["log"]), (true, "info\n".to_owned()));
+    let underscore = "GET / HTTP/1.1\r\nHost: h\r\na_b: 1\r\n\r\n";
+    let line = "dropped fields with underscores";
+    let mut client = Client::connect(proxy.listen);
+    client.ask(underscore);
+    assert!(!proxy.log().contains(line));
+    let (done, said) = proxy.weir(&["log", "info,weir_proxy=debug"]);
+    assert_eq!((done, said.as_str()), (true, "info,weir_proxy=debug\n"));
+    client.ask(underscore);
+    until("the line", || proxy.log().contains(line));
+    let (done, said) = proxy.weir(&["log", "off"]);
+    assert!(done, "{said}");
+    let before = proxy.log();
+    client.ask(underscore);
+    proxy.reload(&configuration(
+        proxy.listen,
+        "http",
+        &[origin.address()],
+        "",
+    ));
+    assert_eq!(proxy.log(), before, "no line with the level off");
+    let (done, said) = proxy.weir(&["log", "loud"]);
+    assert!(!done && said.contains("unknown level `loud`"), "{said}");
+}

@@ -1,0 +1,95 @@
+//! Settings of routes in place of their service's, and `Host` per pool.
+
+use super::origin::Origin;
+use super::{Client, GET, Proxy, fs};
+
+fn proxy(origin: &Origin, service: &str, pool: &str, route: &str) -> Proxy {
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let (listen, server) = (proxy.listen, origin.address());
+    proxy.reload(&format!(
+        "[pool.p]\nservers = [\"{server}\"]\n[pool.q]\nservers = [\"{server}\"]\n{pool}\n\n[service.s]\nlisten = \
+         [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n{service}\n\n[[route]]\nservice = \
+         \"s\"\npath = \"/r/*\"\npool = \"q\"\n{route}\n"
+    ));
+    proxy
+}
+
+fn post(path: &str, length: usize) -> String {
+    let body = "x".repeat(length);
+    format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
+#[test]
+fn body_limit_of_a_route_replaces_that_of_the_service() {
+    let origin = Origin::start("o");
+    let proxy = proxy(&origin, "limits = { body = 100 }", "", "max_body = 1000");
+    let ask = |path: &str, length: usize| {
+        let mut client = Client::connect(proxy.listen);
+        let (head, _) = client.ask(&post(path, length));
+        head.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    assert_eq!(ask("/sum", 100), "200");
+    assert_eq!(ask("/sum", 101), "413");
+    assert_eq!(ask("/r/sum", 1000), "200");
+    assert_eq!(ask("/r/sum", 1001), "413");
+}
+
+#[test]
+fn pool_sets_host_and_servers_still_learn_the_requested_one() {
+    let origin = Origin::start("o");
+    let proxy = proxy(
+        &origin,
+        "x_forwarded = { host = \"set\" }",
+        "host = \"app.internal:81\"",
+        "",
+    );
+    let mut client = Client::connect(proxy.listen);
+    let (_, body) = client.ask("GET /r/x HTTP/1.1\r\nHost: www.example\r\n\r\n");
+    let seen = String::from_utf8_lossy(&body).into_owned();
+    assert_eq!(
+        seen.matches("Host: app.internal:81\r\n").count(),
+        1,
+        "{seen}"
+    );
+    assert!(seen.contains("X-Forwarded-Host: www.example\r\n"), "{seen}");
+    assert!(!seen.contains("\nHost: www.example"), "{seen}");
+    let (_, body) = client.ask("GET /x HTTP/1.1\r\nHost: www.example\r\n\r\n");
+    assert!(String::from_utf8_lossy(&body).contains("\nHost: www.example\r\n"));
+}
+
+#[test]
+fn route_without_access_log_and_with_its_own_timeout() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("an address");
+    let origin = Origin::start("o");
+    let log = std::env::temp_dir().join(format!("weir-options-{}.log", std::process::id()));
+    let _ = fs::remove_file(&log);
+    let service = format!("access_log = \"{}\"", log.display());
+    let other = silent.local_addr().expect("an address");
+    let pool = format!("[pool.silent]\nservers = [\"{other}\"]");
+    let route = "access_log = false\n\n[[route]]\nservice = \"s\"\npath = \"/slow\"\npool = \"silent\"\ntimeouts = { response \
+                 = \"300ms\" }\nretries = 0";
+    let proxy = proxy(&origin, &service, &pool, route);
+    let mut client = Client::connect(proxy.listen);
+    assert!(
+        client
+            .ask("GET /r/hidden HTTP/1.1\r\nHost: h\r\n\r\n")
+            .0
+            .contains("200 OK")
+    );
+    assert!(client.ask(GET).0.contains("200 OK"));
+    let (head, _) = client.ask("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 504"), "{head}");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let lines = loop {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        if text.lines().count() >= 2 || std::time::Instant::now() > until {
+            break text;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    assert!(
+        !lines.contains("/r/hidden") && lines.contains("/slow"),
+        "{lines}"
+    );
+    let _ = fs::remove_file(&log);
+}

@@ -1,0 +1,147 @@
+//! Privilege separation: a proxy-only Weir that root starts has no rights where it reads clients' bytes.
+
+mod world;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use world::privileged;
+
+const ROOM: &str = env!("CARGO_MANIFEST_DIR");
+
+/// A directory that every account can enter.
+struct Room(PathBuf);
+
+impl Room {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).expect("made");
+        Self(path)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What must fail inside the daemon, with the error.
+const ATTEMPTS: &[(&str, &str)] = &[
+    ("open /etc/shadow", "Permission denied"),
+    ("execve", "not permitted"),
+    ("bpf", "not permitted"),
+    ("packet socket", "not permitted"),
+    ("write outside", "Permission denied"),
+    ("write /dev/shm", "Permission denied"),
+    ("ptrace", "not permitted"),
+    ("become root", "not permitted"),
+    ("new namespace", "not permitted"),
+    (
+        "ask to open /etc/shadow",
+        "does not permit the daemon to read /etc/shadow",
+    ),
+    (
+        "ask to append to /etc/shadow",
+        "does not permit the daemon to write /etc/shadow",
+    ),
+    (
+        "ask for a port",
+        "does not permit the daemon to listen on 127.0.0.1:81",
+    ),
+    (
+        "ask for an address",
+        "does not permit the daemon to listen on 127.0.0.9:443",
+    ),
+    (
+        "ask for a script as root",
+        "does not permit the daemon to run",
+    ),
+];
+
+#[test]
+fn daemon_has_no_rights_and_serves() {
+    if !privileged() {
+        return;
+    }
+    let room = Room::new("separation");
+    let program = env!("CARGO_BIN_EXE_weir");
+    let older = std::env::var("WEIR_OLDER").unwrap_or_else(|_| program.to_owned());
+    let output = Command::new("unshare")
+        .args(["--mount", "--net", "--propagation", "private", "sh"])
+        .arg(format!("{ROOM}/tests/separation.sh"))
+        .args([program, room.0.to_str().expect("a plain path"), &older])
+        .output()
+        .expect("unshare runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let log = fs::read_to_string(room.0.join("out/log")).unwrap_or_default();
+    let expected = [
+        "start: served",
+        "daemon: CapAmb:0000000000000000 CapBnd:0000000000000000 CapEff:0000000000000000 CapPrm:0000000000000000 \
+         NoNewPrivs:1 Seccomp:2",
+        "daemon: root 991 991 991 991",
+        "directory: weir 700, socket: weir 600, lock: root 600",
+        "script: nobody",
+        "log: root 644",
+        "status: ok",
+        "text: refused",
+        "after-refusal: served",
+        "file: applied",
+        "file: served",
+        "without-helper: served",
+        "new helper: reloaded",
+        "new-helper: served",
+        "killed-daemon: served",
+        "foreign program: refused",
+        "failed upgrade: refused",
+        "directory: weir 700",
+        "upgrade: ok",
+        "upgraded: served",
+        "older: ok",
+        "older: served",
+        "newer: ok",
+        "newer: served",
+        "restarted: \"restarts\": 1",
+        "stopped: root 700",
+    ];
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines, expected, "{log}");
+    for (attempt, error) in ATTEMPTS {
+        let quoted = format!("attempt=\"{attempt}\"");
+        let mut lines = log.lines().filter(|line| line.contains(&quoted));
+        assert!(lines.all(|line| line.contains(error)), "{attempt}: {log}");
+        assert!(log.contains(&quoted), "{attempt}: {log}");
+    }
+    assert!(log.contains("refused a request of the daemon"), "{log}");
+    assert!(!log.contains("succeeded"), "{log}");
+}
+
+/// The units, each with its highest permitted exposure.
+const UNITS: &[(&str, f64)] = &[("weir-proxy.service", 1.7), ("weir.service", 5.6)];
+
+#[test]
+fn units_expose_no_more_than_their_work_needs() {
+    let packaging = PathBuf::from(ROOM).join("../../docs/packaging");
+    for (unit, most) in UNITS {
+        let output = Command::new("systemd-analyze")
+            .args(["security", "--offline=true"])
+            .arg(packaging.join(unit))
+            .output();
+        let output = match output {
+            Err(error) if !weir_testing::require_root() => {
+                eprintln!("skipped: systemd-analyze: {error}");
+                return;
+            }
+            output => output.expect("systemd-analyze runs: tools/install-deps.sh"),
+        };
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let overall = said
+            .lines()
+            .find_map(|line| line.split_once("Overall exposure level for "));
+        let level =
+            overall.and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<f64>().ok());
+        assert!(level.is_some_and(|level| level <= *most), "{unit}: {said}");
+    }
+}

@@ -1,0 +1,120 @@
+# Runs a proxy-only Weir as root with an account `weir`, in namespaces of its own for mounts and network. $1 is the
+# program, $2 an empty directory that everybody can enter, $3 the older program for an upgrade. Prints what the test compares.
+set -u
+weir=$1 room=$2 older=$3
+cd "$room" || exit 1
+cp /etc/passwd passwd
+cp /etc/group group
+echo 'weir:x:991:991::/nonexistent:/usr/sbin/nologin' >>passwd
+echo 'weir:x:991:' >>group
+mount --bind passwd /etc/passwd
+mount --bind group /etc/group
+ip link set lo up
+mkdir certs log
+chmod 700 certs log
+openssl req -x509 -newkey rsa:2048 -nodes -days 30 -keyout key -out chain -subj /CN=localhost \
+  -addext subjectAltName=DNS:localhost 2>/dev/null
+cat chain key >certs/a.pem
+chmod 600 certs/a.pem key
+mkdir web list out
+echo found >web/page
+chmod 700 list
+chmod 1777 out
+echo 127.0.0.1:8081 >list/servers
+cat >weir.toml <<END
+[check.script]
+kind = "script"
+command = ["/bin/sh", "-c", "id -un > $room/out/script; grep -c . /etc/shadow > $room/out/shadow 2>/dev/null; exit 0"]
+user = "nobody"
+interval = "200ms"
+[check.echo]
+kind = "ping"
+interval = "200ms"
+[pool.p]
+servers_file = "$room/list/servers"
+check = ["script", "echo"]
+require = "all"
+[service.s]
+listen = ["127.0.0.1:443"]
+forward = "proxy"
+protocol = "http"
+pool = "p"
+access_log = "$room/log/access"
+tls = { certificates = "$room/certs" }
+END
+chmod 600 weir.toml
+export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/pin WEIR_TEST_ATTEMPTS=1
+(cd web && exec python3 -m http.server 8081 --bind 127.0.0.1) >/dev/null 2>&1 &
+origin=$!
+cd /
+"$weir" run -c "$room/weir.toml" >"$room/out/log" 2>&1 &
+keeper=$!
+trap 'kill $keeper $origin 2>/dev/null; wait 2>/dev/null' EXIT
+
+# Waits for the command to succeed.
+wait_for() {
+  tries=0
+  until "$@" >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] || { echo "failed: $*"; cat "$room/out/log"; exit 1; }
+    sleep 0.05
+  done
+}
+page() { curl -sk --max-time 5 "https://127.0.0.1:${1:-443}/page" | grep -q found; }
+process() { pgrep -P $keeper -f "$1"; }
+is_new() { new=$(process "$1") && [ "$new" != "$2" ]; }
+served() { page "${2:-443}" && echo "$1: served"; }
+owner() { stat -c '%U %a' "$room/$1"; }
+
+wait_for page
+served start
+daemon=$(process 'weir.* run ')
+grep -E '^(CapEff|CapPrm|CapBnd|CapAmb|NoNewPrivs|Seccomp):' "/proc/$daemon/status" | tr -d '\t' | sort | xargs echo daemon:
+echo "daemon: $(stat -c %U "/proc/$daemon/stat" 2>/dev/null) $(awk '/^Uid/ {print $2, $3, $4, $5}' "/proc/$daemon/status")"
+echo "directory: $(owner run), socket: $(owner run/weir.sock), lock: $(owner run/lock)"
+wait_for test -s "$room/out/script"
+echo "script: $(cat "$room/out/script")"
+wait_for test -s "$room/log/access"
+echo "log: $(owner log/access)"
+"$weir" status >/dev/null && echo "status: ok"
+
+# The policy is the file of root. A text can only do what it permits.
+sed 's/127.0.0.1:443/127.0.0.1:444/' "$room/weir.toml" >"$room/text"
+chmod 600 "$room/text"
+"$weir" reload -c "$room/text" >"$room/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
+served after-refusal
+cp "$room/text" "$room/weir.toml"
+"$weir" reload >"$room/out/reload" 2>&1 && echo "file: applied" || cat "$room/out/reload"
+served file 444
+
+helper=$(process 'helper --daemon')
+kill -9 "$helper"
+served without-helper 444
+sed 's/127.0.0.1:444/127.0.0.1:445/' "$room/text" >"$room/weir.toml"
+"$weir" reload >"$room/out/reload" 2>&1 && echo "new helper: reloaded" || cat "$room/out/reload"
+served new-helper 445
+
+daemon=$(process 'weir.* run ')
+kill -9 "$daemon"
+wait_for is_new 'weir.* run ' "$daemon"
+wait_for page 445
+served killed-daemon 445
+
+cp /bin/true "$room/foreign"
+chown nobody "$room/foreign"
+"$weir" upgrade "$room/foreign" >/dev/null 2>&1 && echo "foreign program: started" || echo "foreign program: refused"
+"$weir" upgrade /bin/false >/dev/null 2>&1 && echo "failed upgrade: ?" || echo "failed upgrade: refused"
+echo "directory: $(owner run)"
+"$weir" upgrade "$weir" >/dev/null 2>&1 && echo "upgrade: ok" || echo "upgrade: failed"
+wait_for page 445
+served upgraded 445
+"$weir" upgrade "$older" >/dev/null 2>&1 && echo "older: ok" || echo "older: failed"
+wait_for page 445
+served older 445
+"$weir" upgrade "$weir" >/dev/null 2>&1 && echo "newer: ok" || echo "newer: failed"
+wait_for page 445
+served newer 445
+echo "restarted: $("$weir" status --json | grep -o '"restarts": *[0-9]*')"
+kill $keeper
+wait $keeper
+echo "stopped: $(owner run)"

@@ -1,0 +1,410 @@
+//! Two directors that synchronize flows: a VIP moves after the active one was cut off, and open connections continue.
+//! Director 1 is 10.0.0.3, director 2 is 10.0.0.4; clients reach the VIP on the same switch.
+
+mod world;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use world::{World, privileged, wait_for};
+
+const HELD: usize = 40;
+const SERVERS: u8 = 4;
+const VIP: &str = "10.0.0.10";
+const PATIENCE: Duration = Duration::from_secs(30);
+const ADDRESSES: [(&str, &str); 2] = [("director", "10.0.0.3"), ("second", "10.0.0.4")];
+
+struct Pair {
+    world: World,
+    forward: &'static str,
+}
+
+/// What a test varies.
+#[derive(Clone, Copy)]
+struct Plan {
+    forward: &'static str,
+    /// More lines of the service.
+    service: &'static str,
+    scheduler: &'static str,
+    sync: bool,
+}
+
+const DIRECT: Plan = Plan {
+    forward: "direct",
+    service: "",
+    scheduler: "wlc",
+    sync: true,
+};
+
+impl Pair {
+    fn new(forward: &'static str) -> Self {
+        let mut world = World::new(SERVERS.into());
+        world.start_nginx(1024);
+        world.add_router("second", 4);
+        let mut hosts = vec![
+            ("client".to_owned(), 2),
+            ("director".to_owned(), 3),
+            ("second".to_owned(), 4),
+        ];
+        hosts.extend((0..SERVERS).map(|n| (format!("server{n}"), 5 + n)));
+        for (host, number) in hosts {
+            world.ip(&host, "addr flush dev eth0");
+            world.ip(&host, &format!("addr add 10.0.0.{number}/24 dev eth0"));
+        }
+        world::sh(&format!(
+            "ip netns exec {} sysctl -qw net.ipv4.ip_forward=1",
+            world.namespace("director")
+        ));
+        match forward {
+            "direct" => world.prepare_servers(&["--forward", "direct", "--vip", VIP]),
+            // Replies pass the director that has the gateway address.
+            _ => (0..SERVERS).for_each(|n| {
+                world.ip(&format!("server{n}"), "route add 10.0.0.2/32 via 10.0.0.1");
+            }),
+        }
+        let pair = Self { world, forward };
+        pair.move_to("director", None);
+        fs::write(
+            pair.world.path("sync.key"),
+            "a key for the tests of synchronization",
+        )
+        .expect("written");
+        let mode = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(pair.world.path("sync.key"), mode).expect("private");
+        pair
+    }
+
+    fn config(&self, host: &str, plan: &Plan) -> String {
+        let servers: Vec<String> = (0..SERVERS)
+            .map(|n| format!("\"10.0.0.{}:80\"", 5 + n))
+            .collect();
+        let mut text = format!(
+            "[pool.web]\nscheduler = \"{}\"\nservers = [{}]\ncheck = {{ kind = \"http\", path = \"/name\" }}\n\
+             [service.web]\nlisten = [\"{VIP}:80\"]\nforward = \"{}\"\npool = \"web\"\n{}\n",
+            plan.scheduler,
+            servers.join(", "),
+            plan.forward,
+            plan.service
+        );
+        if plan.sync {
+            let own = ADDRESSES
+                .iter()
+                .find(|(name, _)| *name == host)
+                .expect("a director")
+                .1;
+            let peer = ADDRESSES
+                .iter()
+                .find(|(name, _)| *name != host)
+                .expect("a director")
+                .1;
+            text.push_str(&format!(
+                "[sync]\nlisten = \"{own}:8482\"\npeers = [\"{peer}:8482\"]\nkey = {{ file = \"{}\" }}\n",
+                self.world.path("sync.key").display()
+            ));
+        }
+        text
+    }
+
+    fn start(&mut self, host: &str, plan: &Plan) {
+        let path = self.world.path(&format!("{host}.toml"));
+        fs::write(&path, self.config(host, plan)).expect("written");
+        let log = fs::File::create(self.world.path(&format!("{host}.log"))).expect("a log");
+        let child = self
+            .world
+            .weir(host)
+            .args(["run", "-c"])
+            .arg(&path)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("it starts");
+        self.world.adopt(child);
+        wait_for("servers that are up", PATIENCE, || {
+            let status = self.text(host, &["status"]);
+            status.matches(" up ").count() == usize::from(SERVERS)
+        });
+    }
+
+    fn text(&self, host: &str, arguments: &[&str]) -> String {
+        let output = self
+            .world
+            .weir(host)
+            .args(arguments)
+            .output()
+            .expect("weir runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn status(&self, host: &str) -> Value {
+        serde_json::from_str(&self.text(host, &["status", "--json"])).unwrap_or_default()
+    }
+
+    fn peer(&self, host: &str) -> Value {
+        self.status(host)["sync"]["peers"][0].clone()
+    }
+
+    /// Active and inactive connections of all servers.
+    fn counts(&self, host: &str) -> Vec<(u64, u64)> {
+        let status = self.status(host);
+        let servers = status["services"][0]["servers"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let number = |server: &Value, key: &str| server[key].as_u64().unwrap_or(0);
+        servers
+            .iter()
+            .map(|server| {
+                (
+                    number(server, "active_connections"),
+                    number(server, "inactive_connections"),
+                )
+            })
+            .collect()
+    }
+
+    fn total(&self, host: &str) -> u64 {
+        self.counts(host)
+            .iter()
+            .map(|(active, inactive)| active + inactive)
+            .sum()
+    }
+
+    /// Adds the addresses that move to a director.
+    fn move_to(&self, host: &str, from: Option<&str>) {
+        if let Some(from) = from {
+            // Its links are cut: it neither sends nor receives any more.
+            self.world.ip("wire", &format!("link set {from} down"));
+        }
+        self.world.ip(host, &format!("addr add {VIP}/32 dev eth0"));
+        let shown = self.world.output(host, "ip -br link show dev eth0");
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let mac = shown
+            .split_whitespace()
+            .nth(2)
+            .expect("its address")
+            .to_owned();
+        // What a gratuitous ARP does.
+        let learn = |who: &str, address: &str| {
+            self.world.ip(
+                who,
+                &format!("neigh replace {address} lladdr {mac} dev eth0"),
+            );
+        };
+        learn("client", VIP);
+        if self.forward != "direct" {
+            self.world.ip(host, "addr add 10.0.0.1/24 dev eth0");
+            (0..SERVERS).for_each(|n| learn(&format!("server{n}"), "10.0.0.1"));
+        }
+    }
+
+    fn hold(&self, count: usize) -> Vec<Held> {
+        let opened = self.world.inside("client", move || {
+            (0..count)
+                .map(|_| Held::open().expect("it is served"))
+                .collect()
+        });
+        opened.join().expect("all connect")
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for (host, _) in ADDRESSES {
+                let log = fs::read_to_string(self.world.path(&format!("{host}.log")));
+                eprintln!(
+                    "{host}: {}\n{}",
+                    log.unwrap_or_default(),
+                    self.text(host, &["status", "--json"])
+                );
+            }
+        }
+        let _ = self
+            .world
+            .weir("second")
+            .args(["clean", "--force"])
+            .output();
+        world::remove_tree(&self.world.pin_dir("second"));
+    }
+}
+
+/// An open connection, and the server that answers on it.
+struct Held {
+    stream: TcpStream,
+    server: String,
+}
+
+impl Held {
+    fn open() -> Option<Self> {
+        let mut stream = TcpStream::connect((VIP, 80)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(3))).ok()?;
+        let server = answer(&mut stream)?;
+        Some(Self { stream, server })
+    }
+
+    /// Whether the same server answers once more.
+    fn continues(&mut self) -> bool {
+        answer(&mut self.stream).is_some_and(|server| server == self.server)
+    }
+}
+
+/// The body of an answer to a request: the server's name.
+fn answer(stream: &mut TcpStream) -> Option<String> {
+    stream
+        .write_all(b"GET /name HTTP/1.1\r\nHost: a\r\n\r\n")
+        .ok()?;
+    let (mut text, mut part) = (Vec::new(), [0; 1024]);
+    loop {
+        let length = stream.read(&mut part).ok().filter(|length| *length > 0)?;
+        text.extend_from_slice(&part[..length]);
+        let text = String::from_utf8_lossy(&text);
+        if let Some((head, body)) = text.split_once("\r\n\r\n")
+            && body.ends_with('\n')
+        {
+            return head
+                .starts_with("HTTP/1.1 200")
+                .then(|| body.trim().to_owned());
+        }
+    }
+}
+
+/// Number of connections that continue with their server after the failover; the counts of both directors are compared
+/// before.
+fn kept(plan: Plan) -> usize {
+    let mut pair = Pair::new(plan.forward);
+    pair.start("director", &plan);
+    pair.start("second", &plan);
+    let mut held = pair.hold(HELD);
+    if plan.sync {
+        wait_for("the flows on the second director", PATIENCE, || {
+            pair.total("second") >= HELD as u64 && pair.counts("second") == pair.counts("director")
+        });
+    }
+    pair.move_to("second", Some("director"));
+    let continued = held.iter_mut().map(|it| usize::from(it.continues())).sum();
+    // New ones are served in any case: the count is of old connections, not of a broken network.
+    assert_eq!(pair.hold(4).len(), 4);
+    continued
+}
+
+#[test]
+fn direct_connections_continue_only_with_sync() {
+    if !privileged() {
+        return;
+    }
+    assert_eq!(kept(DIRECT), HELD);
+    let broken = kept(Plan {
+        sync: false,
+        ..DIRECT
+    });
+    assert_eq!(broken, 0, "without [sync]");
+}
+
+#[test]
+fn nat_connections_continue_with_sync() {
+    if privileged() {
+        let plan = Plan {
+            forward: "nat",
+            ..DIRECT
+        };
+        assert_eq!(kept(plan), HELD);
+    }
+}
+
+#[test]
+fn director_that_starts_later_gets_all_flows() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new("direct");
+    pair.start("director", &DIRECT);
+    let mut held = pair.hold(HELD);
+    pair.start("second", &DIRECT);
+    wait_for("the flows on the second director", PATIENCE, || {
+        pair.counts("second") == pair.counts("director") && pair.total("second") > 0
+    });
+    wait_for("an established peer", PATIENCE, || {
+        pair.peer("director")["state"] == "established" && pair.peer("second")["complete"] == true
+    });
+    pair.move_to("second", Some("director"));
+    assert!(held.iter_mut().all(Held::continues));
+    wait_for("a silent peer", PATIENCE, || {
+        pair.peer("second")["state"] == "silent"
+    });
+    let table = pair.text("second", &["status"]);
+    assert!(
+        table.contains("SYNC PEER") && table.contains("silent"),
+        "{table}"
+    );
+}
+
+#[test]
+fn persistent_client_keeps_its_server() {
+    if !privileged() {
+        return;
+    }
+    let plan = Plan {
+        service: "persistence = { timeout = \"5m\" }",
+        ..DIRECT
+    };
+    let mut pair = Pair::new("direct");
+    pair.start("director", &plan);
+    pair.start("second", &plan);
+    let held = pair.hold(3);
+    let server = held[0].server.clone();
+    assert!(held.iter().all(|it| it.server == server), "persistence");
+    wait_for("the flows on the second director", PATIENCE, || {
+        pair.total("second") >= 3
+    });
+    drop(held);
+    // The second director knows no connections of other clients: wlc alone would choose the first server.
+    pair.move_to("second", Some("director"));
+    assert!(
+        pair.hold(4).iter().all(|it| it.server == server),
+        "the client's server"
+    );
+}
+
+#[test]
+fn forged_replayed_and_truncated_datagrams_are_counted_and_ignored() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new("direct");
+    // Director 2 is this test: what it sends is no valid datagram, or a copy.
+    pair.start("director", &DIRECT);
+    let target: SocketAddr = "10.0.0.3:8482".parse().expect("an address");
+    let sent = pair.world.inside("second", move || {
+        let own: Ipv4Addr = "10.0.0.4".parse().expect("an address");
+        let socket = UdpSocket::bind((own, 8482)).expect("a socket");
+        socket
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("a limit");
+        let mut hello = [0; 1500];
+        let length = socket.recv(&mut hello).expect("a hello of the director");
+        socket.send_to(&hello[..length], target).expect("sent back");
+        socket
+            .send_to(&hello[..length - 1], target)
+            .expect("truncated");
+        hello[4] ^= 1;
+        socket.send_to(&hello[..length], target).expect("forged");
+        socket.send_to(b"no datagram", target).expect("garbage");
+        let stranger = UdpSocket::bind((own, 0)).expect("a socket");
+        stranger
+            .send_to(&hello[..length], target)
+            .expect("from a stranger");
+    });
+    sent.join().expect("sent");
+    wait_for("the counters", PATIENCE, || {
+        let status = pair.status("director");
+        let ignored = &status["sync"]["peers"][0]["ignored"];
+        ignored["forged"] == 3 && ignored["format"] == 1 && status["sync"]["unknown_senders"] == 1
+    });
+    assert_eq!(pair.peer("director")["state"], "silent");
+    assert_eq!(pair.total("director"), 0);
+}

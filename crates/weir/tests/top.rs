@@ -1,0 +1,165 @@
+//! `weir top` in a terminal of tmux: what it shows, what keys do, and how it ends.
+
+mod world;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use world::{World, privileged, wait_for};
+
+const CONFIG: &str = "[node]\ninterfaces = [\"eth0\"]\n\
+    [pool.web]\nscheduler = \"rr\"\nservers = [\"10.71.0.20\", \"10.71.0.21\"]\n\
+    [service.web]\nlisten = [\"10.71.0.10:80\"]\nforward = \"direct\"\npool = \"web\"\n";
+
+/// A tmux server of its own with one window.
+struct Tmux {
+    socket: PathBuf,
+}
+
+impl Tmux {
+    /// Runs a shell line in a window of 130 columns; its exit code is shown when it ends.
+    fn new(world: &World, line: &str) -> Self {
+        let tmux = Self {
+            socket: world.path("tmux.sock"),
+        };
+        let line = format!("{line}; echo exit=$?; exec sleep 600");
+        let mut command = tmux.command(&["-f", "/dev/null", "new-session", "-d", "-x", "130"]);
+        let output = command
+            .args(["-y", "30", &line])
+            .output()
+            .expect("tmux runs");
+        assert!(output.status.success(), "{output:?}");
+        tmux
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("tmux");
+        command.arg("-S").arg(&self.socket).args(arguments);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("tmux runs")
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        for key in keys {
+            assert!(self.run(&["send-keys", key]).status.success(), "{key}");
+        }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.run(&["capture-pane", "-p"]).stdout).into_owned()
+    }
+
+    /// Waits until the window contains `text`.
+    fn wait(&self, text: &str) {
+        let mut last = String::new();
+        wait_for(
+            &format!("{text:?} in the window"),
+            Duration::from_secs(60),
+            || {
+                last = self.text();
+                eprintln!("{last}");
+                last.contains(text)
+            },
+        );
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        let _ = self.run(&["kill-server"]);
+    }
+}
+
+/// `weir top` for the director of a world, from outside of its namespace.
+fn line(world: &World) -> String {
+    let (program, dir) = (world::program::present(), world.path("run-director"));
+    format!("{} top --runtime-dir {}", program.display(), dir.display())
+}
+
+fn state(world: &World, server: usize) -> String {
+    let status = world.status();
+    let state = &status["services"][0]["servers"][server]["state"];
+    state.as_str().expect("a state").to_owned()
+}
+
+#[test]
+fn servers_are_shown_filtered_and_drained_by_key() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_director(CONFIG);
+    let tmux = Tmux::new(&world, &line(&world));
+    for text in [
+        "weir top",
+        "1 services, 2 servers",
+        "10.71.0.20",
+        "10.71.0.21",
+        "q quit",
+    ] {
+        tmux.wait(text);
+    }
+    tmux.keys(&["s", "s"]);
+    tmux.wait("sort: state");
+    tmux.keys(&["/", ".", "2", "1", "Enter"]);
+    tmux.wait("filter: .21");
+    assert!(!tmux.text().contains("10.71.0.20"), "{}", tmux.text());
+    tmux.keys(&["End", "d"]);
+    tmux.wait("drain web/10.71.0.21? y/n");
+    tmux.keys(&["n"]);
+    tmux.wait("drain cancelled");
+    assert_ne!(state(&world, 1), "drain", "not confirmed");
+    tmux.keys(&["d"]);
+    tmux.wait("? y/n");
+    tmux.keys(&["y"]);
+    tmux.wait("drain done, now drain, effective weight 0");
+    assert_eq!(state(&world, 1), "drain");
+    tmux.keys(&["r"]);
+    tmux.wait("ready web/10.71.0.21? y/n");
+    tmux.keys(&["y"]);
+    tmux.wait("ready done");
+    assert_ne!(state(&world, 1), "drain");
+    tmux.keys(&["q"]);
+    tmux.wait("exit=0");
+    assert!(!tmux.text().contains("q quit"), "the screen is restored");
+}
+
+#[test]
+fn lost_daemon_is_reported_and_the_last_numbers_stay() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    let pid = world.start_director(CONFIG);
+    let tmux = Tmux::new(&world, &line(&world));
+    tmux.wait("10.71.0.20");
+    world.kill_director(pid);
+    tmux.wait("no daemon answers at");
+    tmux.wait("10.71.0.20");
+    tmux.keys(&["C-c"]);
+    tmux.wait("exit=0");
+}
+
+#[test]
+fn without_daemon_or_terminal_there_is_a_message() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(0);
+    let tmux = Tmux::new(&world, &line(&world));
+    tmux.wait("exit=3");
+    let text = tmux.text().replace('\n', "");
+    assert!(text.contains("no daemon answers at"), "{text}");
+    let output = world
+        .weir("director")
+        .arg("top")
+        .output()
+        .expect("weir runs");
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("top needs a terminal"), "{text}");
+}

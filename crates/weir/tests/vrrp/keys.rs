@@ -1,0 +1,275 @@
+//! Keys of `[vrrp.NAME]` beside addresses: routes, rules, virtual MAC address, authentication, tracked pools, FIFO.
+
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::config;
+use super::pair::{Pair, VIP};
+use super::world::{privileged, sh};
+
+fn text(pair: &Pair, host: &str, command: &str) -> String {
+    String::from_utf8_lossy(&pair.world.output(host, command).stdout).into_owned()
+}
+
+#[test]
+fn routes_and_rules_follow_the_state() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    pair.ip("director", "route add 10.9.0.0/16 via 10.0.0.2");
+    let more = "routes = [{ to = \"10.8.1.2/16\", via = \"10.0.0.2\", table = 100 }, { to = \"10.9.0.0/16\", via = \
+                \"10.0.0.2\" }]\nrules = [{ from = \"10.0.0.10\", table = 100, priority = 1000 }]\n\
+                start_delay = \"300ms\"\ngarp_refresh = \"1s\"";
+    pair.start("director", &config(255, more));
+    let routes = |pair: &Pair| text(pair, "director", "ip route show table 100");
+    let rules = |pair: &Pair| text(pair, "director", "ip rule");
+    pair.wait_for("the route and the rule", || {
+        routes(&pair).contains("10.8.0.0/16 via 10.0.0.2 dev eth0 proto keepalived")
+            && rules(&pair).contains("1000:\tfrom 10.0.0.10 lookup 100")
+    });
+    // Processes that replace each other keep them.
+    let helper = pair.process("director", "helper");
+    pair.wait_for("age", || pair.age("director", "helper") > super::LONG);
+    pair.kill(helper);
+    pair.wait_for("the next helper", || {
+        pair.find("director", "helper")
+            .is_some_and(|it| it != helper)
+    });
+    pair.weir("director", &["vrrp", "outside", "release"]);
+    pair.wait_for("their end", || {
+        !routes(&pair).contains("10.8.0.0") && !rules(&pair).contains("10.0.0.10")
+    });
+    let own = text(&pair, "director", "ip route");
+    assert!(own.contains("10.9.0.0/16 via 10.0.0.2"), "{own}");
+}
+
+#[test]
+fn virtual_mac_address_answers_and_settings_are_restored() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let more = "virtual_mac = true";
+    pair.start("director", &config(150, more));
+    let device = |pair: &Pair| text(pair, "director", "ip addr show dev vrrp.51");
+    pair.wait_for("the device", || device(&pair).contains(" 10.0.0.10/24"));
+    assert!(device(&pair).contains("00:00:5e:00:01:33"));
+    let setting = |pair: &Pair| {
+        text(
+            pair,
+            "director",
+            "cat /proc/sys/net/ipv4/conf/eth0/arp_ignore",
+        )
+    };
+    assert_eq!(setting(&pair), "1\n");
+    pair.wait_for("an answer by the virtual MAC address", || {
+        let ping = pair
+            .world
+            .output("client", &format!("ping -c 1 -W 1 {VIP}"));
+        let neighbour = text(&pair, "client", &format!("ip neigh show {VIP}"));
+        ping.status.success() && neighbour.contains("00:00:5e:00:01:33")
+    });
+    // The other director takes the same address over, and gives it back.
+    pair.start("second", &config(100, more));
+    pair.wait_for("the peer", || {
+        pair.router("second")["active_peer"] == "10.0.0.3"
+    });
+    pair.weir("director", &["vrrp", "outside", "release"]);
+    pair.wait_for("the other device", || {
+        text(&pair, "second", "ip addr show dev vrrp.51").contains(" 10.0.0.10/24")
+    });
+    pair.wait_for("the end of the device", || device(&pair).is_empty());
+    assert_eq!(setting(&pair), "0\n");
+    pair.wait_for("an answer of the other one", || {
+        let ping = pair
+            .world
+            .output("client", &format!("ping -c 1 -W 1 {VIP}"));
+        ping.status.success()
+    });
+
+    // `weir clean` restores what a killed director leaves.
+    for name in ["vrrp-agent", "helper"] {
+        pair.suspend(pair.process("second", name));
+    }
+    pair.kill_all("second");
+    assert!(!text(&pair, "second", "ip addr show dev vrrp.51").is_empty());
+    pair.weir("second", &["clean"]);
+    assert!(text(&pair, "second", "ip addr show dev vrrp.51").is_empty());
+    let restored = text(
+        &pair,
+        "second",
+        "cat /proc/sys/net/ipv4/conf/eth0/arp_ignore",
+    );
+    assert_eq!(restored, "0\n");
+}
+
+#[test]
+fn unsigned_advertisements_are_ignored_and_signed_ones_are_not() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let key = pair.path("vrrp.key");
+    fs::write(&key, format!("hex:{}\n", "5a".repeat(32))).expect("written");
+    sh(&format!("chmod 600 {key}"));
+    let hmac = format!("hmac = {{ keys = [{{ id = 1, secret = {{ file = \"{key}\" }} }}] }}");
+    pair.start("director", &config(150, &hmac));
+    pair.wait_for_state("director", "active");
+    pair.start("second", &config(100, &hmac));
+    pair.wait_for("the peer", || {
+        pair.router("second")["active_peer"] == "10.0.0.3"
+    });
+    pair.wait_for_holder("director");
+    // A director without the key is ignored, and counted.
+    pair.stop_and_wait("second");
+    pair.start("second", &config(200, ""));
+    pair.wait_for("ignored packets", || {
+        pair.router("director")["ignored"]["authentication"].as_u64() > Some(3)
+    });
+    assert_eq!(pair.router("director")["state"], "active");
+}
+
+#[test]
+fn tracked_pool_service_and_data_plane_decide() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let more = "track = [{ pool = \"p\" }, { service = \"s\", penalty = 10 }, { data_plane = true, penalty = 5 }]";
+    pair.start("director", &config(150, more));
+    pair.wait_for_state("director", "active");
+    assert_eq!(pair.router("director")["priority"], 150);
+    pair.weir("director", &["server", "p/127.0.0.1:9", "drain"]);
+    pair.wait_for_state("director", "fault");
+    assert_eq!(pair.router("director")["reason"], "pool p has failed");
+    assert_eq!(pair.router("director")["priority"], 140);
+    pair.weir("director", &["server", "p/127.0.0.1:9", "ready"]);
+    pair.wait_for_state("director", "active");
+
+    let bad = pair.path("bad.toml");
+    fs::write(&bad, config(150, "track = [{ pool = \"none\" }]")).expect("written");
+    let output = pair.try_weir("director", &["check", "-c", &bad]);
+    let message = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("there is no pool \"none\""), "{message}");
+}
+
+#[test]
+fn fifo_and_program_of_the_group_are_notified() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let (fifo, log, notify) = (
+        pair.path("fifo"),
+        pair.path("notified"),
+        pair.path("notify"),
+    );
+    sh(&format!("mkfifo {fifo}"));
+    pair.script(&notify, &format!("echo \"$@\" $(id -un) >> {log}"));
+    sh(&format!(
+        "touch {log} && chmod 666 {log} && chmod 755 $(dirname {log})"
+    ));
+    let reading = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&fifo)
+        .expect("the FIFO");
+    let more = format!(
+        "group = \"pair\"\nnotify_fifo = \"{fifo}\"\nnotify_group = [\"{notify}\"]\nnotify_user = \"nobody\""
+    );
+    pair.start("director", &config(255, &more));
+    let mut lines = BufReader::new(reading).lines();
+    let mut found = Vec::new();
+    while !(found.contains(&"INSTANCE \"outside\" MASTER 255".to_owned())
+        && found.contains(&"GROUP \"pair\" MASTER 0".to_owned()))
+    {
+        found.push(lines.next().expect("a line").expect("text"));
+    }
+    pair.wait_for("the program", || {
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("GROUP pair MASTER 0 nobody\n"))
+    });
+}
+
+/// A proxied connection to a director that fails is reset by the other one, as soon as the client sends.
+#[test]
+fn proxied_connection_is_reset_after_a_failover() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    pair.start("director", &config(150, ""));
+    pair.wait_for_holder("director");
+    pair.start("second", &config(100, ""));
+    pair.wait_for("the peer", || {
+        pair.router("second")["active_peer"] == "10.0.0.3"
+    });
+    // The pool's server is nobody: the connection stays open until it is needed.
+    let mut server = pair.world.command("director", "socat");
+    let server = server
+        .args(["TCP-LISTEN:9,fork,reuseaddr,bind=127.0.0.1", "EXEC:cat"])
+        .spawn()
+        .expect("socat");
+    pair.world.adopt(server);
+    let opened = pair.world.inside("client", || {
+        let mut attempts = 0;
+        loop {
+            let mut stream = TcpStream::connect((VIP, 8080)).expect("it connects");
+            stream
+                .set_read_timeout(Some(Duration::from_secs(20)))
+                .expect("a limit");
+            let mut answer = [0; 1];
+            let is_echoed =
+                stream.write_all(b"a").is_ok() && stream.read_exact(&mut answer).is_ok();
+            if is_echoed {
+                return stream;
+            }
+            attempts += 1;
+            assert!(attempts < 100, "no answer");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let mut stream = opened.join().expect("it is open");
+    pair.cut("director");
+    pair.wait_for("the second director", || pair.holds("second", VIP));
+    let error = loop {
+        let sent = stream.write_all(b"b");
+        if let Err(error) = sent.and_then(|()| stream.read_exact(&mut [0; 1])) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+}
+
+#[test]
+fn agent_has_one_capability_a_filter_and_real_time_priority() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    pair.start("director", &config(255, ""));
+    pair.wait_for_holder("director");
+    let agent = pair.process("director", "vrrp-agent");
+    let status = fs::read_to_string(format!("/proc/{agent}/status")).expect("it runs");
+    // CAP_NET_RAW is number 13.
+    for line in [
+        "CapEff:\t0000000000002000",
+        "CapPrm:\t0000000000002000",
+        "NoNewPrivs:\t1",
+        "Seccomp:\t2",
+    ] {
+        assert!(status.contains(line), "{line}: {status}");
+    }
+    let stat = fs::read_to_string(format!("/proc/{agent}/stat")).expect("it runs");
+    // proc_pid_stat(5): fields 40 and 41, rt_priority and policy.
+    let fields: Vec<&str> = stat
+        .rsplit(") ")
+        .next()
+        .expect("fields")
+        .split(' ')
+        .collect();
+    assert_eq!(fields[37..39], ["10", "1"], "{stat}");
+}

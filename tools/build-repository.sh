@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Makes an apt repository of packages: pool, lists with checksums, and signatures.
+#
+#   tools/build-repository.sh DIRECTORY PACKAGE.deb…
+#
+# WEIR_SIGNING_KEY names the key in gpg's key ring (GNUPGHOME). Without it a key is made for this repository alone, its
+# secret half is thrown away at the end, and the next run makes another one: for tests, and to try packages.
+#
+# The result is for: deb [signed-by=/usr/share/keyrings/weir-archive-keyring.gpg] URL stable main
+set -euo pipefail
+[[ $# -ge 2 ]] || { echo "usage: tools/build-repository.sh DIRECTORY PACKAGE.deb…" >&2; exit 2; }
+for tool in gpg dpkg-scanpackages; do
+  command -v "$tool" >/dev/null || { echo "needs $tool (packages gnupg and dpkg-dev)" >&2; exit 1; }
+done
+readonly DIR=$1
+shift
+key=${WEIR_SIGNING_KEY:-}
+if [[ -z $key ]]; then
+  GNUPGHOME=$(mktemp -d)
+  export GNUPGHOME
+  trap 'gpgconf --kill all; rm -rf "$GNUPGHOME"' EXIT
+  gpg --batch --quiet --passphrase '' --quick-generate-key 'Weir packages (made for one repository)' rsa3072 sign never
+  key=$(gpg --batch --with-colons --list-secret-keys | awk -F: '$1 == "fpr" { print $10; exit }')
+  echo "signed by a key that was made for this repository: $key"
+fi
+
+mkdir -p "$DIR/pool/main"
+cp "$@" "$DIR/pool/main/"
+cd "$DIR"
+rm -rf dists
+architectures=''
+for package in pool/main/*.deb; do
+  architecture=$(dpkg-deb -f "$package" Architecture)
+  [[ $architecture == all || " $architectures " == *" $architecture "* ]] || architectures+=" $architecture"
+done
+for architecture in $architectures; do
+  binary=dists/stable/main/binary-$architecture
+  mkdir -p "$binary"
+  dpkg-scanpackages --multiversion --arch "$architecture" pool >"$binary/Packages" 2>/dev/null
+  gzip -9nk "$binary/Packages"
+done
+cd dists/stable
+lists=$(find main -type f | LC_ALL=C sort)
+{
+  echo "Origin: Weir"
+  echo "Label: Weir"
+  echo "Suite: stable"
+  echo "Codename: stable"
+  echo "Date: $(date -u -R -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}")"
+  echo "Architectures:$architectures"
+  echo "Components: main"
+  echo "SHA256:"
+  for list in $lists; do
+    printf ' %s %s %s\n' "$(sha256sum <"$list" | cut -d ' ' -f 1)" "$(stat -c %s "$list")" "$list"
+  done
+} >Release
+gpg --batch --yes --quiet --local-user "$key" --clearsign --output InRelease Release
+gpg --batch --yes --quiet --local-user "$key" --armor --detach-sign --output Release.gpg Release
+cd ../..
+gpg --batch --yes --quiet --export --output weir-archive-keyring.gpg "$key"
+(find pool -name '*.deb' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) >SHA256SUMS
+gpg --batch --yes --quiet --local-user "$key" --armor --detach-sign --output SHA256SUMS.asc SHA256SUMS
+echo "$DIR"

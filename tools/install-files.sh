@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Puts a built program and what belongs to it where packages have it: units, sample configuration, man pages,
+# completions, the manual. The Debian packages, the RPM and the container image start from this.
+#
+#   tools/install-files.sh BINARY ROOT
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[[ $# -eq 2 && -x $1 ]] || { echo "usage: tools/install-files.sh BINARY ROOT" >&2; exit 2; }
+readonly BINARY=$1 ROOT=$2
+readonly FILES=docs/packaging/files
+# A program for another architecture cannot write its own pages.
+readonly WEIR=${WEIR_NATIVE:-$BINARY}
+umask 022
+
+put() {
+  install -D -m 644 "$1" "$ROOT/$2"
+}
+
+install -D -m 755 "$BINARY" "$ROOT/usr/bin/weir"
+install -D -m 755 contrib/ocf/weir "$ROOT/usr/lib/ocf/resource.d/weir/weir"
+${STRIP:-strip} --strip-unneeded -R .comment "$ROOT/usr/bin/weir"
+put docs/packaging/weir.service usr/lib/systemd/system/weir.service
+put docs/packaging/weir-proxy.service usr/lib/systemd/system/weir-proxy.service
+put docs/packaging/weir-real-server@.service usr/lib/systemd/system/weir-real-server@.service
+put "$FILES/weir.sysusers" usr/lib/sysusers.d/weir.conf
+put "$FILES/weir.tmpfiles" usr/lib/tmpfiles.d/weir.conf
+put "$FILES/weir.logrotate" etc/logrotate.d/weir
+put "$FILES/weir.toml" usr/share/doc/weir/examples/weir.toml
+install -d "$ROOT/etc/weir/real-server"
+
+install -d "$ROOT/usr/share/man/man1"
+"$WEIR" generate man "$ROOT/usr/share/man/man1"
+find "$ROOT/usr/share/man" -name '*.1' -exec gzip -9n {} + -exec true \;
+completion() {
+  install -d "$ROOT/$(dirname "$2")"
+  "$WEIR" generate completion "$1" >"$ROOT/$2"
+}
+completion bash usr/share/bash-completion/completions/weir
+completion zsh usr/share/zsh/vendor-completions/_weir
+completion fish usr/share/fish/vendor_completions.d/weir.fish
+
+cp -r docs/manual docs/performance.md "$ROOT/usr/share/doc/weir/"
+put contrib/grafana/weir.json usr/share/doc/weir/examples/grafana/weir.json
+put contrib/prometheus/weir-rules.yml usr/share/doc/weir/examples/prometheus/weir-rules.yml
+find "$ROOT/usr/share" -type f -exec chmod 644 {} +
