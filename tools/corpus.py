@@ -32,7 +32,7 @@ def main():
     arguments = parse_arguments()
     directory = pathlib.Path(arguments.dir).expanduser().resolve()
     if directory.is_relative_to(ROOT):
-        sys.exit(f"{directory} is inside of the repository, and fetched files must not be committed: choose another --dir")
+        sys.exit(f"{directory} is inside of the repository; fetched files must not be committed: choose another --dir")
     files = select(read_list(), arguments)
     if arguments.fetch:
         fetch(files, directory)
@@ -149,7 +149,7 @@ def covered_blocks(lines, keywords):
     gone, stack = set(), []
     for number, line in enumerate(lines, 1):
         code = line.split("#")[0]
-        if stack and any(re.search(rf"(^|[\s;{{]){word}\s", code) or re.search(rf"(^|[\s;{{]){word};", code) for word in keywords):
+        if stack and any(re.search(rf"(^|[\s;{{]){word}[\s;]", code) for word in keywords):
             stack[-1][1] = True
         for character in code:
             if character == "{":
@@ -210,7 +210,8 @@ def check(weir, toml):
 
 def report(results, arguments):
     half = "held-out half" if arguments.held_out else "development half"
-    print(f"{'kind':12} {'files':>5} {'refused':>7} {'lines':>6} {'mean over files':>15} {'over all lines':>14}   ({half})")
+    print(f"{'kind':12} {'files':>5} {'refused':>7} {'lines':>6} {'mean over files':>15} {'over all lines':>14}", end="")
+    print(f"   ({half})")
     for kind in KINDS:
         of_kind = [result for result in results if result["kind"] == kind and result["share"] is not None]
         if not of_kind:

@@ -7,6 +7,7 @@
 //!
 //! The crate does not open files, resolve names or read the machine's state: an [`Environment`] does that.
 
+mod annotate;
 mod document;
 mod edit;
 mod environment;

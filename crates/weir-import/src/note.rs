@@ -21,15 +21,17 @@ pub(crate) struct Notes {
     positions: HashSet<Position>,
     /// Lines that keep clients out.
     guards: HashSet<Position>,
-    /// Lines with a directive that clients and servers do not notice.
+    /// Directives that clients and servers do not notice.
     inert: HashSet<Position>,
-    /// Lines with a directive that they notice; one line may have both.
+    /// Directives that they notice.
     acting: HashSet<Position>,
 }
 
 #[derive(Debug)]
 struct Note {
     line: Position,
+    /// The directive on the line.
+    at: Position,
     why: String,
     /// The effect of the line was imported anyway.
     kept: bool,
@@ -62,7 +64,12 @@ impl Notes {
         self.positions.insert(position);
         let line = position.whole_line();
         if self.seen.insert((line, why.clone())) {
-            self.notes.push(Note { line, why, kept });
+            self.notes.push(Note {
+                line,
+                at: position,
+                why,
+                kept,
+            });
         }
     }
 
@@ -73,7 +80,7 @@ impl Notes {
         } else {
             &mut self.acting
         };
-        lines.insert(position.whole_line());
+        lines.insert(position);
     }
 
     /// Records that a note about this line covers this position too.
@@ -98,11 +105,55 @@ impl Notes {
 
     /// Returns the losses that clients or servers notice.
     pub(crate) fn losses(&mut self) -> Vec<String> {
-        self.render(|notes, note| {
-            let line = &note.line;
-            let is_inert = notes.inert.contains(line) && !notes.acting.contains(line);
-            !note.kept && (notes.guards.contains(line) || !is_inert)
-        })
+        self.render(Self::is_loss)
+    }
+
+    /// Returns the notes about lines that change behaviour, in file order, with their text.
+    pub(crate) fn lost(&self) -> Vec<(Position, String)> {
+        let mut lost: Vec<&Note> = self
+            .notes
+            .iter()
+            .filter(|note| self.is_loss(note))
+            .collect();
+        lost.sort_by_key(|note| note.line);
+        let show = |note: &Note| (note.line, self.show(note));
+        lost.into_iter().map(show).collect()
+    }
+
+    /// Returns the comment lines directly above a line, without their sign.
+    pub(crate) fn comments_before(&self, position: Position) -> Vec<String> {
+        let (_, lines) = &self.files[position.file];
+        let above = lines.get(..position.line - 1).unwrap_or_default();
+        let mut comments: Vec<String> = above
+            .iter()
+            .rev()
+            .take_while(|line| line.starts_with(['#', '!']))
+            .map(|line| line.trim_start_matches(['#', '!']).trim().to_owned())
+            .collect();
+        comments.reverse();
+        comments.retain(|line| !line.is_empty());
+        comments
+    }
+
+    fn is_loss(&self, note: &Note) -> bool {
+        let is_inert = self.inert.contains(&note.at) && !self.acting.contains(&note.at);
+        !note.kept && !is_inert
+    }
+
+    fn show(&self, note: &Note) -> String {
+        let position = note.line;
+        let (name, lines) = &self.files[position.file];
+        let text = lines.get(position.line - 1).map_or("", String::as_str);
+        let file = match position.file {
+            0 => String::new(),
+            _ => format!("{name} "),
+        };
+        let line = position.line;
+        let why = &note.why;
+        match text {
+            "" => format!("{file}line {line}: {why}"),
+            text => format!("{file}line {line}: {text}: {why}"),
+        }
     }
 
     /// Returns all notes in file order: `line 3: TEXT: REASON`.
@@ -112,25 +163,8 @@ impl Notes {
 
     fn render(&mut self, is_wanted: impl Fn(&Self, &Note) -> bool) -> Vec<String> {
         self.notes.sort_by_key(|note| note.line);
-        let show = |Note {
-                        line: position,
-                        why,
-                        ..
-                    }: &Note| {
-            let (name, lines) = &self.files[position.file];
-            let text = lines.get(position.line - 1).map_or("", String::as_str);
-            let file = match position.file {
-                0 => String::new(),
-                _ => format!("{name} "),
-            };
-            let line = position.line;
-            match text {
-                "" => format!("{file}line {line}: {why}"),
-                text => format!("{file}line {line}: {text}: {why}"),
-            }
-        };
         let wanted = self.notes.iter().filter(|note| is_wanted(self, note));
-        wanted.map(show).collect()
+        wanted.map(|note| self.show(note)).collect()
     }
 }
 
@@ -154,7 +188,7 @@ impl Position {
         self.file == other.file && self.line == other.line
     }
 
-    const fn whole_line(self) -> Self {
+    pub(crate) const fn whole_line(self) -> Self {
         self.part(0)
     }
 

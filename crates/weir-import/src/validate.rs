@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use weir_config::{Code, Diagnostic, Host, Severity};
 
 use crate::Imported;
+use crate::annotate::annotate;
 use crate::document::{Document, Entry, Item, Path, Table, Text, Value};
 use crate::note::{Notes, Position};
 
@@ -22,7 +23,7 @@ pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
             }
             Ok(_) => {
                 return Imported {
-                    toml: text.text,
+                    toml: annotate(&document, &text, &notes),
                     losses: notes.losses(),
                     unguarded: notes.unguarded(),
                     notes: notes.finish(),
@@ -377,7 +378,14 @@ mod tests {
         pool.push(Entry::new("colour", "red", Position::new(0, 2)));
         document.push(pool);
         let imported = validate(document, file(2));
-        assert_eq!(imported.toml, "[pool.a]\nservers = [\n  \"10.0.0.5\",\n]\n");
+        let lost = "# LOST line 2: word: not imported: unknown key colour in [pool.NAME]\n";
+        assert!(imported.toml.starts_with(lost), "{}", imported.toml);
+        assert!(
+            imported
+                .toml
+                .contains("\n[pool.a]\nservers = [\n  \"10.0.0.5\",\n]\n")
+        );
+        assert!(imported.toml.ends_with("(LOST above): 2\n"));
         assert_eq!(imported.notes.len(), 1);
         assert!(imported.notes[0].starts_with("line 2: word: not imported:"));
     }
@@ -393,7 +401,12 @@ mod tests {
         service.push(Entry::implied("pool", "a").essential());
         document.push(service);
         let imported = validate(document, file(3));
-        assert_eq!(imported.toml, "");
+        assert!(
+            imported
+                .toml
+                .lines()
+                .all(|line| line.is_empty() || line.starts_with('#'))
+        );
         let lines: Vec<&str> = imported
             .notes
             .iter()

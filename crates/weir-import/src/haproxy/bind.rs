@@ -65,6 +65,7 @@ impl Binds {
         self.options(line, notes);
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table of options")]
     fn options(&mut self, line: &Line, notes: &mut Notes) {
         let mut words = line.words.iter().skip(2).map(String::as_str);
         let mut ca = false;

@@ -33,7 +33,7 @@ pub(super) fn http_request<'l>(line: &'l Line) -> Option<ParsedRule<'l>> {
             Some(status) => Ok((response(status, String::new()), condition)),
             None => Err("not a valid response status".to_owned()),
         },
-        // Weir has the users in a file; until it is written, nobody gets in.
+        // Weir has the users in a file; until it is written, no client gets in.
         "auth" => Ok((response(401, String::new()), condition)),
         "silent-drop" | "reject" => Ok((Action::Close, condition)),
         "redirect" => redirect(rest, condition),

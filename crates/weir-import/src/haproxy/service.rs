@@ -56,18 +56,15 @@ pub(super) fn service(
             .option("forwardfor")
             .or_else(|| backend.and_then(|backend| backend.option("forwardfor")));
         table.push(Entry::implied("forwarded", false));
-        match forwarded {
-            Some(line) => {
-                context.mark_used(line);
-                let fields = vec![Entry::new("for", "append", line.position)];
-                table.push(Entry::new("x_forwarded", fields, line.position));
-                if let Some(word) = line.word(2) {
-                    let why =
-                        format!("not imported from \"{word}\" on: `x_forwarded` has no conditions");
-                    notes.add(line.position, why);
-                }
+        if let Some(line) = forwarded {
+            context.mark_used(line);
+            let fields = vec![Entry::new("for", "append", line.position)];
+            table.push(Entry::new("x_forwarded", fields, line.position));
+            if let Some(word) = line.word(2) {
+                let why =
+                    format!("not imported from \"{word}\" on: `x_forwarded` has no conditions");
+                notes.add(line.position, why);
             }
-            None => {}
         }
         abort_on_close(context, &mut table, backend.unwrap_or(proxy));
         request_buffering(context, &mut table, [proxy, backend.unwrap_or(proxy)]);

@@ -243,6 +243,7 @@ fn sets_forwarded_for(nodes: &[Node]) -> bool {
     })
 }
 
+#[expect(clippy::too_many_lines, reason = "the parts of one block in order")]
 fn location(
     context: &mut Context<'_>,
     node: &Node,

@@ -62,7 +62,7 @@ pub(super) fn authentication(context: &mut Context<'_>, levels: &[&[Node]]) -> O
     if realm.word(1) == Some("off") {
         return None;
     }
-    // Without a file, nginx admits nobody.
+    // Without a file, nginx admits no client.
     let (path, from) = match file.and_then(|line| Some((line.word(1)?, line.position))) {
         Some(found) => found,
         None => ("/nonexistent", realm.position),

@@ -6,6 +6,7 @@ use crate::layer7::Condition;
 use crate::note::Notes;
 
 /// The condition of an `if`.
+#[expect(clippy::large_enum_variant, reason = "one value at a time")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum When {
     Always,

@@ -1,0 +1,76 @@
+//! Comments of the output: those of the input, and the lines that change behaviour, each at its place.
+
+use std::collections::BTreeMap;
+
+use crate::document::{Document, Text};
+use crate::note::{Notes, Position};
+
+/// Returns the text with comments before the tables that they belong to, and a summary at its end. A lost line is
+/// placed before the table of the lines around it.
+pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> String {
+    let starts: Vec<(usize, Position)> = text
+        .spans
+        .iter()
+        .filter(|(_, path)| path.len() == 1)
+        .map(|(span, path)| (span.start, document.tables[path[0]].from.whole_line()))
+        .collect();
+    let mut before: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    let mut seen: Vec<Position> = Vec::new();
+    for (start, from) in &starts {
+        // One line can become several tables.
+        if !seen.contains(from) {
+            seen.push(*from);
+            let comments = notes.comments_before(*from);
+            before.entry(*start).or_default().extend(comments);
+        }
+    }
+    let lost = notes.lost();
+    for (position, note) in &lost {
+        let nearest = starts
+            .iter()
+            .filter(|(_, from)| from <= position)
+            .max_by_key(|(start, from)| (*from, std::cmp::Reverse(*start)));
+        let place = nearest
+            .or(starts.first())
+            .map_or(text.text.len(), |it| it.0);
+        before
+            .entry(place)
+            .or_default()
+            .push(format!("LOST {note}"));
+    }
+    let mut out = String::with_capacity(text.text.len());
+    let mut written = 0;
+    for (start, comments) in before {
+        out.push_str(&text.text[written..start]);
+        written = start;
+        for comment in comments {
+            push_comment(&mut out, &comment);
+        }
+    }
+    out.push_str(&text.text[written..]);
+    if !lost.is_empty() {
+        if !out.is_empty() && !out.ends_with("\n\n") {
+            out.push('\n');
+        }
+        let lines = lost.iter().map(|(at, _)| at.line().to_string());
+        let mut lines: Vec<String> = lines.collect();
+        lines.dedup();
+        push_comment(
+            &mut out,
+            &format!(
+                "Lines that are not imported, or not unchanged (LOST above): {}",
+                lines.join(" ")
+            ),
+        );
+    }
+    out
+}
+
+/// Adds a comment; control characters other than tabs are not allowed in one.
+fn push_comment(out: &mut String, text: &str) {
+    let is_allowed = |c: &char| !c.is_control() || *c == '\t';
+    let text: String = text.chars().filter(is_allowed).collect();
+    out.push_str("# ");
+    out.push_str(text.trim());
+    out.push('\n');
+}

@@ -1,0 +1,304 @@
+//! Meanings of real files that an importer can easily lose.
+
+use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, nginx};
+
+fn of_haproxy(text: &str) -> Imported {
+    checked(haproxy("haproxy.cfg", text, &EmptyEnvironment))
+}
+
+fn of_nginx(text: &str) -> Imported {
+    checked(nginx("nginx.conf", text, &EmptyEnvironment))
+}
+
+fn checked(imported: Imported) -> Imported {
+    let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
+    assert!(parsed.is_ok(), "{parsed:?}\n{}", imported.toml);
+    imported
+}
+
+/// Returns the table whose heading and first lines contain all of these.
+fn table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
+    let mut tables = toml.split("\n\n");
+    let found = tables.find(|table| parts.iter().all(|part| table.contains(part)));
+    found.unwrap_or_else(|| panic!("no table with {parts:?}:\n{toml}"))
+}
+
+const BACKEND: &str = "backend app\n server a 10.0.0.5:80\n";
+
+fn of_frontend(lines: &str) -> Imported {
+    of_haproxy(&format!(
+        "defaults\n mode http\nfrontend web\n bind :80\n {lines}\n default_backend app\n{BACKEND}"
+    ))
+}
+
+fn of_server(lines: &str) -> Imported {
+    of_nginx(&format!(
+        "server {{\nlisten 80;\nproxy_set_header Host $host;\n{lines}\n}}\n"
+    ))
+}
+
+#[test]
+fn accept_proxy_applies_to_its_bind_only() {
+    let imported = of_haproxy(&format!(
+        "defaults\n mode http\nfrontend web\n bind :80\n bind :81 accept-proxy\n default_backend app\n{BACKEND}"
+    ));
+    let plain = table(&imported.toml, &["[service.web]", "0.0.0.0:80"]);
+    assert!(!plain.contains("proxy_protocol"), "{plain}");
+    let proxied = table(&imported.toml, &["[service.web-proxied]", "0.0.0.0:81"]);
+    assert!(proxied.contains("proxy_protocol = true"), "{proxied}");
+}
+
+#[test]
+fn name_of_a_server_is_resolved_at_run_time() {
+    let text = "defaults\n mode http\nlisten web\n bind :80\n server a app.example:8080 check\n";
+    let imported = of_haproxy(text);
+    let pool = table(&imported.toml, &["[pool.web]"]);
+    assert!(
+        pool.contains("servers_dns = { name = \"app.example\", port = 8080 }"),
+        "{pool}"
+    );
+    let imported = of_server("location / { proxy_pass http://app.example:8080; }");
+    assert!(
+        imported
+            .toml
+            .contains("servers_dns = { name = \"app.example\", port = 8080 }")
+    );
+    let upstream = "upstream u { server app.example; }\nserver { listen 80; location / { proxy_pass http://u; } }";
+    let imported = of_nginx(upstream);
+    assert!(
+        imported
+            .toml
+            .contains("servers_dns = { name = \"app.example\", port = 80 }")
+    );
+}
+
+#[test]
+fn location_without_target_does_not_fall_through() {
+    for (content, status) in [("fastcgi_pass 127.0.0.1:9000;", 503), ("empty_gif;", 404)] {
+        let lines =
+            format!("location /a {{ {content} }}\nlocation / {{ proxy_pass http://10.0.0.5; }}");
+        let imported = of_server(&lines);
+        let route = table(&imported.toml, &["[[route]]", "path = \"/a*\""]);
+        assert!(route.contains(&format!("status = {status}")), "{route}");
+        assert!(!imported.losses.is_empty());
+    }
+}
+
+#[test]
+fn several_directives_on_one_line_are_all_read() {
+    let imported = of_nginx(
+        "server { listen 80; location /a { return 403; } location / { proxy_set_header Host $host; \
+         proxy_pass http://10.0.0.5; unknown_directive on; } }",
+    );
+    assert!(imported.toml.contains("status = 403"));
+    assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
+}
+
+#[test]
+fn first_server_block_with_a_name_has_it() {
+    let imported = of_nginx(
+        "server { listen 80; server_name a.example; location / { return 201; } }\n\
+         server { listen 80; server_name a.example b.example; location / { return 202; } }",
+    );
+    assert!(
+        !imported.toml.contains("host = \"a.example\""),
+        "{}",
+        imported.toml
+    );
+    let route = table(&imported.toml, &["host = \"b.example\""]);
+    assert!(route.contains("status = 202"), "{route}");
+}
+
+#[test]
+fn return_444_closes_the_connection() {
+    let imported = of_server("return 444;");
+    assert!(imported.toml.contains("close = true"), "{}", imported.toml);
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn servers_get_the_host_of_proxy_pass_by_default() {
+    let imported =
+        of_nginx("server { listen 80; location / { proxy_pass http://10.0.0.5:8080; } }");
+    let carried = imported.toml.contains("host = \"10.0.0.5:8080\"");
+    let noted = imported.losses.iter().any(|note| note.contains("host"));
+    assert!(carried || noted, "{}", imported.toml);
+    let imported = of_server("location / { proxy_pass http://10.0.0.5:8080; }");
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn added_header_without_always_is_for_some_statuses() {
+    let imported = of_server(
+        "location / { proxy_pass http://10.0.0.5; add_header X-A a; add_header X-B $host always; }",
+    );
+    let route = table(&imported.toml, &["[[route]]"]);
+    assert!(
+        route.contains("{ header = \"X-A: a\", status = \"200-201,204,206,301-304,307-308\" }")
+    );
+    assert!(route.contains("\"X-B: {host}\""), "{route}");
+}
+
+#[test]
+fn part_of_a_host_is_compared() {
+    for (matcher, host) in [
+        ("hdr_beg(host) -i www.", "www.*"),
+        ("hdr_end(host) .example", "*.example"),
+        ("hdr_sub(host) img", "*img*"),
+        ("hdr_reg(host) ^a[0-9]", "~(?i)^a[0-9]"),
+    ] {
+        let imported = of_frontend(&format!("http-request deny if {{ {matcher} }}"));
+        let route = table(&imported.toml, &["[[route]]", "status = 403"]);
+        assert!(route.contains(&format!("host = \"{host}\"")), "{route}");
+    }
+}
+
+#[test]
+fn redirect_options_come_in_any_order() {
+    let imported = of_frontend("redirect code 301 location https://a.example/ if { path /b }");
+    let route = table(&imported.toml, &["[[route]]", "path = \"/b\""]);
+    assert!(
+        route.contains("redirect = \"https://a.example/\"\nstatus = 301"),
+        "{route}"
+    );
+}
+
+#[test]
+fn backend_rules_apply_to_its_requests() {
+    let imported = of_haproxy(
+        "defaults\n mode http\nfrontend web\n bind :80\n use_backend b if { path_beg /b }\n default_backend a\n\
+         backend a\n server a 10.0.0.5:80\n\
+         backend b\n option forwardfor\n http-request deny if { method POST }\n server b 10.0.0.6:80\n",
+    );
+    let denied = table(&imported.toml, &["path = \"/b*\"", "status = 403"]);
+    assert!(denied.contains("method = [\"POST\"]"), "{denied}");
+    let route = table(&imported.toml, &["path = \"/b*\"", "pool = \"b\""]);
+    assert!(
+        route.contains("add_header = [\"X-Forwarded-For: {client}\"]"),
+        "{route}"
+    );
+}
+
+#[test]
+fn forwarded_for_is_appended_to() {
+    let imported = of_frontend("option forwardfor");
+    let service = table(&imported.toml, &["[service.web]"]);
+    assert!(
+        service.contains("x_forwarded = { for = \"append\" }"),
+        "{service}"
+    );
+    let imported = of_server(
+        "location / { proxy_pass http://10.0.0.5; proxy_set_header X-Real-IP $remote_addr; \
+         proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; }",
+    );
+    assert!(imported.toml.contains("x_forwarded = { for = \"append\" }"));
+    assert!(
+        imported.toml.contains("X-Real-IP: {client}"),
+        "{}",
+        imported.toml
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn set_path_becomes_a_rewrite() {
+    let imported = of_frontend("http-request set-path \"%[path,regsub(^/api/,/)]\"");
+    let route = table(&imported.toml, &["path_regex = \"^/api/(.*)$\"", "rewrite"]);
+    assert!(route.contains("rewrite = \"/{1}\""), "{route}");
+}
+
+#[test]
+fn values_of_server_cookies_are_no_loss() {
+    let imported = of_haproxy(
+        "defaults\n mode http\nlisten web\n bind :80\n cookie S insert indirect\n server a 10.0.0.5:80 cookie x\n",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn certificate_of_a_store_is_no_file() {
+    let imported = of_haproxy(&format!(
+        "frontend web\n mode http\n bind :443 ssl crt @store/site\n default_backend app\n{BACKEND}"
+    ));
+    assert!(
+        !imported.toml.contains("certificates = \"@"),
+        "{}",
+        imported.toml
+    );
+    assert!(!imported.losses.is_empty());
+}
+
+#[test]
+fn certificate_is_named_by_its_file() {
+    let tls = |pair: &str| {
+        of_nginx(&format!(
+            "server {{ listen 443 ssl; {pair} location / {{ return 204; }} }}"
+        ))
+    };
+    let imported = tls("ssl_certificate /etc/ssl/a.crt; ssl_certificate_key /etc/ssl/a.key;");
+    assert!(
+        imported.toml.contains("certificates = \"/etc/ssl/a.crt\""),
+        "{}",
+        imported.toml
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let imported = tls("ssl_certificate /etc/ssl/a.pem; ssl_certificate_key /etc/ssl/b.pem;");
+    assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
+}
+
+#[test]
+fn statistics_are_no_service() {
+    let imported =
+        of_haproxy("listen stats\n mode http\n bind :8404\n stats enable\n stats uri /\n");
+    assert!(!imported.toml.contains("[service"), "{}", imported.toml);
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn host_as_it_came_and_mode_are_no_losses() {
+    let imported = of_server("location / { proxy_pass http://10.0.0.5; proxy_http_version 1.1; }");
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let imported = of_haproxy("defaults\n mode tcp\nlisten a\n bind :80\n server a 10.0.0.5:80\n");
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn rules_of_an_unused_backend_get_notes() {
+    let imported = of_haproxy(&format!(
+        "defaults\n mode http\nfrontend web\n bind :80\n use_backend b if {{ src_conn_rate gt 9 }}\n \
+         default_backend app\n{BACKEND}backend b\n http-request deny if {{ path /x }}\n server b 10.0.0.6:80\n"
+    ));
+    let noted = |text: &str| imported.losses.iter().any(|note| note.contains(text));
+    assert!(noted("use_backend b"), "{:?}", imported.losses);
+    assert!(noted("http-request deny"), "{:?}", imported.losses);
+}
+
+#[test]
+fn comments_and_losses_are_at_their_place() {
+    let imported = of_haproxy(
+        "# the shop\nlisten web\n mode http\n bind :80\n use-server a if TRUE\n server a 10.0.0.5:80\n",
+    );
+    let pool = table(&imported.toml, &["[pool.web]"]);
+    assert!(pool.contains("# the shop\n"), "{}", imported.toml);
+    assert!(
+        imported
+            .toml
+            .contains("# LOST line 5: use-server a if TRUE"),
+        "{}",
+        imported.toml
+    );
+    assert!(
+        imported.toml.ends_with("(LOST above): 5\n"),
+        "{}",
+        imported.toml
+    );
+}
+
+#[test]
+fn lines_that_keepalived_ignores_are_no_losses() {
+    let text = "virtual_server 192.0.2.1 80 {\n nat_mask 255.255.255.0\n lb_kind DR\n protocol TCP\n \
+                real_server 10.0.0.5 80 {\n weight 1\n TCP_CHECK {\n connect_timeout 3\n nb_get_retry 3\n }\n }\n}\n";
+    let imported = checked(keepalived("keepalived.conf", text, &EmptyEnvironment));
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    assert!(!imported.notes.is_empty());
+}
