@@ -25,7 +25,7 @@ cat >weir.toml <<END
 [check.script]
 kind = "script"
 command = ["/bin/sh", "-c", "id -un > $room/out/script; grep -c . /etc/shadow > $room/out/shadow 2>/dev/null; exit 0"]
-user = "nobody"
+user = "daemon"
 interval = "200ms"
 [check.echo]
 kind = "ping"
@@ -101,7 +101,7 @@ wait_for page 445
 served killed-daemon 445
 
 cp /bin/true "$room/foreign"
-chown nobody "$room/foreign"
+chown daemon "$room/foreign"
 "$weir" upgrade "$room/foreign" >/dev/null 2>&1 && echo "foreign program: started" || echo "foreign program: refused"
 "$weir" upgrade /bin/false >/dev/null 2>&1 && echo "failed upgrade: ?" || echo "failed upgrade: refused"
 echo "directory: $(owner run)"

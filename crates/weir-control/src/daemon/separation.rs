@@ -1,8 +1,8 @@
 //! Gives up the rights of root, before the daemon reads anything from others.
 //!
 //! A daemon with proxy services alone becomes the account [`ACCOUNT`] without capabilities. What needs rights, a
-//! privileged helper does (`weir_helper::serve_daemon`), as far as the configuration file permits it. Other daemons keep
-//! the rights of root, because they load BPF programs and change addresses.
+//! privileged helper does (`weir_helper::serve_daemon`), as far as the configuration file permits it. Other daemons
+//! keep the rights of root, because they load BPF programs and change addresses.
 
 #[cfg(debug_assertions)]
 mod attempt;
