@@ -1,5 +1,6 @@
 # Runs a proxy-only Weir as root with an account `weir`, in namespaces of its own for mounts and network. $1 is the
-# program, $2 an empty directory that everybody can enter, $3 the older program for an upgrade. Prints what the test compares.
+# program, $2 an empty directory that everybody can enter, $3 the older program for an upgrade. Prints what the test
+# compares.
 set -u
 weir=$1 room=$2 older=$3
 cd "$room" || exit 1
@@ -102,8 +103,12 @@ served killed-daemon 445
 
 cp /bin/true "$room/foreign"
 chown daemon "$room/foreign"
-"$weir" upgrade "$room/foreign" >/dev/null 2>&1 && echo "foreign program: started" || echo "foreign program: refused"
-"$weir" upgrade /bin/false >/dev/null 2>&1 && echo "failed upgrade: ?" || echo "failed upgrade: refused"
+# upgrade PROGRAM NAME
+upgrade() {
+  if "$weir" upgrade "$1" >/dev/null 2>&1; then echo "$2: ok"; else echo "$2: refused"; fi
+}
+upgrade "$room/foreign" "foreign program"
+upgrade /bin/false "failed upgrade"
 echo "directory: $(owner run)"
 "$weir" upgrade "$weir" >/dev/null 2>&1 && echo "upgrade: ok" || echo "upgrade: failed"
 wait_for page 445
