@@ -70,8 +70,9 @@ owner() { stat -c '%U %a' "$room/$1"; }
 wait_for page
 served start
 daemon=$(process 'weir.* run ')
-grep -E '^(CapEff|CapPrm|CapBnd|CapAmb|NoNewPrivs|Seccomp):' "/proc/$daemon/status" | tr -d '\t' | sort | xargs echo daemon:
-echo "daemon: $(stat -c %U "/proc/$daemon/stat" 2>/dev/null) $(awk '/^Uid/ {print $2, $3, $4, $5}' "/proc/$daemon/status")"
+status=/proc/$daemon/status
+grep -E '^(CapEff|CapPrm|CapBnd|CapAmb|NoNewPrivs|Seccomp):' "$status" | tr -d '\t' | sort | xargs echo daemon:
+echo "daemon: $(stat -c %U "/proc/$daemon/stat") $(awk '/^Uid/ {print $2, $3, $4, $5}' "$status")"
 echo "directory: $(owner run), socket: $(owner run/weir.sock), lock: $(owner run/lock)"
 wait_for test -s "$room/out/script"
 echo "script: $(cat "$room/out/script")"
