@@ -8,6 +8,7 @@
 //! While a daemon without rights runs, the directory belongs to its account ([`ACCOUNT`]), except the locks and the
 //! records of changes that only root reverts.
 
+mod kind;
 mod ownership;
 
 use std::fs::{self, DirBuilder, DirEntry, Metadata, Permissions};
@@ -19,6 +20,7 @@ use rustix::process::geteuid;
 use weir_model::Node;
 use weir_sys::names;
 
+use kind::{DIRECTORY, FILE, LINK, SOCKET, expected_kind};
 use ownership::is_account;
 pub use ownership::{ACCOUNT, account_that_owns, give, give_to_root};
 
@@ -27,39 +29,6 @@ const PRIVATE_MODE: u32 = 0o700;
 /// Mode of the directory with a socket group.
 const GROUP_MODE: u32 = 0o750;
 
-/// Weir's regular files. `NAME.new` exists while a file is written.
-const FILES: &[&str] = &[
-    "lock",
-    "token",
-    "in-force.toml",
-    "in-force.json",
-    "state.json",
-    "state.journal",
-    "proxy.json",
-    "proxy-left.json",
-    "vips.json",
-    "vrrp.json",
-    "node.json",
-    "announced.json",
-    "cookie.key",
-    "members.json",
-    "real-server.json",
-    "real-server.lock",
-    "protect.lock",
-    "protect.sysctl",
-];
-/// Names of the API socket, and of those of the VRRP agent and the announcer.
-const SOCKETS: &[&str] = &[
-    "weir.sock",
-    "weir.sock.new",
-    "weir.sock.held",
-    "vrrp.sock",
-    "announce.sock",
-];
-/// Names of the link to the active configuration.
-const LINKS: &[&str] = &["configuration", "configuration.new"];
-/// Directories whose files are named after processes.
-const DIRECTORIES: &[&str] = &["draining"];
 /// Files that [`forget`] keeps: locks, because a lock whose file was removed does not exclude the next process, and
 /// records of changes that have not been reverted.
 const KEPT: &[&str] = &[
@@ -351,24 +320,6 @@ fn entries(path: &Path) -> Result<Vec<DirEntry>, Unusable> {
     all.map_err(failed(path))
 }
 
-const FILE: &str = "a regular file";
-const SOCKET: &str = "a socket";
-const LINK: &str = "a symbolic link";
-const DIRECTORY: &str = "a directory";
-
-/// Returns the kind of Weir's file with this name; `None` = the file does not belong to Weir.
-fn expected_kind(name: &str) -> Option<&'static str> {
-    let base = name.strip_suffix(".new").unwrap_or(name);
-    let kinds = [
-        (FILES, FILE, base),
-        (SOCKETS, SOCKET, name),
-        (LINKS, LINK, name),
-        (DIRECTORIES, DIRECTORY, name),
-    ];
-    let entry = kinds.iter().find(|(names, _, name)| names.contains(name));
-    entry.map(|(_, kind, _)| *kind)
-}
-
 fn kind_of(metadata: &Metadata) -> &'static str {
     let kind = metadata.file_type();
     if kind.is_symlink() {
@@ -395,6 +346,7 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> Unusable {
 
 #[cfg(test)]
 mod tests {
+    use super::kind::FILES;
     use super::*;
 
     struct Directory(PathBuf);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-use crate::{DIRECTORY, entries, expected_kind};
+use crate::kind::{DIRECTORY, expected_kind};
 
 /// The account of a daemon without rights.
 pub const ACCOUNT: &str = "weir";
@@ -17,6 +17,7 @@ const OF_ROOT: &[&str] = &[
     "lock",
     "vips.json",
     "vrrp.json",
+    "announced.json",
     "real-server.json",
     "real-server.lock",
     "protect.lock",
@@ -56,7 +57,7 @@ pub fn give_to_root(directory: &Path) {
 }
 
 fn give_files(directory: &Path, user: u32) -> io::Result<()> {
-    for entry in entries(directory).map_err(io::Error::other)? {
+    for entry in entries(directory)? {
         let (name, path) = (entry.file_name(), entry.path());
         let name = name.to_str().unwrap_or_default();
         let Some(kind) = expected_kind(name) else {
@@ -70,7 +71,7 @@ fn give_files(directory: &Path, user: u32) -> io::Result<()> {
             continue;
         }
         if kind == DIRECTORY && fs::symlink_metadata(&path)?.is_dir() {
-            for inner in entries(&path).map_err(io::Error::other)? {
+            for inner in entries(&path)? {
                 change(&inner.path(), user)?;
             }
         }
@@ -100,4 +101,8 @@ fn remove(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
+}
+
+fn entries(directory: &Path) -> io::Result<Vec<fs::DirEntry>> {
+    fs::read_dir(directory)?.collect()
 }

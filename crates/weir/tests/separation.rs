@@ -83,7 +83,7 @@ fn daemon_has_no_rights_and_serves() {
          NoNewPrivs:1 Seccomp:2",
         "daemon: root 991 991 991 991",
         "directory: weir 700, socket: weir 600, lock: root 600",
-        "script: nobody",
+        "script: daemon",
         "log: root 644",
         "status: ok",
         "text: refused",

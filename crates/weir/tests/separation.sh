@@ -1,5 +1,6 @@
 # Runs a proxy-only Weir as root with an account `weir`, in namespaces of its own for mounts and network. $1 is the
-# program, $2 an empty directory that everybody can enter, $3 the older program for an upgrade. Prints what the test compares.
+# program, $2 an empty directory that everybody can enter, $3 the older program for an upgrade. Prints what the test
+# compares.
 set -u
 weir=$1 room=$2 older=$3
 cd "$room" || exit 1
@@ -25,7 +26,7 @@ cat >weir.toml <<END
 [check.script]
 kind = "script"
 command = ["/bin/sh", "-c", "id -un > $room/out/script; grep -c . /etc/shadow > $room/out/shadow 2>/dev/null; exit 0"]
-user = "nobody"
+user = "daemon"
 interval = "200ms"
 [check.echo]
 kind = "ping"
@@ -69,8 +70,9 @@ owner() { stat -c '%U %a' "$room/$1"; }
 wait_for page
 served start
 daemon=$(process 'weir.* run ')
-grep -E '^(CapEff|CapPrm|CapBnd|CapAmb|NoNewPrivs|Seccomp):' "/proc/$daemon/status" | tr -d '\t' | sort | xargs echo daemon:
-echo "daemon: $(stat -c %U "/proc/$daemon/stat" 2>/dev/null) $(awk '/^Uid/ {print $2, $3, $4, $5}' "/proc/$daemon/status")"
+status=/proc/$daemon/status
+grep -E '^(CapEff|CapPrm|CapBnd|CapAmb|NoNewPrivs|Seccomp):' "$status" | tr -d '\t' | sort | xargs echo daemon:
+echo "daemon: $(stat -c %U "/proc/$daemon/stat") $(awk '/^Uid/ {print $2, $3, $4, $5}' "$status")"
 echo "directory: $(owner run), socket: $(owner run/weir.sock), lock: $(owner run/lock)"
 wait_for test -s "$room/out/script"
 echo "script: $(cat "$room/out/script")"
@@ -101,9 +103,13 @@ wait_for page 445
 served killed-daemon 445
 
 cp /bin/true "$room/foreign"
-chown nobody "$room/foreign"
-"$weir" upgrade "$room/foreign" >/dev/null 2>&1 && echo "foreign program: started" || echo "foreign program: refused"
-"$weir" upgrade /bin/false >/dev/null 2>&1 && echo "failed upgrade: ?" || echo "failed upgrade: refused"
+chown daemon "$room/foreign"
+# upgrade PROGRAM NAME
+upgrade() {
+  if "$weir" upgrade "$1" >/dev/null 2>&1; then echo "$2: ok"; else echo "$2: refused"; fi
+}
+upgrade "$room/foreign" "foreign program"
+upgrade /bin/false "failed upgrade"
 echo "directory: $(owner run)"
 "$weir" upgrade "$weir" >/dev/null 2>&1 && echo "upgrade: ok" || echo "upgrade: failed"
 wait_for page 445

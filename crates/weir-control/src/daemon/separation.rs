@@ -1,8 +1,8 @@
 //! Gives up the rights of root, before the daemon reads anything from others.
 //!
 //! A daemon with proxy services alone becomes the account [`ACCOUNT`] without capabilities. What needs rights, a
-//! privileged helper does (`weir_helper::serve_daemon`), as far as the configuration file permits it. Other daemons keep
-//! the rights of root, because they load BPF programs and change addresses.
+//! privileged helper does (`weir_helper::serve_daemon`), as far as the configuration file permits it. Other daemons
+//! keep the rights of root, because they load BPF programs and change addresses.
 
 #[cfg(debug_assertions)]
 mod attempt;
@@ -108,7 +108,7 @@ fn needed_rights(options: &Options, desired: Option<&Desired>) -> Option<&'stati
     if weir_engine::is_pinned(&paths(options)) {
         return Some("a data plane is pinned");
     }
-    if RECORDS.iter().any(|name| is_recorded(&name)) {
+    if RECORDS.iter().any(|name| is_recorded(name)) {
         return Some("changes of this machine are recorded in the runtime directory");
     }
     None

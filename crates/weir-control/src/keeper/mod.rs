@@ -107,8 +107,8 @@ struct Keeper {
 }
 
 /// Runs daemons until one exits normally or this process is stopped; returns the exit code. `configuration` is the
-/// absolute path of the configuration file. Must be called inside a tokio runtime, by a thread that lives as long as the
-/// process.
+/// absolute path of the configuration file. Must be called inside a tokio runtime, by a thread that lives as long as
+/// the process.
 ///
 /// # Errors
 /// Another keeper holds the runtime directory, or no process can be started.

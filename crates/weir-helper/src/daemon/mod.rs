@@ -1,6 +1,6 @@
 //! The helper of a daemon without rights: opens files and sockets and runs programs that the configuration names.
 //!
-//! The policy is the configuration file of `weir run`, which the helper reads itself, and only if nobody but root can
+//! The policy is the configuration file of `weir run`, which the helper reads itself, and only if root alone can
 //! write it. A request that the file does not cover is refused and logged. No request changes the policy; a changed
 //! file does.
 //!

@@ -229,7 +229,7 @@ mod tests {
 [check.deep]
 kind = "script"
 command = ["/usr/bin/deep", "-v"]
-user = "nobody"
+user = "daemon"
 [pool.p]
 servers = ["10.0.0.1:80"]
 check = "deep"
@@ -286,9 +286,9 @@ tls = { certificates = "/etc/weir/certs" }
         assert!(!policy.permits_binding("10.0.0.9:80".parse().unwrap()));
         assert!(!policy.permits_binding("0.0.0.0:443".parse().unwrap()));
         let command = words(&["/usr/bin/deep", "-v"]);
-        assert!(policy.permits_check(&command, "nobody"));
+        assert!(policy.permits_check(&command, "daemon"));
         assert!(!policy.permits_check(&command, "root"));
-        assert!(!policy.permits_check(&words(&["/bin/sh"]), "nobody"));
+        assert!(!policy.permits_check(&words(&["/bin/sh"]), "daemon"));
         assert!(!policy.permits_notify("p", &command));
         assert!(!policy.permits_ping());
     }

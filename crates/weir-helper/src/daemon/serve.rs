@@ -147,6 +147,29 @@ impl Helper {
                 let opened = OpenOptions::new().append(true).create(true).open(&path)?;
                 file(opened.into())
             }
+            Ask::List { .. } | Ask::Untrusted { .. } => self.read(ask),
+            Ask::Bind { address } => {
+                if !self
+                    .policies
+                    .permits(|policy| policy.permits_binding(address))
+                {
+                    return Err(refused("listen on", &address));
+                }
+                file(privileged::bind_stream_directly(address)?)
+            }
+            Ask::Ping { is_ipv6 } => {
+                if !self.policies.permits(super::policy::Policy::permits_ping) {
+                    return Err(refused("open", &"an ICMP socket"));
+                }
+                file(privileged::ping_socket_directly(is_ipv6)?)
+            }
+            Ask::Check { .. } | Ask::Notify { .. } | Ask::Kill { .. } => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// Reads for a daemon that gets only the content.
+    fn read(&mut self, ask: Ask) -> Opened {
+        match ask {
             Ask::List { path } => {
                 if !self
                     .policies
@@ -187,22 +210,7 @@ impl Helper {
                     Err(reason) => Ok((Given::NoText { reason }, None)),
                 }
             }
-            Ask::Bind { address } => {
-                if !self
-                    .policies
-                    .permits(|policy| policy.permits_binding(address))
-                {
-                    return Err(refused("listen on", &address));
-                }
-                file(privileged::bind_stream_directly(address)?)
-            }
-            Ask::Ping { is_ipv6 } => {
-                if !self.policies.permits(super::policy::Policy::permits_ping) {
-                    return Err(refused("open", &"an ICMP socket"));
-                }
-                file(privileged::ping_socket_directly(is_ipv6)?)
-            }
-            Ask::Check { .. } | Ask::Notify { .. } | Ask::Kill { .. } => Err(Errno::INVAL.into()),
+            _ => Err(Errno::INVAL.into()),
         }
     }
 

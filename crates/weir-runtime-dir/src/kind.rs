@@ -1,0 +1,53 @@
+//! The names of Weir's files, and the kind of each.
+
+/// Weir's regular files. `NAME.new` exists while a file is written.
+pub(crate) const FILES: &[&str] = &[
+    "lock",
+    "token",
+    "in-force.toml",
+    "in-force.json",
+    "state.json",
+    "state.journal",
+    "proxy.json",
+    "proxy-left.json",
+    "vips.json",
+    "vrrp.json",
+    "node.json",
+    "announced.json",
+    "cookie.key",
+    "members.json",
+    "real-server.json",
+    "real-server.lock",
+    "protect.lock",
+    "protect.sysctl",
+];
+/// Names of the API socket, and of the VRRP agent's.
+const SOCKETS: &[&str] = &[
+    "weir.sock",
+    "weir.sock.new",
+    "weir.sock.held",
+    "vrrp.sock",
+    "announce.sock",
+];
+/// Names of the link to the active configuration.
+const LINKS: &[&str] = &["configuration", "configuration.new"];
+/// Directories whose files are named after processes.
+const DIRECTORIES: &[&str] = &["draining"];
+
+pub(crate) const FILE: &str = "a regular file";
+pub(crate) const SOCKET: &str = "a socket";
+pub(crate) const LINK: &str = "a symbolic link";
+pub(crate) const DIRECTORY: &str = "a directory";
+
+/// Returns the kind of Weir's file with this name; `None` = the file does not belong to Weir.
+pub(crate) fn expected_kind(name: &str) -> Option<&'static str> {
+    let base = name.strip_suffix(".new").unwrap_or(name);
+    let kinds = [
+        (FILES, FILE, base),
+        (SOCKETS, SOCKET, name),
+        (LINKS, LINK, name),
+        (DIRECTORIES, DIRECTORY, name),
+    ];
+    let entry = kinds.iter().find(|(names, _, name)| names.contains(name));
+    entry.map(|(_, kind, _)| *kind)
+}
