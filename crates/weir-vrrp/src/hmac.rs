@@ -78,7 +78,7 @@ pub(crate) struct Hmac {
     seen: Vec<(IpAddr, u64)>,
 }
 
-/// What the HMAC covers beside the message.
+/// What the HMAC covers in addition to the message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Covered {
     pub(crate) version: Version,

@@ -17,6 +17,7 @@ use weir_sys::Channel;
 use super::admin::Admin;
 use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
+use super::tracked;
 use super::{Error, RuntimeDir};
 use crate::api::{Caller, FileRequest, Order, Refusal, Reloaded};
 use crate::configuration::{self, Loaded, Rejected, Remembered};
@@ -301,10 +302,10 @@ impl<P: Plane> Director<P> {
             return;
         }
         let observed = match self.plane.snapshot() {
-            Ok(snapshot) => vrrp::observed(&Report::from(&snapshot), &self.desired),
+            Ok(snapshot) => tracked::observed(&Report::from(&snapshot), &self.desired),
             Err(error) => {
                 tracing::warn!(%error, "the data plane does not answer");
-                vrrp::unobservable(&self.desired)
+                tracked::unobservable(&self.desired)
             }
         };
         let directory = self.runtime_dir.path().to_owned();

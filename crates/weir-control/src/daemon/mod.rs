@@ -11,6 +11,7 @@ mod reload_guard;
 mod reload_history;
 #[cfg(test)]
 mod tests;
+mod tracked;
 
 use std::future::pending;
 use std::net::IpAddr;
