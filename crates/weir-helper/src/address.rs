@@ -1,21 +1,14 @@
 //! Adds and removes addresses, routes, rules and devices, and remembers which ones it added.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use weir_model::{Network, VirtualRouter};
 use weir_netlink::{Change, Link, Netlink};
 
 use crate::Error;
 use crate::extra;
-use crate::record::{self, Added, Extra, Record};
-
-/// What the virtual routers have on this machine.
-#[derive(Debug)]
-pub(crate) struct Addresses {
-    pub(crate) netlink: Netlink,
-    runtime_dir: PathBuf,
-    pub(crate) record: Record,
-}
+use crate::record::{self, Added, Extra};
+use crate::state::Addresses;
 
 impl Addresses {
     /// Removes what an earlier helper left, or adopts it.
@@ -29,10 +22,6 @@ impl Addresses {
             addresses.remove(&|_| true).await?;
         }
         Ok(addresses)
-    }
-
-    pub(crate) fn write(&self) -> Result<(), Error> {
-        record::write(&self.runtime_dir, &self.record)
     }
 
     /// Adds what is missing of a virtual router's addresses, routes and rules.

@@ -4,8 +4,8 @@ use weir_model::{Network, VirtualRoute, VirtualRouter, VirtualRule};
 use weir_netlink::{Change, Link, MacAddr, Netlink, StaticRoute, Sysctl, TableRule};
 
 use crate::Error;
-use crate::address::Addresses;
 use crate::record::{Extra, Record};
+use crate::state::Addresses;
 
 /// Settings of the device below: it must not answer ARP requests for the addresses of the devices above.
 const BASE: [(&str, &str); 2] = [("arp_ignore", "1"), ("arp_filter", "1")];

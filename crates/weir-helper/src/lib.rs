@@ -19,6 +19,7 @@ mod message;
 mod program;
 mod record;
 mod serve;
+mod state;
 
 use std::path::PathBuf;
 

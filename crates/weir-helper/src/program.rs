@@ -88,7 +88,7 @@ fn start(router: &VirtualRouter, words: &[String], extra: &[&str]) {
     }
 }
 
-/// Writes a line of keepalived's format, if somebody reads the FIFO.
+/// Writes a line of keepalived's format, if a process reads the FIFO.
 fn write_fifo(router: &VirtualRouter, kind: &str, name: &str, state: NotifyState, priority: u8) {
     let Some(path) = &router.notify.fifo else {
         return;

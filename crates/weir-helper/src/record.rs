@@ -25,7 +25,7 @@ pub(crate) struct Added {
     pub(crate) prefix: u8,
 }
 
-/// What the helper has changed besides addresses.
+/// What the helper has changed in addition to addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Extra {

@@ -17,12 +17,12 @@ use weir_model::VirtualRouter;
 use weir_sys::{Channel, sealed_file};
 
 use crate::Error;
-use crate::address::Addresses;
 use crate::machine::ThisMachine;
 use crate::message::{Envelope, Reply, Request};
 use crate::program;
+use crate::state::Addresses;
 
-/// How long the caller may take to stop being active after this process was told to end.
+/// How long the caller may take to stop being active after this process received SIGTERM.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Serves the caller at the other end of the channel until the channel is closed, then removes all that it added.

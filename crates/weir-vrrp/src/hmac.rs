@@ -10,10 +10,8 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::packet::{Ignored, Version};
+use crate::packet::{Ignored, TRAILER, Version};
 
-/// Length of the trailer.
-pub(crate) const TRAILER: usize = 28;
 const HMAC: usize = 16;
 /// Type, key ID, reserved, sequence number.
 const PREFIX: usize = TRAILER - HMAC;
@@ -78,7 +76,7 @@ pub(crate) struct Hmac {
     seen: Vec<(IpAddr, u64)>,
 }
 
-/// What the HMAC covers beside the message.
+/// What the HMAC covers in addition to the message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Covered {
     pub(crate) version: Version,

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use weir_wire::{IpProtocol, checksum};
 
-use crate::hmac;
-
 /// IP protocol number.
 pub const PROTOCOL: u8 = 112;
 /// Multicast group of IPv4.
@@ -16,6 +14,8 @@ pub const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x12);
 /// TTL or hop limit of every packet.
 pub const HOP_LIMIT: u8 = 255;
 
+/// Length of keepalived's authentication trailer.
+pub(crate) const TRAILER: usize = 28;
 const HEADER: usize = 8;
 /// Authentication data of version 2, always present.
 const AUTHENTICATION: usize = 8;
@@ -258,7 +258,7 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
     };
     let addresses_end = HEADER + size * usize::from(count);
     let length = addresses_end + trailer;
-    if bytes.len() != length && bytes.len() != length + hmac::TRAILER {
+    if bytes.len() != length && bytes.len() != length + TRAILER {
         return Err(Ignored::Length);
     }
     let checksum = checksum_form(arrival, length, version).ok_or(Ignored::Checksum)?;

@@ -301,7 +301,7 @@ pub(crate) static VRRP: Section = Section {
             Kind::Text,
             Absent("no FIFO"),
             "FIFO that receives a line for each state change, as from keepalived: `INSTANCE \"outside\" MASTER 150`. \
-             Lines are dropped while nobody reads it.",
+             Lines are dropped while no process reads it.",
             "notify_fifo = \"/run/vrrp.fifo\"",
         )
         .known_as(&["vrrp_notify_fifo"]),
@@ -310,7 +310,7 @@ pub(crate) static VRRP: Section = Section {
             Kind::Text,
             Absent("`root`"),
             "Account that the notification programs run as.",
-            "notify_user = \"nobody\"",
+            "notify_user = \"weir\"",
         )
         .known_as(&["script_user"]),
     ],

@@ -20,6 +20,7 @@ use super::certificate_watch::CertificateWatch;
 use super::flow_sync::FlowSynchronizer;
 use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
+use super::tracked;
 use super::{Error, RuntimeDir};
 use crate::api::{Caller, FileRequest, Order, Refusal, Reloaded};
 use crate::configuration::{self, Loaded, Rejected, Remembered};
@@ -349,10 +350,10 @@ impl<P: Plane> Director<P> {
             return;
         }
         let observed = match self.plane.snapshot() {
-            Ok(snapshot) => vrrp::observed(&Report::from(&snapshot), &self.desired),
+            Ok(snapshot) => tracked::observed(&Report::from(&snapshot), &self.desired),
             Err(error) => {
                 tracing::warn!(%error, "the data plane does not answer");
-                vrrp::unobservable(&self.desired)
+                tracked::unobservable(&self.desired)
             }
         };
         let directory = self.runtime_dir.path().to_owned();

@@ -14,6 +14,7 @@ mod reload_history;
 mod separation;
 #[cfg(test)]
 mod tests;
+mod tracked;
 
 use std::future::pending;
 use std::net::IpAddr;

@@ -248,15 +248,8 @@ impl Director {
     fn fail(&self, fault: Fault, wire: &Namespace) -> Result<()> {
         match fault {
             Fault::Stop => signal([self.parent()], Signal::TERM),
-            Fault::Cut => ip(wire, "link set first nomaster"),
-            Fault::OneWay => {
-                let port = ["-n", wire.name(), "qdisc", "add", "dev", "first", "clsact"];
-                process::run("tc", &port)?;
-                let words = "filter add dev first ingress matchall action drop";
-                let mut arguments = vec!["-n", wire.name()];
-                arguments.extend(words.split(' '));
-                process::run("tc", &arguments).map(drop)
-            }
+            Fault::Cut => drop_frames(wire, &["ingress", "egress"]),
+            Fault::OneWay => drop_frames(wire, &["ingress"]),
             Fault::Pause => {
                 let mut all = vec![self.keeper(), self.parent(), self.vrrp_process()];
                 all.extend(["run", "helper"].map(|word| self.child(word)));
@@ -271,6 +264,18 @@ impl Director {
             Fault::Upgrade => self.run("upgrade", &["upgrade"]).map(drop),
         }
     }
+}
+
+/// Drops the frames of the active director's port. The switch keeps its table, as with a cable that is cut behind it:
+/// otherwise it sends the client's frames to all ports, and the other director forwards them.
+fn drop_frames(wire: &Namespace, hooks: &[&str]) -> Result<()> {
+    let chain = |hook: &&str| {
+        format!("chain {hook} {{ type filter hook {hook} device first priority 0; policy drop; }}")
+    };
+    let chains: Vec<String> = hooks.iter().map(chain).collect();
+    let table = format!("table netdev cut {{\n{}\n}}\n", chains.join("\n"));
+    let arguments = ["netns", "exec", wire.name(), "nft", "-f", "-"];
+    process::run_with_input("ip", &arguments, &table).map(drop)
 }
 
 fn pid(daemon: &Daemon) -> Option<Pid> {

@@ -1,8 +1,8 @@
 //! What an agent leaves for its successor: when it last advertised each virtual router as active.
 //!
 //! The keeper holds the file, in memory, and starts each agent with it as standard output. It has a slot of 16 bytes
-//! for each virtual router: a hash of its name, and the time of the last advertisement (CLOCK_BOOTTIME, in nanoseconds), or
-//! 0 while it is not active. A slot is written at once, so that an agent that is killed leaves no half.
+//! for each virtual router: a hash of its name, and the time of the last advertisement (CLOCK_BOOTTIME, nanoseconds),
+//! or 0 while it is not active. A slot is written at once, so that an agent that is killed leaves no half.
 
 use std::io;
 use std::time::Duration;

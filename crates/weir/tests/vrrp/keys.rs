@@ -1,4 +1,4 @@
-//! Keys of `[vrrp.NAME]` beside addresses: routes, rules, virtual MAC address, authentication, tracked pools, FIFO.
+//! Keys of `[vrrp.NAME]` other than addresses: routes, rules, virtual MAC address, authentication, tracked pools, FIFO.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -179,7 +179,7 @@ fn fifo_and_program_of_the_group_are_notified() {
         .open(&fifo)
         .expect("the FIFO");
     let more = format!(
-        "group = \"pair\"\nnotify_fifo = \"{fifo}\"\nnotify_group = [\"{notify}\"]\nnotify_user = \"nobody\""
+        "group = \"pair\"\nnotify_fifo = \"{fifo}\"\nnotify_group = [\"{notify}\"]\nnotify_user = \"daemon\""
     );
     pair.start("director", &config(255, &more));
     let mut lines = BufReader::new(reading).lines();
@@ -190,7 +190,7 @@ fn fifo_and_program_of_the_group_are_notified() {
         found.push(lines.next().expect("a line").expect("text"));
     }
     pair.wait_for("the program", || {
-        fs::read_to_string(&log).is_ok_and(|text| text.contains("GROUP pair MASTER 0 nobody\n"))
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("GROUP pair MASTER 0 daemon\n"))
     });
 }
 
@@ -207,7 +207,7 @@ fn proxied_connection_is_reset_after_a_failover() {
     pair.wait_for("the peer", || {
         pair.router("second")["active_peer"] == "10.0.0.3"
     });
-    // The pool's server is nobody: the connection stays open until it is needed.
+    // The pool's server.
     let mut server = pair.world.command("director", "socat");
     let server = server
         .args(["TCP-LISTEN:9,fork,reuseaddr,bind=127.0.0.1", "EXEC:cat"])

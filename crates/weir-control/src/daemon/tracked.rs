@@ -1,0 +1,47 @@
+//! What virtual routers may track, for the VRRP agent.
+
+use weir_model::Desired;
+use weir_vrrp_agent::Observed;
+
+use crate::status::Report;
+
+/// What virtual routers may track: services and pools with a usable server and their quorum, and the data plane, which
+/// must be attached if there are services of layer 4.
+pub(crate) fn observed(report: &Report, desired: &Desired) -> Observed {
+    let mut observed = Observed {
+        data_plane: desired.services.is_empty() || !report.xdp.is_empty(),
+        ..Observed::default()
+    };
+    for service in &report.services {
+        let is_usable = service.pool_state.as_deref() != Some("below quorum")
+            && service.servers.iter().any(|it| it.effective_weight > 0);
+        observed.services.insert(service.name.clone(), is_usable);
+        // Checks by a path may differ between the services of a pool.
+        let pool = observed.pools.entry(service.pool.clone()).or_default();
+        *pool |= is_usable;
+    }
+    // Without a service there are no checks.
+    for pool in &desired.pools {
+        let has_servers = !pool.servers.is_empty();
+        observed
+            .pools
+            .entry(pool.name.clone())
+            .or_insert(has_servers);
+    }
+    observed
+}
+
+/// Nothing can serve: the data plane does not answer.
+pub(crate) fn unobservable(desired: &Desired) -> Observed {
+    let services = desired.services.iter().map(|it| it.name.clone());
+    let proxied = desired.proxies.iter().map(|it| it.name.clone());
+    Observed {
+        services: services.chain(proxied).map(|name| (name, false)).collect(),
+        pools: desired
+            .pools
+            .iter()
+            .map(|it| (it.name.clone(), false))
+            .collect(),
+        data_plane: false,
+    }
+}
