@@ -174,6 +174,7 @@ fn finish(
             .collect(),
         proxies: routed(lowered.proxies, lowered.routes),
         vrrp: lowered.vrrp,
+        notifiers: lowered.notifiers,
     };
     Ok(Parsed {
         desired,

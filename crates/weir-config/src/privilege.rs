@@ -58,6 +58,8 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("error-pages", "file", Privilege::Read),
     ("service", "access_log", Privilege::Write),
     ("access-log", "path", Privilege::Write),
+    ("notify", "command", Privilege::Program),
+    ("notify", "user", Privilege::Program),
     ("vrrp", "notify", Privilege::Program),
     ("vrrp", "notify_master", Privilege::Program),
     ("vrrp", "notify_backup", Privilege::Program),

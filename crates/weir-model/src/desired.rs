@@ -8,6 +8,7 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::Notifier;
 use crate::{
     Admin, Check, Family, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy, ProxyHeader,
     Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel, VirtualRouter,
@@ -50,6 +51,8 @@ pub struct Desired {
     pub proxies: Vec<Proxy>,
     /// Virtual routers in file order, names unique.
     pub vrrp: Vec<VirtualRouter>,
+    /// Receivers of messages about changes of state, in file order, names unique.
+    pub notifiers: Vec<Notifier>,
 }
 
 impl Desired {

@@ -168,6 +168,7 @@ impl Indexed {
             proxies,
             // The data plane does not depend on them.
             vrrp: _,
+            notifiers: _,
         } = &self.desired;
         let common = hash_of((node, timeouts, ipvs));
         let of_pools: Vec<u64> = pools.iter().map(hash_of).collect();

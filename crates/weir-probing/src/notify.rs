@@ -1,10 +1,14 @@
 //! Runs the notify programs of pools.
 
+mod batch;
+
 use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::Command;
 use tokio::time::timeout;
+
+pub(crate) use batch::Notifiers;
 
 /// A program that runs longer is killed.
 const TIMEOUT: Duration = Duration::from_secs(30);

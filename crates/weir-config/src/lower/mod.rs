@@ -9,6 +9,7 @@ mod check;
 mod discovery;
 mod ipvs;
 mod node;
+mod notify;
 mod path;
 mod pool;
 mod proxy;
@@ -32,7 +33,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use weir_model::{
-    Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind, VirtualRouter,
+    Ipvs, Node, Notifier, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind,
+    VirtualRouter,
 };
 
 use crate::address::Refusal;
@@ -64,6 +66,7 @@ pub(crate) struct Lowered {
     /// In file order; assigned to their services after verification.
     pub(crate) routes: Vec<LoweredRoute>,
     pub(crate) vrrp: Vec<VirtualRouter>,
+    pub(crate) notifiers: Vec<Notifier>,
 }
 
 /// A pool and the positions of its parts.
@@ -126,6 +129,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         proxies: Vec::new(),
         routes: Vec::new(),
         vrrp: Vec::new(),
+        notifiers: Vec::new(),
     };
     if let Some((table, location)) = section(sink, &view, "node") {
         let view = View::open(sink, &catalog::NODE, table, location);
@@ -163,6 +167,16 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     path::adapt(sink, &lowered.proxies, &mut lowered.routes);
     let routers = named(sink, &view, "vrrp", &catalog::VRRP);
     lowered.vrrp = vrrp::routers(sink, &routers);
+    let pools: Vec<&str> = lowered
+        .pools
+        .iter()
+        .map(|pool| pool.pool.name.as_str())
+        .collect();
+    for (entry, table) in named(sink, &view, "notify", &catalog::NOTIFY) {
+        lowered
+            .notifiers
+            .push(notify::notifier(sink, entry, table, &pools));
+    }
     raise_default_limits(&mut lowered);
     lowered
 }

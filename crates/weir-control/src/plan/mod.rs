@@ -121,7 +121,7 @@ fn touched(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 {
             .sum()
     };
     match change {
-        Change::Node(_) | Change::VirtualRouter { .. } => 0,
+        Change::Node(_) | Change::VirtualRouter { .. } | Change::Notifier { .. } => 0,
         Change::Timeouts(_) | Change::Ipvs(_) => {
             let count = |service: &weir_model::Service| live.count(&service.name, None);
             old.services.iter().map(count).sum()
