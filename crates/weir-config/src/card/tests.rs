@@ -23,6 +23,10 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
         }
         "service" | "tunnel" | "persistence" | "snat" => frame.service(section.page),
         "vrrp" | "vrrp-track" => frame.vrrp(section.page),
+        "notify" => {
+            let base = frame.others(&["mail = [\"ops@example.com\"]"]).join("\n");
+            format!("{POOL}[notify.operators]\n{base}\n{line}\n")
+        }
         _ => frame.proxy(section),
     }
 }

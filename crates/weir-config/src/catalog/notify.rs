@@ -38,8 +38,8 @@ pub(crate) static NOTIFY: Section = Section {
             "states",
             Kind::List(&STATE),
             Absent("all states"),
-            "New states that are sent: `up`, `down` and `starting` of servers; `up`, `panic`, `below quorum` and `down` \
-             of pools.",
+            "New states that are sent: `up`, `down` and `starting` of servers; `up`, `panic`, `below quorum` and \
+             `down` of pools.",
             "states = [\"down\"]",
         ),
         Key::new(
@@ -71,8 +71,9 @@ pub(crate) static NOTIFY: Section = Section {
             "webhook",
             Kind::DescribedText("`http://HOST[:PORT]/PATH`"),
             Absent("no request"),
-            "URL that gets a POST request with JSON, `{\"notify\": …, \"lost\": 0, \"changes\": [{\"pool\", \"server\", \
-             \"service\", \"from\", \"to\", \"reason\", \"time\"}]}`. `https` is not supported; a `command` can do that.",
+            "URL that gets a POST request with JSON, `{\"notify\": …, \"lost\": 0, \"changes\": [{\"pool\", \
+             \"server\", \"service\", \"from\", \"to\", \"reason\", \"time\"}]}`. `https` is not supported; a \
+             `command` can do that.",
             "webhook = \"http://127.0.0.1:8080/weir\"",
         )
         .known_as(&["url"]),
