@@ -7,6 +7,7 @@ pub(crate) use check::{CHECK, CheckKind, EXPECT, OF_KINDS};
 
 mod condition;
 mod ipvs;
+mod notify;
 mod path;
 mod pool;
 mod proxy;
@@ -33,6 +34,7 @@ use check::{CHECKS, COMMAND, requires};
 pub(crate) use announce::ANNOUNCE;
 pub(crate) use condition::{ADDRESS_FILE, ROUTE_NOT};
 pub(crate) use ipvs::IPVS;
+pub(crate) use notify::{NOTIFY, STATE as NOTIFY_STATES};
 pub(crate) use path::NORMALIZE_PATH;
 pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
@@ -283,6 +285,14 @@ pub(crate) static ROOT: Section = Section {
             "",
         )
         .known_as(&["vrrp_instance"]),
+        Key::new(
+            "notify",
+            Kind::Named(&NOTIFY),
+            Absent("no notifications"),
+            "Messages about changes of state by a program, a web request or a mail.",
+            "",
+        )
+        .known_as(&["notifications", "mailers"]),
         Key::new(
             "ipvs",
             Kind::Table(&IPVS),
@@ -579,7 +589,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 38] = [
+pub(crate) static PAGES: [&Section; 39] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,
@@ -618,4 +628,5 @@ pub(crate) static PAGES: [&Section; 38] = [
     &VRRP_HMAC_KEY,
     &ANNOUNCE,
     &SYNC,
+    &NOTIFY,
 ];

@@ -233,6 +233,7 @@ fn finish(
         vrrp: lowered.vrrp,
         announce: lowered.announce,
         sync: lowered.sync,
+        notifiers: lowered.notifiers,
     };
     Ok(Parsed {
         desired,

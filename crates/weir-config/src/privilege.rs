@@ -62,6 +62,8 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("access-log", "path", Privilege::Write),
     ("sync", "listen", Privilege::Control),
     ("sync", "peers", Privilege::Control),
+    ("notify", "command", Privilege::Program),
+    ("notify", "user", Privilege::Program),
     ("vrrp", "notify", Privilege::Program),
     ("vrrp", "notify_master", Privilege::Program),
     ("vrrp", "notify_backup", Privilege::Program),

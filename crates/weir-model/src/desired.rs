@@ -8,6 +8,7 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::Notifier;
 use crate::{
     Admin, Announce, Check, Family, FlowSync, Forward, HashKey, Health, Ipvs, Listener, Mark,
     Proxy, ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel,
@@ -59,6 +60,8 @@ pub struct Desired {
     pub announce: Option<Announce>,
     /// Flow synchronization; `None` = off.
     pub sync: Option<FlowSync>,
+    /// Receivers of messages about changes of state, in file order, names unique.
+    pub notifiers: Vec<Notifier>,
 }
 
 impl Desired {

@@ -39,6 +39,13 @@ pub enum Change {
         /// `+`, `-` or `~`.
         sign: char,
     },
+    /// A receiver of notifications is added, removed or changed.
+    Notifier {
+        /// Its name.
+        notifier: String,
+        /// `+`, `-` or `~`.
+        sign: char,
+    },
     /// A pool is added with this many servers, which are not reported separately.
     PoolAdded {
         /// Pool.
@@ -128,6 +135,7 @@ impl fmt::Display for Change {
             Self::Announce(edits) => write!(f, "~ announce: {}", join(edits)),
             Self::VirtualRouter { router, sign } => write!(f, "{sign} vrrp {router}"),
             Self::Sync { sign } => write!(f, "{sign} sync"),
+            Self::Notifier { notifier, sign } => write!(f, "{sign} notify {notifier}"),
             Self::PoolAdded { pool, servers } => write!(f, "+ pool {pool}: {}", count(*servers)),
             Self::PoolRemoved { pool, servers } => write!(f, "- pool {pool}: {}", count(*servers)),
             Self::PoolChanged { pool, edits } => write!(f, "~ pool {pool}: {}", join(edits)),
@@ -200,6 +208,21 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
         (before, now) => (before != now).then_some('~'),
     };
     changes.extend(sign.map(|sign| Change::Sync { sign }));
+    match_by_name(
+        &old.notifiers,
+        &new.notifiers,
+        |notifier| &notifier.name,
+        |matched| {
+            let (notifier, sign) = match matched {
+                Matched::Removed(notifier) => (notifier, '-'),
+                Matched::Kept { before, now, .. } if before == now => return,
+                Matched::Kept { now, .. } => (now, '~'),
+                Matched::Added(notifier) => (notifier, '+'),
+            };
+            let notifier = notifier.name.clone();
+            changes.push(Change::Notifier { notifier, sign });
+        },
+    );
     changes
 }
 

@@ -171,6 +171,7 @@ impl Indexed {
             vrrp: _,
             announce: _,
             sync: _,
+            notifiers: _,
         } = &self.desired;
         let common = hash_of((node, timeouts, ipvs));
         let of_pools: Vec<u64> = pools.iter().map(hash_of).collect();

@@ -31,6 +31,7 @@ mod ipvs;
 mod listener;
 mod message;
 mod network_set;
+mod notifier;
 mod path;
 mod pattern;
 mod proxy;
@@ -70,6 +71,7 @@ pub use message::{
     ClientField, ClientFields, Coding, Compression, ErrorPage, FieldRule, Forwarded, Underscores,
 };
 pub use network_set::NetworkSet;
+pub use notifier::{Mail, Notifier, Webhook};
 pub use path::{EncodedSlash, ForwardedPath, NormalizePath};
 pub use pattern::{PatternError, RegexSet, TextRegex};
 pub use proxy::{Network, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};

@@ -88,6 +88,7 @@ impl Checks {
     /// Stores what probes need from a configuration in addition to the checks.
     fn set_probe_context(&self, desired: &Desired, probe_table: Option<ProbeTable>) {
         self.shared.context.set(desired, probe_table);
+        locked(&self.shared.notifiers).set(&desired.notifiers);
         let with_program = desired
             .pools
             .iter()

@@ -93,7 +93,7 @@ pub(crate) async fn by_helper(
 }
 
 /// The process group of a program. Dropping it kills the processes.
-struct ProcessGroup(Option<u32>);
+pub(crate) struct ProcessGroup(pub(crate) Option<u32>);
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
@@ -120,7 +120,7 @@ fn evaluate(code: Option<i32>, dynamic: bool) -> Outcome {
 }
 
 /// Returns the user and group IDs of a user in `/etc/passwd`.
-fn account(name: &str) -> Option<(u32, u32)> {
+pub(crate) fn account(name: &str) -> Option<(u32, u32)> {
     let text = std::fs::read_to_string("/etc/passwd").ok()?;
     let line = text
         .lines()

@@ -1,5 +1,7 @@
 //! Runs the notify programs of pools.
 
+mod batch;
+
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -8,6 +10,8 @@ use tokio::time::timeout;
 use weir_sys::privileged::{self, Program};
 
 use crate::local::by_helper;
+
+pub(crate) use batch::Notifiers;
 
 /// A program that runs longer is killed.
 const TIMEOUT: Duration = Duration::from_secs(30);

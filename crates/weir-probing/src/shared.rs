@@ -21,6 +21,7 @@ pub(crate) struct Shared {
     pub(crate) changes: Mutex<BTreeMap<(String, String), Option<Standing>>>,
     /// Programs to notify of changes, by pool.
     pub(crate) notify_commands: Mutex<HashMap<String, Vec<String>>>,
+    pub(crate) notifiers: Mutex<notify::Notifiers>,
     pub(crate) context: Context,
     /// Watched files of `file` checks.
     files: Watch,
@@ -117,6 +118,7 @@ impl Shared {
             clock,
             changes: Mutex::default(),
             notify_commands: Mutex::default(),
+            notifiers: Mutex::default(),
             context: Context::default(),
             files: Watch::default(),
             deadline_moved: Notify::new(),
@@ -128,8 +130,9 @@ impl Shared {
         locked(&self.monitor)
     }
 
-    /// Runs the pool's notify program, if it has one.
+    /// Runs the pool's notify program, if it has one, and queues the change for notifiers.
     pub(crate) fn notify(&self, change: notify::Change) {
+        locked(&self.notifiers).queue(&change);
         if let Some(command) = locked(&self.notify_commands).get(&change.pool) {
             drop(tokio::spawn(notify::run(command.clone(), change)));
         }

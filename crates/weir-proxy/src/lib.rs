@@ -28,7 +28,7 @@ mod session;
 mod slab;
 mod socket;
 mod status;
-pub mod tap;
+
 pub mod times;
 mod tls;
 mod transport;
@@ -43,7 +43,7 @@ use rustix::io::Errno;
 pub use descriptor::Descriptors;
 pub use error::{Error, Result};
 pub use handover::{Handed, Inlet, TAKEN_ALONG_MAX, Tunnel};
-pub use log::reopen_logs;
+pub use log::{reopen_logs, tap};
 pub use proxy::{Prepared, Proxy};
 pub use status::{Conduct, ServerStatus, ServiceStatus};
 pub use tls::{

@@ -4,6 +4,7 @@
 //! counted.
 
 mod sink;
+pub mod tap;
 
 use std::net::SocketAddr;
 use std::path::Path;

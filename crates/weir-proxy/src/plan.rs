@@ -24,10 +24,10 @@ use weir_select::{Fault, Load, RetryPolicy, Server};
 
 use crate::h2::ResetLimit;
 use crate::log::Log;
+use crate::log::tap::Taps;
 use crate::misdirect::Misdirect;
 use crate::page::Page;
 use crate::queue::Queue;
-use crate::tap::Taps;
 use crate::tls::TlsConnector;
 
 pub(crate) use counters::Sharded;

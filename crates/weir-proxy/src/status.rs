@@ -42,6 +42,12 @@ pub struct ServiceStatus {
     pub streams_reset: u64,
     /// HTTP/2 streams refused because too many were reset.
     pub streams_refused: u64,
+    /// TLS handshakes with clients.
+    pub tls_handshakes: u64,
+    /// Those of them that resumed a session.
+    pub tls_resumed: u64,
+    /// TLS handshakes with clients that failed.
+    pub tls_failures: u64,
     /// Idle clients that were closed for want of descriptors.
     pub shed: u64,
     /// How often accepting was paused for want of descriptors.
@@ -200,6 +206,9 @@ fn service_status(service: &Service) -> ServiceStatus {
         log_dropped: service.log.as_ref().map_or(0, |log| log.dropped()),
         streams_reset: counters.sum(|c| &c.resets),
         streams_refused: counters.sum(|c| &c.refused),
+        tls_handshakes: counters.sum(|c| &c.tls_done),
+        tls_resumed: counters.sum(|c| &c.tls_resumed),
+        tls_failures: counters.sum(|c| &c.tls_failed),
         shed: counters.sum(|c| &c.shed),
         accept_pauses: counters.sum(|c| &c.pauses),
         servers: service

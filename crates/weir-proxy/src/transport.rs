@@ -171,6 +171,11 @@ impl Transport {
         self.channel()?.protocol()
     }
 
+    /// Whether the TLS handshake resumed a session.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.channel().is_some_and(Channel::is_resumed)
+    }
+
     /// The client's SNI.
     pub(crate) fn asked(&self) -> Option<&str> {
         self.channel()?.asked.as_deref()

@@ -47,6 +47,8 @@ mod long_lived;
 mod metrics;
 #[path = "proxy/mixed_operations.rs"]
 mod mixed_operations;
+#[path = "proxy/notifications.rs"]
+mod notifications;
 #[path = "proxy/origin.rs"]
 mod origin;
 #[path = "proxy/paths.rs"]

@@ -134,6 +134,10 @@ fn every_changed_key_appears_in_diff_with_values() {
         if section.page.starts_with("vrrp") || section.page == "defaults" {
             continue;
         }
+        // A plan shows that a notifier changes, but not which of its keys.
+        if section.page == "notify" {
+            continue;
+        }
         for key in section.built() {
             let of = (section.page, key.name);
             let befores = parsed(section, example(key));

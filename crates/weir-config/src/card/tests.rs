@@ -32,6 +32,10 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
         "service" | "tunnel" | "persistence" | "snat" => frame.service(section.page),
         page if page.starts_with("vrrp") => frame.vrrp(section.page),
         "announce" => frame.announce(),
+        "notify" => {
+            let base = frame.others(&["mail = [\"ops@example.com\"]"]).join("\n");
+            format!("{POOL}[notify.operators]\n{base}\n{line}\n")
+        }
         _ => frame.proxy(section),
     }
 }

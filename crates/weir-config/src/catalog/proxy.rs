@@ -255,8 +255,8 @@ pub(crate) static ACCESS_LOG: Section = Section {
             "path",
             Kind::DescribedText("a file, `-`, `syslog`, `syslog:SOCKET`, `journald` or `journald:SOCKET`"),
             Required,
-            "Log file; `-` is standard output, `syslog` the socket `/dev/log`, `journald` systemd's journal. A file that \
-             was renamed or removed, by logrotate for example, is created again; SIGUSR1 does the same.",
+            "Log file; `-` is standard output, `syslog` the socket `/dev/log`, `journald` systemd's journal. A file \
+             that was renamed or removed, by logrotate for example, is created again; SIGUSR1 does the same.",
             "path = \"/var/log/weir/access.log\"",
         )
         .known_as(&["file"]),

@@ -10,6 +10,7 @@ mod check;
 mod discovery;
 mod ipvs;
 mod node;
+mod notify;
 mod path;
 mod pool;
 mod proxy;
@@ -34,8 +35,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use weir_model::{
-    Announce, FlowSync, Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind,
-    VirtualRouter,
+    Announce, FlowSync, Ipvs, Node, Notifier, Pool, Service, Timeouts, Tunnel, TunnelChecksum,
+    TunnelKind, VirtualRouter,
 };
 
 use crate::address::Refusal;
@@ -71,6 +72,7 @@ pub(crate) struct Lowered {
     /// The services that `[announce]` names.
     pub(crate) announced: Vec<(String, Range<usize>)>,
     pub(crate) sync: Option<FlowSync>,
+    pub(crate) notifiers: Vec<Notifier>,
 }
 
 /// A pool and the positions of its parts.
@@ -137,6 +139,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         announce: None,
         announced: Vec::new(),
         sync: None,
+        notifiers: Vec::new(),
     };
     if let Some((table, location)) = section(sink, &view, "node") {
         let view = View::open(sink, &catalog::NODE, table, location);
@@ -192,6 +195,16 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     if let Some((table, location)) = section(sink, &view, "sync") {
         let view = View::open(sink, &catalog::SYNC, table, location);
         lowered.sync = sync::sync(sink, &view, location);
+    }
+    let pools: Vec<&str> = lowered
+        .pools
+        .iter()
+        .map(|pool| pool.pool.name.as_str())
+        .collect();
+    for (entry, table) in named(sink, &view, "notify", &catalog::NOTIFY) {
+        lowered
+            .notifiers
+            .push(notify::notifier(sink, entry, table, &pools));
     }
     raise_default_limits(&mut lowered);
     lowered

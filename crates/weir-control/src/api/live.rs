@@ -1,4 +1,4 @@
-//! Endpoints that watch the running daemon: `/v1/log`, `/v1/tap/SERVICE`.
+//! The parameters and the body of `/v1/tap/SERVICE`.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -6,16 +6,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, RawQuery};
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
 use hyper::body::Frame;
 use tokio::sync::mpsc;
-use weir_proxy::tap::{Match, Tap, TapError};
-
-use super::message::Refusal;
-use super::{Answered, Failure, json, read};
-use crate::log_filter::{self, Filter};
+use weir_proxy::tap::{Match, Tap};
 
 /// Interval at which a tap is read.
 const TAP_INTERVAL: Duration = Duration::from_millis(100);
@@ -23,51 +16,24 @@ const TAP_INTERVAL: Duration = Duration::from_millis(100);
 /// Parts of a tap's answer that may wait for the client.
 const TAP_PARTS: usize = 4;
 
-/// `GET /v1/log`.
-pub(super) async fn log() -> Answered {
-    let filter = log_filter::active().ok_or_else(|| Refusal::new("this process has no log"))?;
-    Ok(json(&filter))
-}
-
-/// `POST /v1/log`.
-pub(super) async fn set_log(body: Body) -> Answered {
-    let filter: Filter = read(body).await?;
-    log_filter::change(&filter).map_err(Refusal::new)?;
-    Ok(json(&filter))
-}
-
-/// `GET /v1/tap/SERVICE?json&match=NAME=PATTERN&match=…`: lines until the client disconnects.
-pub(super) async fn tap(Path(service): Path<String>, RawQuery(query): RawQuery) -> Answered {
-    let (is_json, matches) = parse(query.as_deref().unwrap_or_default())?;
-    let tap = Tap::open(&service, is_json, matches).map_err(|error| {
-        let status = match error {
-            TapError::UnknownService => StatusCode::NOT_FOUND,
-            TapError::TooMany => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        Failure::new(status, format!("{service}: {error}"))
-    })?;
+/// The lines of a tap as a body, until the client or the service is gone.
+pub(super) fn body(tap: Tap) -> Body {
     let (sender, parts) = mpsc::channel(TAP_PARTS);
     tokio::spawn(copy(tap, sender));
-    let kind = if is_json {
-        "application/x-ndjson"
-    } else {
-        "text/plain; charset=utf-8"
-    };
-    let body = Body::new(Parts(parts));
-    Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
+    Body::new(Parts(parts))
 }
 
 /// Reads the parameters of a tap.
-fn parse(query: &str) -> Result<(bool, Vec<Match>), Failure> {
+pub(super) fn parse(query: &str) -> Result<(bool, Vec<Match>), String> {
     let (mut is_json, mut matches) = (false, Vec::new());
     for part in query.split('&').filter(|part| !part.is_empty()) {
         match part.split_once('=') {
             None if part == "json" => is_json = true,
             Some(("match", text)) => {
                 let text = decoded(text);
-                matches.push(Match::parse(&text).map_err(Refusal::new)?);
+                matches.push(Match::parse(&text)?);
             }
-            _ => return Err(Refusal::new(format!("unknown parameter `{part}`")).into()),
+            _ => return Err(format!("unknown parameter `{part}`")),
         }
     }
     Ok((is_json, matches))

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::{Extension, FromRef, Path, State};
+use axum::extract::{Extension, FromRef, Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -32,8 +32,10 @@ use serde::de::DeserializeOwned;
 
 use crate::dashboard::dashboard;
 use crate::explain::Request;
+use crate::log_filter::{self, Filter};
 use crate::metrics::{self, Format, Process};
 use policy::Gate;
+use weir_proxy::tap::{Tap, TapError};
 
 pub use caller::{Caller, Role, UnknownRole};
 pub use message::{
@@ -92,8 +94,8 @@ pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router
         .route("/v1/caller", get(caller))
         .route("/v1/status", get(status))
         .route("/metrics", get(export))
-        .route("/v1/log", get(live::log).post(live::set_log))
-        .route("/v1/tap/{service}", get(live::tap))
+        .route("/v1/log", get(log).post(set_log))
+        .route("/v1/tap/{service}", get(tap))
         .route("/v1/explain", post(explain))
         .route("/v1/reload", post(reload))
         .route("/v1/plan", post(plan))
@@ -316,6 +318,36 @@ async fn ipvsadm(State(orders): State<Orders>, body: Body) -> Answered {
     let request: crate::ipvsadm_message::Request = read(body).await?;
     let order = |reply| Order::Ipvsadm(request, reply);
     Ok(json(&orders.ask(order).await?))
+}
+
+async fn log() -> Answered {
+    let filter = log_filter::active().ok_or_else(|| Refusal::new("this process has no log"))?;
+    Ok(json(&filter))
+}
+
+async fn set_log(body: Body) -> Answered {
+    let filter: Filter = read(body).await?;
+    log_filter::change(&filter).map_err(Refusal::new)?;
+    Ok(json(&filter))
+}
+
+/// Lines until the client disconnects.
+async fn tap(Path(service): Path<String>, RawQuery(query): RawQuery) -> Answered {
+    let (is_json, matches) =
+        live::parse(query.as_deref().unwrap_or_default()).map_err(Refusal::new)?;
+    let tap = Tap::open(&service, is_json, matches).map_err(|error| {
+        let status = match error {
+            TapError::UnknownService => StatusCode::NOT_FOUND,
+            TapError::TooMany => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Failure::new(status, format!("{service}: {error}"))
+    })?;
+    let kind = if is_json {
+        "application/x-ndjson"
+    } else {
+        "text/plain; charset=utf-8"
+    };
+    Ok(([(header::CONTENT_TYPE, kind)], live::body(tap)).into_response())
 }
 
 async fn page() -> Response {

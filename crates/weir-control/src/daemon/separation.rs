@@ -102,6 +102,9 @@ fn needed_rights(options: &Options, desired: Option<&Desired>) -> Option<&'stati
     if !desired.vrrp.is_empty() {
         return Some("the configuration has virtual routers");
     }
+    if desired.announce.is_some() {
+        return Some("the configuration announces VIPs");
+    }
     if desired.node.vip_interface.is_some() {
         return Some("the configuration has a vip_interface");
     }

@@ -10,7 +10,7 @@ type Family = (
     fn(&Proxied) -> u64,
 );
 
-const FAMILIES: [Family; 11] = [
+const FAMILIES: [Family; 14] = [
     ("requests_total", "counter", "Requests.", |proxy| {
         proxy.requests
     }),
@@ -58,6 +58,24 @@ const FAMILIES: [Family; 11] = [
         "counter",
         "HTTP/2 streams refused because too many were reset.",
         |proxy| proxy.streams_refused,
+    ),
+    (
+        "tls_handshakes_total",
+        "counter",
+        "TLS handshakes with clients.",
+        |proxy| proxy.tls_handshakes,
+    ),
+    (
+        "tls_resumed_total",
+        "counter",
+        "TLS handshakes with clients that resumed a session.",
+        |proxy| proxy.tls_resumed,
+    ),
+    (
+        "tls_failures_total",
+        "counter",
+        "TLS handshakes with clients that failed.",
+        |proxy| proxy.tls_failures,
     ),
     (
         "shed_total",

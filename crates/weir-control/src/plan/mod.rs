@@ -124,7 +124,8 @@ fn touched(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 {
         Change::Node(_)
         | Change::Announce(_)
         | Change::VirtualRouter { .. }
-        | Change::Sync { .. } => 0,
+        | Change::Sync { .. }
+        | Change::Notifier { .. } => 0,
         Change::Timeouts(_) | Change::Ipvs(_) => {
             let count = |service: &weir_model::Service| live.count(&service.name, None);
             old.services.iter().map(count).sum()

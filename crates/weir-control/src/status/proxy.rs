@@ -38,6 +38,15 @@ pub struct Proxied {
     /// HTTP/2 streams refused because too many were reset.
     #[serde(default)]
     pub streams_refused: u64,
+    /// TLS handshakes with clients since the process started.
+    #[serde(default)]
+    pub tls_handshakes: u64,
+    /// Those of them that resumed a session.
+    #[serde(default)]
+    pub tls_resumed: u64,
+    /// TLS handshakes with clients that failed.
+    #[serde(default)]
+    pub tls_failures: u64,
     /// Idle clients that were closed because descriptors were short.
     #[serde(default)]
     pub shed: u64,
@@ -109,6 +118,9 @@ impl From<&ProxyStatus> for Service {
                 log_dropped: numbers.log_dropped,
                 streams_reset: numbers.streams_reset,
                 streams_refused: numbers.streams_refused,
+                tls_handshakes: numbers.tls_handshakes,
+                tls_resumed: numbers.tls_resumed,
+                tls_failures: numbers.tls_failures,
                 shed: numbers.shed,
                 accept_pauses: numbers.accept_pauses,
                 exchanges: Exchanges::new(&numbers.results, true),

@@ -26,6 +26,10 @@ pub(crate) struct Counters {
     /// because of it.
     pub(crate) resets: Count,
     pub(crate) refused: Count,
+    /// TLS handshakes with clients: completed, those of them that resumed a session, and failed.
+    pub(crate) tls_done: Count,
+    pub(crate) tls_resumed: Count,
+    pub(crate) tls_failed: Count,
     /// Idle clients that were closed to make room for others.
     pub(crate) shed: Count,
     /// How often clients were left in the backlog because descriptors were short.

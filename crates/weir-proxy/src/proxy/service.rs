@@ -15,12 +15,12 @@ use weir_select::route::{Limits, Routes};
 use super::{Known, ServerName, Tables, Tickets};
 use crate::h2::ResetLimit;
 use crate::log::Log;
+use crate::log::tap::Taps;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
 use crate::plan::{
     Exchanges, Listeners, PerWorker, RouteOptions, Service, Sharded, Stickiness, Target, Targets,
 };
-use crate::tap::Taps;
 use crate::{Error, Result, socket, tls};
 
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]

@@ -19,6 +19,7 @@ impl Session {
         match self.transport.handshake(&mut self.ready) {
             Handshake::Waits => return Step::Pending,
             Handshake::Failed => {
+                self.local.service.counters.of(cx.worker).tls_failed.add(1);
                 let service = &self.local.service.name;
                 let error = self.transport.error();
                 let error_text = error.map(|error| describe_error(error, Peer::Client));
@@ -30,7 +31,13 @@ impl Session {
                 self.phase = Phase::Linger(Linger::Flush);
                 return Step::Continue;
             }
-            Handshake::Done => {}
+            Handshake::Done => {
+                let counters = self.local.service.counters.of(cx.worker);
+                counters.tls_done.add(1);
+                counters
+                    .tls_resumed
+                    .add(u64::from(self.transport.is_resumed()));
+            }
         }
         if self.local.service.protocol == ProxyProtocol::Tcp {
             let asked = self.transport.asked().map(str::to_owned);

@@ -13,7 +13,7 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, UnbufferedConnectionCommon, UnbufferedStatus,
 };
-use rustls::{ClientConfig, CommonState, ProtocolVersion, ServerConfig};
+use rustls::{ClientConfig, CommonState, HandshakeKind, ProtocolVersion, ServerConfig};
 
 use weir_http::hello::{self, Hello};
 use weir_http::route::TlsFacts;
@@ -308,6 +308,12 @@ impl Channel {
 
     fn is_handshaking(&self) -> bool {
         either!(&self.end, connection => connection.is_handshaking())
+    }
+
+    /// Whether the handshake resumed a session.
+    pub(crate) fn is_resumed(&self) -> bool {
+        let kind = either!(&self.end, connection => connection.handshake_kind());
+        kind == Some(HandshakeKind::Resumed)
     }
 
     /// The negotiated ALPN protocol.

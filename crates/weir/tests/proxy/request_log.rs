@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::keeper::until;
+use super::tls::{self, Authority};
 use super::{Client, GET, Origin, PRESENT, Proxy, configuration};
 
 /// A daemon whose service has this `access_log`, in which FILE is the path of a file, and further lines.
@@ -37,7 +38,9 @@ fn lines(file: &Path, count: usize) -> Vec<String> {
 #[test]
 fn template_has_fields_of_request_and_response_and_no_forged_line() {
     let origin = Origin::start("o");
-    let log = r#"{ path = "FILE", format = "{method} {path} {query} {header.X-A} {cookie.u} {response.content-length} {scheme} {tls_cipher}." }"#;
+    let log = r#"{ path = "FILE", format = "FIELDS" }"#;
+    let fields = "{method} {path} {query} {header.X-A} {cookie.u} {response.content-length} {scheme} {tls_cipher}.";
+    let log = &log.replace("FIELDS", fields);
     let (proxy, file) = proxy(&origin, log, "");
     let mut client = Client::connect(proxy.listen);
     let (_, body) = client
@@ -301,4 +304,34 @@ fn levels_of_the_log_change_at_run_time() {
     assert_eq!(proxy.log(), before, "no line with the level off");
     let (done, said) = proxy.weir(&["log", "loud"]);
     assert!(!done && said.contains("unknown level `loud`"), "{said}");
+}
+
+#[test]
+fn tls_handshakes_are_counted_and_their_cipher_is_logged() {
+    let authority = Authority::new("cipher");
+    authority.sign("one", "DNS:a.example", 30);
+    let origin = Origin::start("o");
+    let log = r#"{ path = "FILE", format = "{tls_version} {tls_cipher} {tls_sni}" }"#;
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let (proxy, file) = proxy(&origin, log, &tls);
+    let config = authority.client(None);
+    for _ in 0..2 {
+        // The response follows the tickets, so the second handshake resumes the session.
+        let mut stream = tls::connect(&config, proxy.listen, "a.example");
+        tls::ask(&mut stream, GET).expect("an answer");
+    }
+    let mut other = tls::connect(&config, proxy.listen, "other.example");
+    tls::ask(&mut other, GET).expect_err("another name");
+    let count = |name: &str| proxy.status()["services"][0][name].as_u64();
+    until("the failure", || count("tls_failures") == Some(1));
+    assert_eq!(
+        (count("tls_handshakes"), count("tls_resumed")),
+        (Some(2), Some(1))
+    );
+    for line in lines(&file, 2) {
+        assert!(
+            line.starts_with("1.3 TLS13_") && line.ends_with(" a.example"),
+            "{line}"
+        );
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_control::status::{Report, Server, Service};
 
-/// What a row stands for.
+/// The kind of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Level {
     Service,

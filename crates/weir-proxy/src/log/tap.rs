@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use weir_http::access::Record;
 use weir_model::{AccessLog, LogFormat, ProxyProtocol};
 
-use crate::log::{Log, Note, Outcome};
+use super::{Log, Note, Outcome};
 
 /// Most taps of a service at the same time.
 pub const TAPS_MAX: usize = 4;

@@ -1,0 +1,105 @@
+//! `[notify.NAME]`: messages about changes of state.
+
+use std::time::Duration;
+
+use weir_model::{Mail, Notifier};
+
+use super::COMMAND;
+use crate::key::{Choices, Key, Kind, Presence, Section};
+
+use Presence::{Absent, Default};
+
+fn states() -> Choices {
+    Choices {
+        now: vec!["up", "down", "starting", "panic", "below quorum"],
+        ..Choices::default()
+    }
+}
+
+/// The new state of a server, a pool or a service.
+pub(crate) const STATE: Kind = Kind::OneOf(states);
+
+/// `[notify.NAME]`.
+pub(crate) static NOTIFY: Section = Section {
+    path: "notify.NAME",
+    page: "notify",
+    purpose: "A receiver of messages about servers, pools and services that change their state by health checks. \
+              Changes are collected for a second, and `interval` limits the rate, so many changes make one message.",
+    example: "[notify.operators]\nmail = [\"ops@example.com\"]\nstates = [\"down\", \"up\"]\ninterval = \"1m\"\n",
+    keys: &[
+        Key::new(
+            "pools",
+            Kind::List(&Kind::PoolName),
+            Absent("all pools"),
+            "Pools whose changes are sent.",
+            "pools = [\"images\"]",
+        ),
+        Key::new(
+            "states",
+            Kind::List(&STATE),
+            Absent("all states"),
+            "New states that are sent: `up`, `down` and `starting` of servers; `up`, `panic`, `below quorum` and \
+             `down` of pools.",
+            "states = [\"down\"]",
+        ),
+        Key::new(
+            "interval",
+            Kind::Duration {
+                min: Duration::from_secs(1),
+                max: Duration::from_secs(86_400),
+            },
+            Default("10s"),
+            "Shortest time between two messages. Changes in between are sent in one.",
+            "interval = \"1m\"",
+        ),
+        Key::new(
+            "command",
+            COMMAND,
+            Absent("no program"),
+            "Absolute path of a program, and its arguments. It gets one line per change on its standard input, \
+             `WEIR_CHANGES` is their number, and it is killed after 30 seconds. No shell is involved.",
+            "command = [\"/usr/local/bin/tell\", \"--all\"]",
+        ),
+        Key::new(
+            "user",
+            Kind::Text,
+            Default(Notifier::USER),
+            "User that `command` runs as.",
+            "user = \"monitor\"",
+        ),
+        Key::new(
+            "webhook",
+            Kind::DescribedText("`http://HOST[:PORT]/PATH`"),
+            Absent("no request"),
+            "URL that gets a POST request with JSON, `{\"notify\": …, \"lost\": 0, \"changes\": [{\"pool\", \
+             \"server\", \"service\", \"from\", \"to\", \"reason\", \"time\"}]}`. `https` is not supported; a \
+             `command` can do that.",
+            "webhook = \"http://127.0.0.1:8080/weir\"",
+        )
+        .known_as(&["url"]),
+        Key::new(
+            "mail",
+            Kind::List(&Kind::DescribedText("a mail address")),
+            Absent("no mail"),
+            "Recipients of a mail.",
+            "mail = [\"ops@example.com\"]",
+        )
+        .known_as(&["notification_email", "email_to", "emailalert", "email-alert"]),
+        Key::new(
+            "mail_from",
+            Kind::DescribedText("a mail address"),
+            Absent("`weir@` and the host's name"),
+            "Sender of the mail.",
+            "mail_from = \"weir@lb1.example.com\"",
+        )
+        .known_as(&["notification_email_from", "emailalertfrom"]),
+        Key::new(
+            "mail_server",
+            Kind::DescribedText("`HOST:PORT`"),
+            Default(Mail::SERVER),
+            "Mail server, which gets the mail by SMTP without TLS and without a login.",
+            "mail_server = \"192.0.2.25:25\"",
+        )
+        .known_as(&["smtp_server", "mailers"]),
+    ],
+};

@@ -1,0 +1,399 @@
+//! `[notify.NAME]`: collects changes of state and sends them by a program, a web request, a mail.
+//!
+//! Each notifier is a task with a bounded queue. It collects changes for a moment, sends them in one message, and then
+//! waits for its interval. Errors are logged; a message is not repeated.
+
+use std::io;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use weir_model::{Mail, Notifier, Webhook};
+
+use super::{Change, Subject};
+use crate::local::account;
+
+/// Changes of one event, such as the loss of a network, arrive within this time.
+const COLLECT: Duration = Duration::from_secs(1);
+/// Changes that may wait; more are counted and left out.
+const QUEUE: usize = 1_000;
+/// Time limit of a program, a request and a mail.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A change as it is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pool: String,
+    server: String,
+    service: String,
+    from: &'static str,
+    to: &'static str,
+    reason: String,
+    time: SystemTime,
+}
+
+impl Entry {
+    fn new(change: &Change) -> Self {
+        let (server, service) = match &change.subject {
+            Subject::Pool => ("", ""),
+            Subject::Server(server) => (server.as_str(), ""),
+            Subject::ServerInService(server, service) => (server.as_str(), service.as_str()),
+            Subject::Service(service) => ("", service.as_str()),
+        };
+        Self {
+            pool: change.pool.clone(),
+            server: server.to_owned(),
+            service: service.to_owned(),
+            from: change.from,
+            to: change.to,
+            reason: change.reason.clone(),
+            time: SystemTime::now(),
+        }
+    }
+
+    /// One line. Reasons may contain what a server answered.
+    fn line(&self) -> String {
+        let mut what = format!("pool {}", self.pool);
+        for (kind, name) in [("server", &self.server), ("service", &self.service)] {
+            if !name.is_empty() {
+                what.push_str(&format!(" {kind} {name}"));
+            }
+        }
+        let line = format!("{what}: {} -> {} ({})", self.from, self.to, self.reason);
+        line.chars()
+            .map(|it| if it.is_control() { ' ' } else { it })
+            .collect()
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let since = self.time.duration_since(SystemTime::UNIX_EPOCH);
+        serde_json::json!({
+            "pool": self.pool, "server": self.server, "service": self.service, "from": self.from, "to": self.to,
+            "reason": self.reason, "time": since.unwrap_or_default().as_secs(),
+        })
+    }
+}
+
+/// The task of one notifier.
+#[derive(Debug)]
+struct Running {
+    config: Notifier,
+    queue: mpsc::Sender<Entry>,
+    lost: Arc<AtomicU64>,
+}
+
+/// All notifiers.
+#[derive(Debug, Default)]
+pub(crate) struct Notifiers {
+    configured: Vec<Notifier>,
+    running: Vec<Running>,
+}
+
+impl Notifiers {
+    /// Replaces the notifiers; those that stay the same keep their queues. Others send what they have.
+    pub(crate) fn set(&mut self, notifiers: &[Notifier]) {
+        self.running.retain(|one| notifiers.contains(&one.config));
+        self.configured = notifiers.to_vec();
+    }
+
+    /// Queues a change for the notifiers that want it. Starts their tasks, so it must be called on the runtime.
+    pub(crate) fn queue(&mut self, change: &Change) {
+        for notifier in self
+            .configured
+            .iter()
+            .filter(|it| it.wants(&change.pool, change.to))
+        {
+            let known = self.running.iter().position(|one| one.config == *notifier);
+            let at = known.unwrap_or_else(|| {
+                self.running.push(Running::start(notifier));
+                self.running.len() - 1
+            });
+            let running = &self.running[at];
+            if running.queue.try_send(Entry::new(change)).is_err() {
+                running.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Running {
+    fn start(notifier: &Notifier) -> Self {
+        let (queue, entries) = mpsc::channel(QUEUE);
+        let lost = Arc::new(AtomicU64::new(0));
+        drop(tokio::spawn(deliver(
+            notifier.clone(),
+            entries,
+            Arc::clone(&lost),
+        )));
+        Self {
+            config: notifier.clone(),
+            queue,
+            lost,
+        }
+    }
+}
+
+/// Sends messages until the notifier is removed.
+async fn deliver(notifier: Notifier, mut entries: mpsc::Receiver<Entry>, lost: Arc<AtomicU64>) {
+    while let Some(first) = entries.recv().await {
+        sleep(COLLECT).await;
+        let mut batch = vec![first];
+        while let Ok(entry) = entries.try_recv() {
+            batch.push(entry);
+        }
+        let next = Instant::now() + notifier.interval;
+        send(&notifier, &batch, lost.swap(0, Ordering::Relaxed)).await;
+        sleep_until(next).await;
+    }
+}
+
+/// Sends a message by every way of a notifier.
+async fn send(notifier: &Notifier, batch: &[Entry], lost: u64) {
+    let name = notifier.name.as_str();
+    if !notifier.command.is_empty() {
+        report(
+            name,
+            "command",
+            timeout(TIMEOUT, run(notifier, batch, lost)).await,
+        );
+    }
+    if let Some(hook) = &notifier.webhook {
+        report(
+            name,
+            "webhook",
+            timeout(TIMEOUT, post(name, hook, batch, lost)).await,
+        );
+    }
+    if let Some(mail) = &notifier.mail {
+        report(
+            name,
+            "mail",
+            timeout(TIMEOUT, submit(mail, batch, lost)).await,
+        );
+    }
+}
+
+fn report(notify: &str, by: &str, result: Result<io::Result<()>, tokio::time::error::Elapsed>) {
+    match result {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(notify, by, %error, "could not send a notification"),
+        Err(_) => tracing::warn!(notify, by, "a notification timed out"),
+    }
+}
+
+fn text(batch: &[Entry], lost: u64) -> String {
+    let mut text: String = batch.iter().map(|entry| entry.line() + "\n").collect();
+    if lost > 0 {
+        text.push_str(&format!("{lost} more changes were left out\n"));
+    }
+    text
+}
+
+/// Runs the program as its user, with an empty environment, in a process group that ends with it.
+async fn run(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Result<()> {
+    let Some((program, arguments)) = notifier.command.split_first() else {
+        return Ok(());
+    };
+    let Some((user, group)) = account(&notifier.user) else {
+        return Err(io::Error::other(format!("no such user: {}", notifier.user)));
+    };
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("WEIR_NOTIFY", &notifier.name)
+        .env("WEIR_CHANGES", batch.len().to_string())
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .kill_on_drop(true);
+    if rustix::process::geteuid().is_root() {
+        command.uid(user).gid(group);
+    }
+    weir_sys::restore_nofile(command.as_std_mut());
+    let mut child = command.spawn()?;
+    let _group = crate::local::ProcessGroup(child.id());
+    if let Some(mut input) = child.stdin.take() {
+        // A program that does not read its input is not an error.
+        let _ = input.write_all(text(batch, lost).as_bytes()).await;
+    }
+    let status = child.wait().await?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("{program}: {status}")))
+    }
+}
+
+/// A POST request; any status of success is enough.
+async fn post(name: &str, hook: &Webhook, batch: &[Entry], lost: u64) -> io::Result<()> {
+    let changes: Vec<_> = batch.iter().map(Entry::json).collect();
+    let body = serde_json::json!({ "notify": name, "lost": lost, "changes": changes }).to_string();
+    let mut stream = TcpStream::connect(&hook.authority).await?;
+    let request = format!(
+        "POST {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: weir\r\nContent-Type: application/json\r\nContent-Length: \
+         {}\r\nConnection: close\r\n\r\n{body}",
+        hook.path,
+        hook.authority,
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let mut line = String::new();
+    // A status line is short; what follows is not read.
+    BufReader::new(stream.take(1_024))
+        .read_line(&mut line)
+        .await?;
+    let status = line.split(' ').nth(1).unwrap_or_default();
+    if line.starts_with("HTTP/1.") && status.len() == 3 && status.starts_with('2') {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!(
+            "the server responded {:?}",
+            line.trim()
+        )))
+    }
+}
+
+/// Sends a mail by SMTP (RFC 5321).
+async fn submit(mail: &Mail, batch: &[Entry], lost: u64) -> io::Result<()> {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let host: String = host
+        .chars()
+        .filter(|it| it.is_ascii_alphanumeric() || "-.".contains(*it))
+        .collect();
+    let stream = TcpStream::connect(&mail.server).await?;
+    let mut smtp = Smtp(BufReader::new(stream));
+    smtp.expect("220").await?;
+    let from = if mail.from.is_empty() {
+        format!("weir@{host}")
+    } else {
+        mail.from.clone()
+    };
+    smtp.say(&format!("EHLO {host}"), "250").await?;
+    smtp.say(&format!("MAIL FROM:<{from}>"), "250").await?;
+    for to in &mail.to {
+        smtp.say(&format!("RCPT TO:<{to}>"), "25").await?;
+    }
+    smtp.say("DATA", "354").await?;
+    smtp.say(&message(&host, &from, &mail.to, batch, lost), "250")
+        .await?;
+    // The mail is accepted.
+    let _ = smtp.say("QUIT", "221").await;
+    Ok(())
+}
+
+/// The mail with its header and the final dot (RFC 5321 section 4.5.2: lines that begin with a dot get another one).
+fn message(host: &str, from: &str, to: &[String], batch: &[Entry], lost: u64) -> String {
+    let subject = match batch {
+        [one] => one.line(),
+        more => format!("{} changes of state", more.len()),
+    };
+    // A line of a header is shorter than 998 characters, and ASCII.
+    let ascii = |it: char| if it.is_ascii() { it } else { '?' };
+    let subject: String = subject.chars().take(200).map(ascii).collect();
+    let mut text = format!(
+        "From: {from}\r\nTo: {}\r\nSubject: [weir {host}] {subject}\r\nAuto-Submitted: auto-generated\r\nMIME-Version: \
+         1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n",
+        to.join(", ")
+    );
+    for line in self::text(batch, lost).lines() {
+        if line.starts_with('.') {
+            text.push('.');
+        }
+        text.push_str(line);
+        text.push_str("\r\n");
+    }
+    text + "."
+}
+
+/// A dialogue.
+struct Smtp(BufReader<TcpStream>);
+
+impl Smtp {
+    async fn say(&mut self, line: &str, code: &str) -> io::Result<()> {
+        self.0
+            .get_mut()
+            .write_all(format!("{line}\r\n").as_bytes())
+            .await?;
+        self.expect(code).await
+    }
+
+    /// Reads a reply of any number of lines.
+    async fn expect(&mut self, code: &str) -> io::Result<()> {
+        for _ in 0..100 {
+            let mut line = String::new();
+            (&mut self.0).take(2_000).read_line(&mut line).await?;
+            if !line.starts_with(code) {
+                return Err(io::Error::other(format!(
+                    "the mail server responded {:?}",
+                    line.trim()
+                )));
+            }
+            if line.as_bytes().get(3) != Some(&b'-') {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other("the mail server's response is too long"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(server: &str, reason: &str) -> Entry {
+        Entry::new(&Change {
+            pool: "web".to_owned(),
+            subject: Subject::Server(server.to_owned()),
+            from: "up",
+            to: "down",
+            reason: reason.to_owned(),
+        })
+    }
+
+    #[test]
+    fn change_is_one_line_whatever_the_reason_contains() {
+        let line = entry("10.0.0.5", "said\r\nBcc: x").line();
+        assert_eq!(line, "pool web server 10.0.0.5: up -> down (said  Bcc: x)");
+    }
+
+    #[test]
+    fn mail_has_a_subject_and_no_line_that_ends_it() {
+        let to = ["a@h".to_owned(), "b@h".to_owned()];
+        let mail = message("lb1", "weir@lb1", &to, &[entry("s", "refused")], 0);
+        assert!(
+            mail.starts_with(
+                "From: weir@lb1\r\nTo: a@h, b@h\r\nSubject: [weir lb1] pool web server s: up"
+            ),
+            "{mail}"
+        );
+        let mail = message(
+            "lb1",
+            "weir@lb1",
+            &to,
+            &[entry("s", "x"), entry("t", "y")],
+            3,
+        );
+        assert!(
+            mail.contains("Subject: [weir lb1] 2 changes of state\r\n"),
+            "{mail}"
+        );
+        assert!(
+            mail.ends_with("3 more changes were left out\r\n."),
+            "{mail}"
+        );
+        assert_eq!(mail.matches("\r\n.").count(), 1);
+    }
+}

@@ -1,0 +1,190 @@
+//! `[notify.NAME]`: a server that fails is reported by a program, a web request and a mail, in few messages.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+
+use super::keeper::until;
+use super::{Proxy, configuration, free_address};
+
+/// What a fake server has received, per connection.
+type Received = Arc<Mutex<Vec<String>>>;
+
+fn serve(talk: fn(std::net::TcpStream) -> std::io::Result<String>) -> (SocketAddr, Received) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let received = Received::default();
+    let all = Arc::clone(&received);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            if let Ok(text) = talk(stream) {
+                all.lock().expect("no panic").push(text);
+            }
+        }
+    });
+    (address, received)
+}
+
+/// A web server that reads one request with a body.
+fn web(stream: std::net::TcpStream) -> std::io::Result<String> {
+    let mut reader = BufReader::new(stream);
+    let (mut head, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        if let Some(value) = line.strip_prefix("Content-Length: ") {
+            length = value.trim().parse().unwrap_or(0);
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+        head.push_str(&line);
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    reader
+        .get_mut()
+        .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")?;
+    Ok(head + &String::from_utf8_lossy(&body))
+}
+
+/// A mail server that accepts one mail.
+fn mail(mut stream: std::net::TcpStream) -> std::io::Result<String> {
+    stream.write_all(b"220 ready\r\n")?;
+    let mut reader = BufReader::new(stream);
+    let (mut all, mut in_data) = (String::new(), false);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(all);
+        }
+        all.push_str(&line);
+        let reply: &[u8] = match line.trim_end() {
+            "." if in_data => {
+                in_data = false;
+                b"250 taken\r\n"
+            }
+            _ if in_data => continue,
+            "DATA" => {
+                in_data = true;
+                b"354 go on\r\n"
+            }
+            "QUIT" => {
+                reader.get_mut().write_all(b"221 bye\r\n")?;
+                return Ok(all);
+            }
+            hello if hello.starts_with("EHLO") => b"250-here\r\n250 8BITMIME\r\n",
+            _ => b"250 ok\r\n",
+        };
+        reader.get_mut().write_all(reply)?;
+    }
+}
+
+#[test]
+fn failed_servers_are_reported_by_program_request_and_mail() {
+    if !weir_testing::require_root() {
+        return;
+    }
+    let (hook, requests) = serve(web);
+    let (relay, mails) = serve(mail);
+    let listeners = [free_address(), free_address()].map(|at| TcpListener::bind(at).expect("free"));
+    let servers = listeners
+        .each_ref()
+        .map(|it| it.local_addr().expect("an address"));
+    let proxy = Proxy::start("tcp", &servers, "");
+    let file = proxy.directory.join("changes");
+    let more = format!(
+        "\n[pool.p.check]\nkind = \"tcp\"\ninterval = \"100ms\"\nfall = 1\nrise = 1\n\n\
+         [notify.all]\nstates = [\"down\"]\ncommand = [\"/bin/sh\", \"-c\", \"cat >> {}; id -un >> {0}\"]\nuser = \
+         \"root\"\nwebhook = \"http://{hook}/hook?x=1\"\nmail = [\"ops@example.com\"]\nmail_server = \"{relay}\"\n\
+         [notify.other]\npools = [\"p\"]\nstates = [\"starting\"]\nwebhook = \"http://{hook}/other\"\n",
+        file.display()
+    );
+    proxy.reload(&configuration(proxy.listen, "tcp", &servers, &more));
+    let states = || {
+        let status = proxy.status();
+        let servers = status["services"][0]["servers"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        servers
+            .iter()
+            .map(|it| it["state"].as_str().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
+    until("the servers are up", || states() == ["up", "up"]);
+    drop(listeners);
+    until("the request", || {
+        !requests.lock().expect("no panic").is_empty()
+    });
+    until("the mail", || !mails.lock().expect("no panic").is_empty());
+    until("the program", || {
+        fs::read_to_string(&file).is_ok_and(|text| text.ends_with("root\n"))
+    });
+
+    let requests = requests.lock().expect("no panic");
+    assert!(
+        requests[0].starts_with("POST /hook?x=1 HTTP/1.1\r\n"),
+        "{}",
+        requests[0]
+    );
+    let body = requests[0].lines().last().expect("a body");
+    let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    assert_eq!(body["notify"], "all");
+    let changes = body["changes"].as_array().expect("changes");
+    let of = |server: SocketAddr| {
+        let server = server.to_string();
+        changes
+            .iter()
+            .find(|change| change["server"] == server.as_str())
+    };
+    let first = servers
+        .iter()
+        .find_map(|server| of(*server))
+        .expect("a change of a server");
+    assert_eq!(
+        (&first["pool"], &first["from"], &first["to"]),
+        (&"p".into(), &"up".into(), &"down".into())
+    );
+    assert!(
+        requests.iter().all(|it| !it.starts_with("POST /other")),
+        "another state"
+    );
+
+    let mails = mails.lock().expect("no panic");
+    for line in [
+        "RCPT TO:<ops@example.com>\r\n",
+        "To: ops@example.com\r\n",
+        "pool p server ",
+        ": up -> down (",
+    ] {
+        assert!(mails[0].contains(line), "{line} in {}", mails[0]);
+    }
+    let text = fs::read_to_string(&file).expect("the program's file");
+    assert!(
+        text.contains("pool p server ") && text.contains(": up -> down ("),
+        "{text}"
+    );
+}
+
+#[test]
+fn notifications_are_checked_before_they_are_used() {
+    let proxy = Proxy::start("tcp", &[free_address()], "");
+    let bad = proxy.directory.join("bad.toml");
+    let more = "[notify.a]\npools = [\"q\"]\nstates = [\"dwn\"]\n[notify.b]\n\
+         webhook = \"https://h/\"\nmail = [\"a b\"]\n";
+    let text = configuration(proxy.listen, "tcp", &[free_address()], more);
+    fs::write(&bad, text).expect("written");
+    let (done, said) = proxy.weir(&["check", "-c", bad.to_str().expect("plain")]);
+    assert!(!done);
+    for part in [
+        "there is no pool `q`",
+        "\"dwn\"",
+        "notify a has no receiver",
+        "the URL must begin with `http://`",
+        "`a b` is not a mail address",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
