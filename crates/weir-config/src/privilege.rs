@@ -13,10 +13,12 @@ use std::ops::Range;
 
 use crate::catalog;
 use crate::code::Code;
+use crate::defaults;
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::include;
 use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
+use crate::view::Sink;
 
 /// The privilege that a key grants to whoever sets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -175,6 +177,8 @@ impl Use {
 
 fn uses(text: &str) -> Vec<Use> {
     let root = include::any_tree(text);
+    // A check may run a program that only `[defaults]` names.
+    let root = defaults::applied(&mut Sink::new(text), &root).unwrap_or(root);
     let mut walk = Walk { uses: Vec::new() };
     walk.table(&catalog::ROOT, &root, "");
     walk.uses
