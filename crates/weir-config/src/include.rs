@@ -1,9 +1,9 @@
 //! Included files. A configuration with `include` becomes one text, the bundle: the main file, and behind it every
 //! included file after a line that begins with [`MARK`] and names it.
 //!
-//! TOML and JSON allow no control characters, so that no valid file contains such a line. Whatever handles the text of a
-//! configuration (diagnostics, the record of the active configuration, the comparison of privileged keys) handles the
-//! bundle in the same way.
+//! TOML and JSON allow no control characters, so that no valid file contains such a line. Everything that handles the
+//! text of a configuration (diagnostics, the record of the active configuration, the comparison of privileged keys)
+//! handles the bundle in the same way.
 
 use std::collections::HashMap;
 use std::ops::Range;
