@@ -1,7 +1,7 @@
 //! The canonical form of a TOML configuration, as `weir fmt` writes it: layout only, comments and order are kept.
 //!
-//! One space around `=`, one empty line in front of every table, at most one elsewhere, no indentation, lists and inline
-//! tables on one line if they fit into [`WIDTH`] columns and contain no comments, otherwise one item per line.
+//! One space around `=`, one empty line in front of every table, at most one elsewhere, no indentation. Lists and
+//! inline tables on one line if they fit into [`WIDTH`] columns and contain no comments, otherwise one item per line.
 
 use std::ops::Range;
 
@@ -274,7 +274,26 @@ mod tests {
 
     use super::*;
 
-    const MESSY: &str = "\n\n# The director.\n[node]   # here\nadmin   =   \"127.0.0.1:9900\"   # api\n\n\n\n  # flows\n  max_flows=65536\n[pool.web]\nservers = [ \"10.0.0.5\",# one\n   # two\n \"10.0.0.6\" , {address=\"10.0.0.7\",weight=2} ]\ncheck={kind=\"http\",path='/a\\b'}\n[[route]]\nservice=\"web\"\nnot . path=\"/x\"\n# end\n";
+    const MESSY: &str = r##"
+
+# The director.
+[node]   # here
+admin   =   "127.0.0.1:9900"   # api
+
+
+
+  # flows
+  max_flows=65536
+[pool.web]
+servers = [ "10.0.0.5",# one
+   # two
+ "10.0.0.6" , {address="10.0.0.7",weight=2} ]
+check={kind="http",path='/a\b'}
+[[route]]
+service="web"
+not . path="/x"
+# end
+"##;
 
     #[test]
     fn layout_is_canonical_and_comments_stay() {
@@ -311,7 +330,10 @@ mod tests {
     proptest! {
         #[test]
         fn form_is_stable_and_has_the_same_meaning(
-            text in "(\\[[a-c](\\.[a-c])?\\]\n|\\[\\[[d-f]\\]\\]\n|[g-z]( \\. [a-z])? *= *(1|\"#\"|'x'|\\[ *1 *,# c\n2 *,?\\]|\\[\"abcdefghijklmnopqrstuvwxyz\", *\"abcdefghijklmnopqrstuvwxyz\", *\"abcdefghijklmnopqrstuvwxyz\", *\"abcdefghijklmnopqrstuvwxyz\"\\]|\\{ *a *=1 *, *b=\\[\\], *c . d=2 *\\}|\\{\\})( *# c)?\n|  # d\n|\n)*"
+            text in "(\\[[a-c](\\.[a-c])?\\]\n|\\[\\[[d-f]\\]\\]\n|[g-z]( \\. [a-z])? *= *\
+                (1|\"#\"|'x'|\\[ *1 *,# c\n2 *,?\\]|\
+                \\[(\"abcdefghijklmnopqrstuvwxyz\", *){4}\\]|\\{ *a *=1 *, *b=\\[\\], *c . d=2 *\\}|\\{\\})\
+                ( *# c)?\n|  # d\n|\n)*"
         ) {
             let Ok(before) = toml::from_str::<toml::Table>(&text) else {
                 return Ok(());

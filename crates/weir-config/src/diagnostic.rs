@@ -7,7 +7,7 @@ use std::ops::Range;
 use weir_model::Source;
 
 use crate::code::{Code, Severity};
-use crate::include;
+use crate::part;
 use crate::tree::shift;
 
 /// A related position.
@@ -213,8 +213,8 @@ impl<'t> Lines<'t> {
             starts: std::iter::once(0).chain(breaks).collect(),
             files: Vec::new(),
         };
-        if include::is_bundle(text) {
-            let parts = include::parts(text);
+        if part::is_bundle(text) {
+            let parts = part::parts(text);
             let included = parts.iter().skip(1);
             lines.files = included
                 .map(|part| (lines.index(part.start), part.name))

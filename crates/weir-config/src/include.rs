@@ -1,9 +1,9 @@
 //! Included files. A configuration with `include` becomes one text, the bundle: the main file, and behind it every
 //! included file after a line that begins with [`MARK`] and names it.
 //!
-//! TOML and JSON allow no control characters, so that no valid file contains such a line. Whatever handles the text of a
-//! configuration (diagnostics, the record of the active configuration, the comparison of privileged keys) handles the
-//! bundle in the same way.
+//! TOML and JSON allow no control characters, so that no valid file contains such a line. Everything that handles the
+//! text of a configuration (diagnostics, the record of the active configuration, the comparison of privileged keys)
+//! handles the bundle in the same way.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,10 +15,8 @@ use crate::code::Code;
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::file::MAX_FILE_BYTES;
 use crate::json;
+use crate::part::{MARK, is_bundle, is_json, parts};
 use crate::tree::{Entry, Item, Table, Value};
-
-/// Begins the line in front of an included file.
-pub(crate) const MARK: &str = "#\u{1}";
 
 /// Maximum number of files of one configuration.
 const MOST_FILES: usize = 1000;
@@ -210,14 +208,6 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// A file is JSON if its name ends in `.json`, or, without an extension, if it begins with `{`.
-fn is_json(name: Option<&str>, text: &str) -> bool {
-    match name.and_then(|name| Path::new(name).extension()) {
-        Some(extension) => extension == "json",
-        None => text.trim_start().starts_with('{'),
-    }
-}
-
 /// The items of `include`, with their spans.
 fn includes(text: &str, json: bool) -> Vec<(String, Range<usize>)> {
     // Parsing a large file twice is expensive.
@@ -255,54 +245,6 @@ fn tree(text: &str, json: bool) -> Table<'_> {
         )) => root,
         _ => Table::default(),
     }
-}
-
-/// A file of a bundle.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Part<'t> {
-    /// Empty for the main file.
-    pub(crate) name: &'t str,
-    /// Offset of its text in the bundle.
-    pub(crate) start: usize,
-    pub(crate) text: &'t str,
-}
-
-impl Part<'_> {
-    pub(crate) fn is_json(&self) -> bool {
-        is_json((!self.name.is_empty()).then_some(self.name), self.text)
-    }
-}
-
-/// The files of a bundle; the first one is the main file.
-pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
-    let mut parts = Vec::new();
-    let (mut name, mut start) = ("", 0);
-    let between = format!("\n{MARK}");
-    loop {
-        let rest = &text[start..];
-        let Some(end) = rest.find(&between) else {
-            parts.push(Part {
-                name,
-                start,
-                text: rest,
-            });
-            return parts;
-        };
-        parts.push(Part {
-            name,
-            start,
-            text: &rest[..end],
-        });
-        let line = &rest[end + between.len()..];
-        let length = line.find('\n').unwrap_or(line.len());
-        name = &line[..length];
-        start += end + between.len() + (length + 1).min(line.len());
-    }
-}
-
-/// Whether the text contains its included files.
-pub(crate) fn is_bundle(text: &str) -> bool {
-    text.contains(MARK)
 }
 
 /// Names of the files of a bundle, by `Source::file`; the main file's is empty.

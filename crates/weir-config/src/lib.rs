@@ -29,6 +29,7 @@ mod lower;
 mod mask;
 mod members;
 mod parse;
+mod part;
 mod privilege;
 mod render;
 mod schema;

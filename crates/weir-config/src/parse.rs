@@ -12,6 +12,7 @@ use crate::diagnostic::{Diagnostic, Lines};
 use crate::include;
 use crate::json;
 use crate::lower::{LoweredProxy, LoweredRoute, lower};
+use crate::part;
 use crate::tree::{Table, Value};
 use crate::verify::{Machine, verify};
 use crate::view::Sink;
@@ -30,7 +31,7 @@ pub struct Parsed {
 /// # Errors
 /// All diagnostics in text order, including warnings and notes, if one of them is an error.
 pub fn parse(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
-    if include::is_bundle(text) {
+    if part::is_bundle(text) {
         return parse_bundle(text, false, host);
     }
     let (document, errors) = DeTable::parse_recoverable(text);
@@ -49,7 +50,7 @@ pub fn parse(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> 
 fn parse_bundle(text: &str, json: bool, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
     let (mut root, mut syntax) = (Table::default(), Syntax::of(Vec::new()));
     let lines = Lines::new(text);
-    for (index, part) in include::parts(text).into_iter().enumerate() {
+    for (index, part) in part::parts(text).into_iter().enumerate() {
         let json = if index == 0 { json } else { part.is_json() };
         let (mut table, mut own) = match json {
             true => read_json(part.text),
@@ -135,7 +136,7 @@ fn blank_unparsable_lines(
 /// # Errors
 /// As [`parse`]; the text after a syntax error is not checked.
 pub fn parse_json(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
-    if include::is_bundle(text) {
+    if part::is_bundle(text) {
         return parse_bundle(text, true, host);
     }
     let (root, syntax) = read_json(text);
@@ -172,7 +173,7 @@ fn finish(
         .into_iter()
         .for_each(|diagnostic| sink.push(diagnostic));
     let certain = sink.found.len();
-    if !include::is_bundle(text) {
+    if !part::is_bundle(text) {
         report_unread_includes(&mut sink, root);
     }
     let with_defaults = defaults::applied(&mut sink, root);
@@ -211,7 +212,7 @@ fn finish(
         return Err(found);
     }
     let desired = Desired {
-        files: match include::is_bundle(text) {
+        files: match part::is_bundle(text) {
             true => include::files(text),
             false => Vec::new(),
         },

@@ -15,10 +15,12 @@ use std::ops::Range;
 
 use crate::catalog;
 use crate::code::Code;
+use crate::defaults;
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::include;
 use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
+use crate::view::Sink;
 
 pub use files::{FileUse, NamedFile, named_files};
 
@@ -194,6 +196,8 @@ fn uses(text: &str) -> Vec<Use> {
 
 fn walk(text: &str) -> Walk {
     let root = include::any_tree(text);
+    // A check may run a program that only `[defaults]` names.
+    let root = defaults::applied(&mut Sink::new(text), &root).unwrap_or(root);
     let mut walk = Walk::default();
     walk.table(&catalog::ROOT, &root, "");
     walk

@@ -151,7 +151,8 @@ fn every_setting_reaches_the_model() {
         images.source,
         Source {
             line: 25,
-            column: 7
+            column: 7,
+            file: 0
         }
     );
 

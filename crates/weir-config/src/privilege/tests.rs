@@ -4,6 +4,7 @@ use crate::{Host, parse};
 
 /// Keys with free text that grant no privilege: names, patterns, and data to send.
 const ORDINARY: &[(&str, &str)] = &[
+    ("pool", "host"),
     // Only a file can include files; what they contain is compared.
     ("", "include"),
     ("access-log", "format"),
@@ -398,4 +399,14 @@ fn toml_and_json_compare_equal() {
     assert_eq!(messages(json, toml), Vec::<String>::new());
     let other = json.replace("/bin/c", "/bin/d");
     assert_eq!(messages(toml, &other).len(), 1);
+}
+
+#[test]
+fn program_of_defaults_may_not_run_for_another_check() {
+    let active =
+        "[defaults.check]\ncommand = \"/bin/x\"\n[pool.a]\ncheck = { kind = \"script\" }\n";
+    assert_eq!(privileged_changes(active, active), []);
+    let more = format!("{active}[pool.b]\ncheck = {{ kind = \"script\" }}\n");
+    let found = privileged_changes(active, &more);
+    assert_eq!(found.len(), 1, "{found:?}");
 }

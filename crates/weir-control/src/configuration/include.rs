@@ -1,11 +1,12 @@
-//! Reads the files that a configuration includes.
+//! Reads the files of a configuration.
 
 use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use weir_config::{FileError, Files};
-
-use super::read;
+use weir_config::{FileError, Files, MAX_FILE_BYTES};
 
 /// The files of this machine. Included files are read like the main file.
 pub(super) struct Disk {
@@ -48,4 +49,29 @@ impl Files for Disk {
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect())
     }
+}
+
+/// Content and mode of a file.
+pub(super) fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => FileError::Missing {
+            path: path.to_owned(),
+        },
+        _ => FileError::Unreadable {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        },
+    };
+    let file = File::open(path).map_err(failed)?;
+    let known = file.metadata().map_err(failed)?;
+    let size = known.len();
+    if size > MAX_FILE_BYTES {
+        return Err(FileError::TooLarge { bytes: size });
+    }
+    let mut bytes = Vec::new();
+    // Only regular files have a known size.
+    file.take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    Ok((bytes, known.permissions().mode() & 0o7777))
 }

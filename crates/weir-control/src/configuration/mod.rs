@@ -10,16 +10,12 @@ mod include;
 mod secret;
 mod vip;
 
-use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
-use weir_config::{
-    Code, Desired, Diagnostic, FileError, MAX_FILE_BYTES, Machine, SecretValue, Severity,
-};
+use weir_config::{Code, Desired, Diagnostic, FileError, Machine, SecretValue, Severity};
 use weir_model::{Family, SecretSource};
 use weir_sys::{names, privileged};
 
@@ -104,7 +100,7 @@ pub fn load_with(path: &Path, color: bool, secrets: Secrets<'_>) -> Result<Loade
         diagnostics: weir_config::render_file_error(error, &name, color),
         found: vec![Finding::of_file(error, &name)],
     };
-    let (bytes, mode) = read(path).map_err(|error| broken(&error))?;
+    let (bytes, mode) = include::read(path).map_err(|error| broken(&error))?;
     let text = weir_config::load(&bytes).map_err(|error| broken(&error))?;
     let files = include::Disk::new(mode);
     let bundle = weir_config::bundle(text, path, &files);
@@ -183,31 +179,6 @@ fn rejected(text: &str, name: &str, found: &[Diagnostic], color: bool) -> Reject
         diagnostics: weir_config::render(found, text, name, color),
         found: Finding::all(found, text, name),
     }
-}
-
-/// Content and mode of a file.
-fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => FileError::Missing {
-            path: path.to_owned(),
-        },
-        _ => FileError::Unreadable {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        },
-    };
-    let file = privileged::open(path).map_err(failed)?;
-    let known = file.metadata().map_err(failed)?;
-    let size = known.len();
-    if size > MAX_FILE_BYTES {
-        return Err(FileError::TooLarge { bytes: size });
-    }
-    let mut bytes = Vec::new();
-    // Only regular files have a known size.
-    file.take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
-    Ok((bytes, known.permissions().mode() & 0o7777))
 }
 
 /// Facts of this machine, from the kernel.

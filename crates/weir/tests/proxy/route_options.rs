@@ -66,8 +66,8 @@ fn route_without_access_log_and_with_its_own_timeout() {
     let service = format!("access_log = \"{}\"", log.display());
     let other = silent.local_addr().expect("an address");
     let pool = format!("[pool.silent]\nservers = [\"{other}\"]");
-    let route = "access_log = false\n\n[[route]]\nservice = \"s\"\npath = \"/slow\"\npool = \"silent\"\ntimeouts = { response \
-                 = \"300ms\" }\nretries = 0";
+    let route = "access_log = false\n\n[[route]]\nservice = \"s\"\npath = \"/slow\"\npool = \"silent\"\n\
+                 timeouts = { response = \"300ms\" }\nretries = 0";
     let proxy = proxy(&origin, &service, &pool, route);
     let mut client = Client::connect(proxy.listen);
     assert!(
