@@ -58,7 +58,6 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("error-pages", "file", Privilege::Read),
     ("service", "access_log", Privilege::Write),
     ("access-log", "path", Privilege::Write),
-    ("sync", "listen", Privilege::Control),
     ("sync", "peers", Privilege::Control),
     ("vrrp", "notify", Privilege::Program),
     ("vrrp", "notify_master", Privilege::Program),

@@ -23,6 +23,7 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
         }
         "service" | "tunnel" | "persistence" | "snat" => frame.service(section.page),
         "vrrp" | "vrrp-track" => frame.vrrp(section.page),
+        "sync" => frame.sync(),
         _ => frame.proxy(section),
     }
 }
@@ -165,6 +166,16 @@ impl Frame<'_> {
         };
         let others = others.join("\n");
         format!("{POOL}{service}[[route]]\n{others}\n{required}{line}\n")
+    }
+
+    fn sync(&self) -> String {
+        let required = [
+            "listen = \"10.0.0.7:8482\"",
+            "peers = [\"10.0.0.8:8482\"]",
+            "key = \"0123456789abcdef\"",
+        ];
+        let others = self.others(&required).join("\n");
+        format!("[sync]\n{others}\n{}\n", self.line)
     }
 
     fn vrrp(&self, page: &str) -> String {

@@ -63,6 +63,7 @@ const ORDINARY: &[(&str, &str)] = &[
     ("servers-dns", "name"),
     ("sticky", "attributes"),
     ("sticky", "cookie"),
+    ("sync", "listen"),
     ("vrrp", "group"),
     ("vrrp-track", "process"),
 ];
