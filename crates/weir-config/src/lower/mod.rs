@@ -169,7 +169,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     lowered.vrrp = vrrp::routers(sink, &routers);
     if let Some((table, location)) = section(sink, &view, "sync") {
         let view = View::open(sink, &catalog::SYNC, table, location);
-        lowered.sync = sync::sync(sink, &view, location);
+        lowered.sync = sync::sync(sink, &view);
     }
     raise_default_limits(&mut lowered);
     lowered
