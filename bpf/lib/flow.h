@@ -439,7 +439,7 @@ __noinline int sync_note(__u32 entry_index)
 	return 1;
 }
 
-/* A forward entry has changed its state from that in `meta` to that in `next`. Not inlined, to save the callers' stack. */
+/* A forward entry has changed its state from that in `meta` to that in `next`. Not inlined, to save stack. */
 __noinline int flow_changed(__u32 entry_index, __u32 dest_id, __u64 meta, __u64 next)
 {
 	__u32 was_active = META_FLAGS(meta) & WEIR_FLOW_ACTIVE, is_active = META_FLAGS(next) & WEIR_FLOW_ACTIVE;

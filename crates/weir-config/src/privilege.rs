@@ -62,7 +62,6 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("error-pages", "file", Privilege::Read),
     ("service", "access_log", Privilege::Write),
     ("access-log", "path", Privilege::Write),
-    ("sync", "listen", Privilege::Control),
     ("sync", "peers", Privilege::Control),
     ("notify", "command", Privilege::Program),
     ("notify", "user", Privilege::Program),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::{Secret, Source};
+use crate::Secret;
 
 /// `[sync]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -13,8 +13,6 @@ pub struct FlowSync {
     pub peers: Vec<SocketAddr>,
     /// The key that all directors share.
     pub key: Secret,
-    /// Where the section is.
-    pub source: Source,
 }
 
 impl FlowSync {

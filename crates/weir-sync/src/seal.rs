@@ -8,8 +8,8 @@
 //! 36  encrypted items, then the tag of 16 bytes
 //! ```
 //!
-//! AES-256-GCM with a key for each session: HKDF-SHA256 of the shared secret and the session. The sequence number is the
-//! nonce, so a nonce never repeats under a key.
+//! AES-256-GCM with a key for each session: HKDF-SHA256 of the shared secret and the session. The sequence number is
+//! the nonce, so a nonce never repeats under a key.
 
 use std::fmt;
 

@@ -408,3 +408,49 @@ fn forged_replayed_and_truncated_datagrams_are_counted_and_ignored() {
     assert_eq!(pair.peer("director")["state"], "silent");
     assert_eq!(pair.total("director"), 0);
 }
+
+#[test]
+fn ipvsadm_stops_starts_and_lists_synchronization() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new("direct");
+    pair.start("director", &DIRECT);
+    let run = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let output = pair
+            .world
+            .weir("director")
+            .arg("ipvsadm")
+            .args(words)
+            .output();
+        let output = output.expect("weir runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    let line = |role: &str| {
+        format!(
+            "{role} sync daemon (mcast=10.0.0.3, syncid=0, maxlen=1400, group=10.0.0.4, port=8482, ttl=64)\n"
+        )
+    };
+    assert_eq!(run("-L --daemon").1, line("master") + &line("backup"));
+    let again = run("--start-daemon master --mcast-interface eth0");
+    assert_eq!(
+        (again.0, again.2.as_str()),
+        (Some(255), "Daemon has already run\n")
+    );
+    assert_eq!(run("--stop-daemon master").0, Some(0));
+    assert_eq!(run("-L --daemon").1, line("backup"));
+    assert_eq!(run("--stop-daemon master").2, "No daemon is running\n");
+    assert_eq!(run("--start-daemon master").0, Some(0));
+    assert_eq!(run("-L --daemon").1, line("master") + &line("backup"));
+    let doctor = pair.text("director", &["doctor"]);
+    assert!(
+        doctor.contains("the peer 10.0.0.4:8482 of [sync] does not answer"),
+        "{doctor}"
+    );
+}

@@ -36,6 +36,7 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
             let base = frame.others(&["mail = [\"ops@example.com\"]"]).join("\n");
             format!("{POOL}[notify.operators]\n{base}\n{line}\n")
         }
+        "sync" => frame.sync(),
         _ => frame.proxy(section),
     }
 }
@@ -201,6 +202,16 @@ impl Frame<'_> {
             _ => String::new(),
         };
         format!("{service}[announce]\n{speaker}\n{}\n", self.line)
+    }
+
+    fn sync(&self) -> String {
+        let required = [
+            "listen = \"10.0.0.7:8482\"",
+            "peers = [\"10.0.0.8:8482\"]",
+            "key = \"0123456789abcdef\"",
+        ];
+        let others = self.others(&required).join("\n");
+        format!("[sync]\n{others}\n{}\n", self.line)
     }
 
     fn vrrp(&self, page: &str) -> String {

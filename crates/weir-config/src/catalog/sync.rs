@@ -11,7 +11,8 @@ pub(crate) static SYNC: Section = Section {
     purpose: "Synchronizes flows between directors, so that connections continue after a failover: flows, persistent \
               clients and the tuples of `nat`. All directors need the same services and servers. Datagrams are \
               encrypted and authenticated (UDP, AES-256-GCM).",
-    example: "[sync]\nlisten = \"10.0.0.1:8482\"\npeers = [\"10.0.0.2:8482\"]\nkey = { file = \"/etc/weir/sync.key\" }\n",
+    example: "[sync]\nlisten = \"10.0.0.1:8482\"\n\
+              peers = [\"10.0.0.2:8482\"]\nkey = { file = \"/etc/weir/sync.key\" }\n",
     keys: &[
         Key::new(
             "listen",

@@ -194,7 +194,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     }
     if let Some((table, location)) = section(sink, &view, "sync") {
         let view = View::open(sink, &catalog::SYNC, table, location);
-        lowered.sync = sync::sync(sink, &view, location);
+        lowered.sync = sync::sync(sink, &view);
     }
     let pools: Vec<&str> = lowered
         .pools

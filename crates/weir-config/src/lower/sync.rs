@@ -11,12 +11,7 @@ use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
 use crate::view::{Sink, View, text};
 
-pub(super) fn sync(
-    sink: &mut Sink<'_>,
-    view: &View<'_, '_>,
-    section: &Range<usize>,
-) -> Option<FlowSync> {
-    let source = sink.lines.source(section.start);
+pub(super) fn sync(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<FlowSync> {
     let listen = view
         .text(sink, "listen")
         .and_then(|(text, span)| Some((address(sink, "listen", text, span)?, span.clone())));
@@ -30,7 +25,6 @@ pub(super) fn sync(
         listen,
         peers: peers?,
         key: key?,
-        source,
     })
 }
 

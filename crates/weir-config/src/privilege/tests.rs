@@ -73,6 +73,7 @@ const ORDINARY: &[(&str, &str)] = &[
     ("sticky", "cookie"),
     ("announce", "communities"),
     ("announce", "drain_communities"),
+    ("sync", "listen"),
     ("vrrp", "group"),
     ("vrrp-track", "process"),
 ];
@@ -170,6 +171,7 @@ fn example(page: &str, name: &str, other: bool) -> String {
             example.replacen('"', "\"x", 1)
         }
         true if name == "admin" || name == "listen" => example.replacen("0.0.1", "0.0.2", 1),
+        true if name == "peers" => example.replacen("0.0.2", "0.0.3", 1),
         true if name == "socket_mode" => example.replace("0660", "0600"),
         true if name == "hosts" => example.replace("lb1", "lb2"),
         true if name == "read_requires_token" && example.contains("true") => {

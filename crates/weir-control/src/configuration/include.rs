@@ -1,12 +1,12 @@
 //! Reads the files of a configuration.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use weir_config::{FileError, Files, MAX_FILE_BYTES};
+use weir_sys::privileged;
 
 /// The files of this machine. Included files are read like the main file.
 pub(super) struct Disk {
@@ -62,7 +62,7 @@ pub(super) fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
             reason: error.to_string(),
         },
     };
-    let file = File::open(path).map_err(failed)?;
+    let file = privileged::open(path).map_err(failed)?;
     let known = file.metadata().map_err(failed)?;
     let size = known.len();
     if size > MAX_FILE_BYTES {

@@ -133,7 +133,7 @@ impl Running {
                     match self.sessions.iter_mut().find(|(peer, _)| *peer == from) {
                         // The session counts what it ignores.
                         Some((_, session)) => {
-                            drop(session.handle(&mut buffer[..length], now, records))
+                            let _ = session.handle(&mut buffer[..length], now, records);
                         }
                         None => self.strangers += 1,
                     }

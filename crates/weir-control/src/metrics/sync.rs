@@ -1,6 +1,6 @@
 //! Flow synchronization.
 
-use super::Text;
+use super::text::Text;
 use crate::status::{Report, SyncPeer};
 
 type Value = (

@@ -52,12 +52,12 @@ pub use self::edit::WeightOrder;
 pub use self::handshakes::Handshakes;
 pub use self::latency_use::Adjusted;
 pub use self::open::Opening;
-pub use self::sync::SyncCounts;
+pub use self::sync_index::SyncCounts;
 
 use self::latency::LatencyMonitor;
 
 use self::local_client::LocalClients;
-use self::sync::Synchronizer;
+use self::sync_index::Synchronizer;
 
 /// The result of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

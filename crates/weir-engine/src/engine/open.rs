@@ -17,7 +17,7 @@ use super::Engine;
 use super::attach::{RESOLVE_TIMEOUT, attached};
 use super::latency::LatencyMonitor;
 use super::local_client::LocalClients;
-use super::sync::Synchronizer;
+use super::sync_index::Synchronizer;
 use crate::adopt;
 use crate::allocate::{allocate, now_ms};
 use crate::clean::{clean_pinned, is_pinned};

@@ -9,16 +9,15 @@ use std::time::Duration;
 
 use weir_abi::{
     Addr, BUCKET_SLOTS, Be16, EntryMeta, FLOW_ACTIVE, FLOW_TEMPLATE, KIND_FORWARD, KIND_TEMPLATE,
-    NO_PLACE, PROTO_TEMPLATE, SETTINGS_SYNC, SYNC_BUSY, SYNC_CONFLICT, SYNC_FULL, SYNC_GONE,
-    SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED, Settings, State, SyncFlow, TEMPLATE_SERVICE,
-    ticks_from, ticks_to_duration,
+    NO_PLACE, PROTO_TEMPLATE, SETTINGS_SYNC, State, SyncFlow, TEMPLATE_SERVICE, ticks_from,
+    ticks_to_duration,
 };
-use weir_dataplane::{Flow, SyncPositions};
+use weir_dataplane::Flow;
 use weir_flow::{Family, Tuple, steer_hash};
 use weir_sync::{Kind, Record, Source};
 
 use super::Engine;
-use super::sync_index::{ServiceNames, SyncIndex};
+use super::sync_index::{ServiceNames, SyncCounts, SyncIndex, Synchronizer};
 use crate::error::Result;
 use crate::network::tick;
 
@@ -28,83 +27,6 @@ const WALK: Duration = Duration::from_secs(4);
 const SCAN_BUCKETS: u32 = 256;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-
-/// What became of the records of peers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SyncCounts {
-    /// New flows and templates.
-    pub inserted: u64,
-    /// Known ones that were updated.
-    pub updated: u64,
-    /// Ones that had a later packet here.
-    pub older: u64,
-    /// Ones whose tuple another live flow has.
-    pub conflict: u64,
-    /// Ones without a free slot.
-    pub full: u64,
-    /// Ones whose bucket stayed locked.
-    pub busy: u64,
-    /// Ones whose server's row was just freed, or cannot hold them.
-    pub gone: u64,
-    /// Ones of a service that this director does not have.
-    pub unknown_service: u64,
-    /// Ones of a server that the service does not have here.
-    pub unknown_server: u64,
-    /// Ones with values that no flow has.
-    pub invalid: u64,
-    /// Changes that were overwritten before they were read; the walk finds them.
-    pub overwritten: u64,
-}
-
-impl SyncCounts {
-    /// Labels and values of the records' results.
-    pub fn results(&self) -> [(&'static str, u64); 10] {
-        [
-            ("inserted", self.inserted),
-            ("updated", self.updated),
-            ("older", self.older),
-            ("conflict", self.conflict),
-            ("full", self.full),
-            ("busy", self.busy),
-            ("gone", self.gone),
-            ("unknown_service", self.unknown_service),
-            ("unknown_server", self.unknown_server),
-            ("invalid", self.invalid),
-        ]
-    }
-
-    fn add(&mut self, result: u8) {
-        let counter = match result {
-            SYNC_INSERTED => &mut self.inserted,
-            SYNC_UPDATED => &mut self.updated,
-            SYNC_OLDER => &mut self.older,
-            SYNC_CONFLICT => &mut self.conflict,
-            SYNC_FULL => &mut self.full,
-            SYNC_BUSY => &mut self.busy,
-            _ => &mut self.gone,
-        };
-        debug_assert!(result <= SYNC_GONE);
-        *counter += 1;
-    }
-}
-
-/// See the module.
-#[derive(Debug, Default)]
-pub(super) struct Synchronizer {
-    /// Whether it runs; `None` = not set since the engine was opened.
-    on: Option<bool>,
-    positions: Option<SyncPositions>,
-    /// By entry: tick of the last packet that the peers know; 0 = none.
-    known: Vec<u32>,
-    index: SyncIndex,
-    /// Revision and generation that `index` was built for.
-    built: Option<(u64, u32)>,
-    settings: Settings,
-    /// The next bucket of the walk, and when it was last continued.
-    walk_at: u32,
-    walked: Duration,
-    counts: SyncCounts,
-}
 
 /// Selects a counter.
 type Counter = fn(&mut SyncCounts) -> &mut u64;

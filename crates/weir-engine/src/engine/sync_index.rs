@@ -2,7 +2,13 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
+use weir_abi::{
+    SYNC_BUSY, SYNC_CONFLICT, SYNC_FULL, SYNC_GONE, SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED,
+    Settings,
+};
+use weir_dataplane::SyncPositions;
 use weir_model::{Family, Indexed, Ports, SchedulerKind};
 use weir_planner::policy::template;
 use weir_sync::ServiceId;
@@ -149,4 +155,81 @@ impl SyncIndex {
     pub(super) fn server(&self, service: u32, address: IpAddr, port: u16) -> Option<(u32, u32)> {
         self.dests.get(&(service, address, port)).copied()
     }
+}
+
+/// What became of the records of peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SyncCounts {
+    /// New flows and templates.
+    pub inserted: u64,
+    /// Known ones that were updated.
+    pub updated: u64,
+    /// Ones that had a later packet here.
+    pub older: u64,
+    /// Ones whose tuple another live flow has.
+    pub conflict: u64,
+    /// Ones without a free slot.
+    pub full: u64,
+    /// Ones whose bucket stayed locked.
+    pub busy: u64,
+    /// Ones whose server's row was just freed, or cannot hold them.
+    pub gone: u64,
+    /// Ones of a service that this director does not have.
+    pub unknown_service: u64,
+    /// Ones of a server that the service does not have here.
+    pub unknown_server: u64,
+    /// Ones with values that no flow has.
+    pub invalid: u64,
+    /// Changes that were overwritten before they were read; the walk finds them.
+    pub overwritten: u64,
+}
+
+impl SyncCounts {
+    /// Labels and values of the records' results.
+    pub fn results(&self) -> [(&'static str, u64); 10] {
+        [
+            ("inserted", self.inserted),
+            ("updated", self.updated),
+            ("older", self.older),
+            ("conflict", self.conflict),
+            ("full", self.full),
+            ("busy", self.busy),
+            ("gone", self.gone),
+            ("unknown_service", self.unknown_service),
+            ("unknown_server", self.unknown_server),
+            ("invalid", self.invalid),
+        ]
+    }
+
+    pub(super) fn add(&mut self, result: u8) {
+        let counter = match result {
+            SYNC_INSERTED => &mut self.inserted,
+            SYNC_UPDATED => &mut self.updated,
+            SYNC_OLDER => &mut self.older,
+            SYNC_CONFLICT => &mut self.conflict,
+            SYNC_FULL => &mut self.full,
+            SYNC_BUSY => &mut self.busy,
+            _ => &mut self.gone,
+        };
+        debug_assert!(result <= SYNC_GONE);
+        *counter += 1;
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Synchronizer {
+    /// Whether it runs; `None` = not set since the engine was opened.
+    pub(super) on: Option<bool>,
+    pub(super) positions: Option<SyncPositions>,
+    /// By entry: tick of the last packet that the peers know; 0 = none.
+    pub(super) known: Vec<u32>,
+    pub(super) index: SyncIndex,
+    /// Revision and generation that `index` was built for.
+    pub(super) built: Option<(u64, u32)>,
+    pub(super) settings: Settings,
+    /// The next bucket of the walk, and when it was last continued.
+    pub(super) walk_at: u32,
+    pub(super) walked: Duration,
+    pub(super) counts: SyncCounts,
 }
