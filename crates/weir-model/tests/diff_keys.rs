@@ -38,6 +38,8 @@ fn base() -> Desired {
     proxy.access_log = Some(AccessLog {
         path: "/a.log".to_owned(),
         format: LogFormat::Json,
+        sample: 1,
+        syslog: SyslogFormat::Rfc3164,
     });
     let answer = RouteAction::Answer {
         status: 200,

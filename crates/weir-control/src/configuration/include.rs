@@ -43,11 +43,10 @@ impl Files for Disk {
     }
 
     fn list(&self, directory: &Path) -> Result<Vec<String>, String> {
-        let entries = std::fs::read_dir(directory).map_err(|error| error.to_string())?;
-        let files = entries.flatten().filter(|entry| entry.path().is_file());
-        Ok(files
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect())
+        let entries = privileged::list(directory).map_err(|error| error.to_string())?;
+        let entries = entries.ok_or("it is not a directory")?;
+        let names = entries.iter().filter_map(|path| path.file_name()?.to_str());
+        Ok(names.map(str::to_owned).collect())
     }
 }
 

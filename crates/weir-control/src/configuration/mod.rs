@@ -17,7 +17,7 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
 use weir_config::{Code, Desired, Diagnostic, FileError, Machine, SecretValue, Severity};
 use weir_model::{Family, SecretSource};
-use weir_sys::{names, privileged};
+use weir_sys::names;
 
 pub use certificate::{
     doubtful_certificates, occupied_listeners, with_free_listeners, with_usable_files,
