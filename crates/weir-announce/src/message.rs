@@ -42,7 +42,7 @@ pub(crate) enum Request {
 pub struct Report {
     /// All VIPs.
     pub routes: Vec<RouteReport>,
-    /// Why the speaker could not be told of the latest routes.
+    /// Why the speaker does not have the latest routes.
     pub error: Option<String>,
 }
 

@@ -156,7 +156,7 @@ impl Announcer {
         }
         let routes = self.decisions.routes();
         let before: Vec<IpAddr> = self.driver.announced().collect();
-        // Recorded before the command: a route that nobody remembers would stay for ever.
+        // Recorded before the command: a route that is not recorded would stay for ever.
         self.note(before.into_iter().chain(routes.keys().copied()));
         match self.driver.apply(&settings, &routes).await {
             Ok(()) => {

@@ -17,7 +17,7 @@ const WIDTH: usize = 100;
 ///
 /// # Errors
 /// The first syntax error.
-pub fn canonical(text: &str) -> Result<String, Diagnostic> {
+pub fn canonical(text: &str) -> Result<String, Box<Diagnostic>> {
     let text = text
         .strip_prefix('\u{feff}')
         .unwrap_or(text)
@@ -27,7 +27,7 @@ pub fn canonical(text: &str) -> Result<String, Diagnostic> {
         let message = format!("not TOML: {}", error.message());
         let mut diagnostic = Diagnostic::new(Code::Syntax, &span, message);
         diagnostic.at = Lines::new(&text).source(span.start);
-        diagnostic
+        Box::new(diagnostic)
     })?;
     let trailing = document.trailing().as_str().unwrap_or_default().to_owned();
     table(document.as_table_mut());

@@ -11,7 +11,7 @@ use crate::defaults;
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::include;
 use crate::json;
-use crate::lower::{LoweredProxy, LoweredRoute, lower};
+use crate::lower::{Lowered, LoweredProxy, LoweredRoute, lower};
 use crate::part;
 use crate::tree::{Table, Value};
 use crate::verify::{Machine, verify};
@@ -211,7 +211,15 @@ fn finish(
     {
         return Err(found);
     }
-    let desired = Desired {
+    Ok(Parsed {
+        desired: desired(text, lowered),
+        findings: found,
+    })
+}
+
+/// The configuration, once it has no errors.
+fn desired(text: &str, lowered: Lowered) -> Desired {
+    Desired {
         files: match part::is_bundle(text) {
             true => include::files(text),
             false => Vec::new(),
@@ -235,11 +243,7 @@ fn finish(
         announce: lowered.announce,
         sync: lowered.sync,
         notifiers: lowered.notifiers,
-    };
-    Ok(Parsed {
-        desired,
-        findings: found,
-    })
+    }
 }
 
 /// A text without a file has no directory in which files could be searched for.

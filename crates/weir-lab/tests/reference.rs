@@ -266,8 +266,8 @@ fn api_page_matches_openapi() {
     }
     out.push_str(
         "\nErrors have a [Refusal](#refusal) as body. 400: the body is malformed. 401, 403: no token, or the role is \
-         too low. 404,\n405: no such route or method. 413: the body is too large. 421: the `Host` is not allowed. 422: the \
-         daemon refused, for\nexample because of errors in a file. 503: the daemon is stopping.\n",
+         too low. 404,\n405: no such route or method. 413: the body is too large. 421: the `Host` is not allowed. \
+         422: the daemon refused, for\nexample because of errors in a file. 503: the daemon is stopping.\n",
     );
     for (name, schema) in document["components"]["schemas"]
         .as_object()

@@ -89,7 +89,7 @@ fn set_name(name: &std::ffi::CStr) {
 }
 
 /// Runs until SIGTERM, with the helper at the other end of the channel; `standby`: from SIGUSR1 on. Standard output is
-/// the file of [`handover`]. Must be called inside a tokio runtime of one thread, before the process has others: it
+/// the file of `handover`. Must be called inside a tokio runtime of one thread, before the process has others: it
 /// gives up its privileges.
 ///
 /// # Errors

@@ -30,15 +30,15 @@ impl Fabric {
         let vips = ["--forward", "direct", "--vip", VIP];
         fabric.world.prepare_servers(&vips);
         let router = format!(
-            "router id 10.71.0.2;\nprotocol device {{ scan time 1; }}\nprotocol kernel {{ ipv4 {{ export all; import none; \
-             }}; }}\nprotocol bgp director {{\n  local 10.71.0.2 as 65000;\n  neighbor 10.71.0.3 as 65001;\n{SESSION}  \
-             ipv4 {{ import all; export none; }};\n}}\n"
+            "router id 10.71.0.2;\nprotocol device {{ scan time 1; }}\nprotocol kernel {{ ipv4 {{ export all; import \
+             none; }}; }}\nprotocol bgp director {{\n  local 10.71.0.2 as 65000;\n  neighbor 10.71.0.3 as \
+             65001;\n{SESSION}  ipv4 {{ import all; export none; }};\n}}\n"
         );
         fabric.start_bird("client", &router);
         let own = fabric.path("director", "weir*.conf");
         let director = format!(
-            "router id 10.71.0.3;\ninclude \"{}\";\nprotocol device {{ }}\nprotocol bgp upstream {{\n  local 10.71.0.3 as \
-             65001;\n  neighbor 10.71.0.2 as 65000;\n{SESSION}  ipv4 {{ import none; export where proto = \"weir4\"; \
+            "router id 10.71.0.3;\ninclude \"{}\";\nprotocol device {{ }}\nprotocol bgp upstream {{\n  local \
+             10.71.0.3 as 65001;\n  neighbor 10.71.0.2 as 65000;\n{SESSION}  ipv4 {{ import none; export where proto = \"weir4\"; \
              }};\n}}\n",
             own.display()
         );
@@ -244,7 +244,7 @@ fn routes_outlive_crashes_for_withdraw_after() {
     });
 }
 
-/// BIRD's configuration is broken by somebody else: Weir reports it, and recovers.
+/// BIRD's configuration has a syntax error that is not in Weir's file: Weir reports it, and recovers.
 #[test]
 fn speaker_errors_are_reported_and_retried() {
     if !privileged() {

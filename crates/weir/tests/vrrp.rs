@@ -74,6 +74,7 @@ fn vip_moves_by_release_stop_and_link_failure() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one step for each process")]
 fn crash_of_a_process_moves_nothing_and_pause_does() {
     if !privileged() {
         return;

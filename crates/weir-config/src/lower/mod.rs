@@ -175,7 +175,14 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     }
     lowered.routes = route::routes(sink, &view);
     path::adapt(sink, &lowered.proxies, &mut lowered.routes);
-    let routers = named(sink, &view, "vrrp", &catalog::VRRP);
+    group(sink, &view, &mut lowered);
+    raise_default_limits(&mut lowered);
+    lowered
+}
+
+/// Tables about other machines: other directors, routers, receivers of notifications.
+fn group(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
+    let routers = named(sink, view, "vrrp", &catalog::VRRP);
     let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
     let proxied = lowered.proxies.iter().map(|it| it.proxy.name.as_str());
     let known = vrrp::Known {
@@ -188,26 +195,24 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     };
     let vrrp = vrrp::routers(sink, &routers, &known);
     lowered.vrrp = vrrp;
-    if let Some((table, location)) = section(sink, &view, "announce") {
-        let view = View::open(sink, &catalog::ANNOUNCE, table, location);
-        (lowered.announce, lowered.announced) = announce::announce(sink, &view, location);
+    if let Some((table, location)) = section(sink, view, "announce") {
+        let own = View::open(sink, &catalog::ANNOUNCE, table, location);
+        (lowered.announce, lowered.announced) = announce::announce(sink, &own, location);
     }
-    if let Some((table, location)) = section(sink, &view, "sync") {
-        let view = View::open(sink, &catalog::SYNC, table, location);
-        lowered.sync = sync::sync(sink, &view);
+    if let Some((table, location)) = section(sink, view, "sync") {
+        let own = View::open(sink, &catalog::SYNC, table, location);
+        lowered.sync = sync::sync(sink, &own);
     }
     let pools: Vec<&str> = lowered
         .pools
         .iter()
         .map(|pool| pool.pool.name.as_str())
         .collect();
-    for (entry, table) in named(sink, &view, "notify", &catalog::NOTIFY) {
+    for (entry, table) in named(sink, view, "notify", &catalog::NOTIFY) {
         lowered
             .notifiers
             .push(notify::notifier(sink, entry, table, &pools));
     }
-    raise_default_limits(&mut lowered);
-    lowered
 }
 
 /// Default limits are at least twice what the file needs, because a reload may replace all servers.

@@ -45,7 +45,8 @@ impl Files for Disk {
     fn list(&self, directory: &Path) -> Result<Vec<String>, String> {
         let entries = privileged::list(directory).map_err(|error| error.to_string())?;
         let entries = entries.ok_or("it is not a directory")?;
-        let names = entries.iter().filter_map(|path| path.file_name()?.to_str());
+        let files = entries.iter().filter(|path| !path.is_dir());
+        let names = files.filter_map(|path| path.file_name()?.to_str());
         Ok(names.map(str::to_owned).collect())
     }
 }

@@ -111,7 +111,7 @@ fn needed_rights(options: &Options, desired: Option<&Desired>) -> Option<&'stati
     if weir_engine::is_pinned(&paths(options)) {
         return Some("a data plane is pinned");
     }
-    if RECORDS.iter().any(|name| is_recorded(name)) {
+    if RECORDS.iter().any(is_recorded) {
         return Some("changes of this machine are recorded in the runtime directory");
     }
     None

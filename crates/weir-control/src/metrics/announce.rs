@@ -1,6 +1,6 @@
 //! Announced VIPs.
 
-use super::Text;
+use super::text::Text;
 use crate::status::Report;
 
 pub(super) fn routes(text: &mut Text, report: &Report) {

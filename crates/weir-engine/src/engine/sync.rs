@@ -315,7 +315,7 @@ impl Engine {
         let spread = self.rows.services.get(&cold.service).map(|row| &row.tables);
         let server = spread.and_then(|tables| {
             let spread = tables.spread();
-            let at = (hash >> 32) * spread.len() as u64 >> 32;
+            let at = ((hash >> 32) * spread.len() as u64) >> 32;
             spread.get(at as usize)
         });
         server == Some(&flow.dest())

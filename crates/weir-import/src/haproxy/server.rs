@@ -139,7 +139,7 @@ impl Options {
                 let _ = words.next();
                 notes.remark(
                     position,
-                    "cookie is not imported: `sticky` has values of its own, and existing cookies get a new server once",
+                    "cookie is not imported: `sticky` has values of its own, and old cookies get a new server once",
                 );
                 continue;
             }

@@ -1,7 +1,7 @@
 //! A web server whose answers take a given time, as threads of the lab.
 //!
-//! A thread sleeps for the time of an answer, which is exact to about 0.1 ms. Each server has a fixed number of threads,
-//! more than any method sends requests at a time.
+//! A thread sleeps for the time of an answer, which is exact to about 0.1 ms. Each server has a fixed number of
+//! threads, more than any method sends requests at a time.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -228,7 +228,7 @@ impl Session {
                 server: server.map_or("", |server| &server.name),
                 retries: self.request.selection.retries(),
                 end,
-                route: route.map_or(0, |route| route.source.line as u32),
+                route: route.map_or(0, |route| route.source.line),
             };
             let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             let time_ms = u64::try_from(since.as_millis()).unwrap_or(0);

@@ -29,7 +29,7 @@ pub(super) fn fmt(global: &GlobalOptions, file: Option<&Path>, check: bool) -> O
     read.map_err(|error| failed(format!("{name}: {error}")))?;
     let text = weir_config::load(&bytes).map_err(|error| failed(format!("{name}: {error}")))?;
     let form = weir_config::canonical(text).map_err(|found| Failure::Findings {
-        findings: weir_config::render(&[found], text, &name.to_string(), terminal::color()),
+        findings: weir_config::render(&[*found], text, &name.to_string(), terminal::color()),
     })?;
     if check {
         if form == text {

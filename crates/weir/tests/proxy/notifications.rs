@@ -82,6 +82,7 @@ fn mail(mut stream: std::net::TcpStream) -> std::io::Result<String> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "three receivers of the same events")]
 fn failed_servers_are_reported_by_program_request_and_mail() {
     if !weir_testing::require_root() {
         return;
