@@ -38,8 +38,8 @@ impl Fabric {
         let own = fabric.path("director", "weir*.conf");
         let director = format!(
             "router id 10.71.0.3;\ninclude \"{}\";\nprotocol device {{ }}\nprotocol bgp upstream {{\n  local \
-             10.71.0.3 as 65001;\n  neighbor 10.71.0.2 as 65000;\n{SESSION}  ipv4 {{ import none; export where proto = \"weir4\"; \
-             }};\n}}\n",
+             10.71.0.3 as 65001;\n  neighbor 10.71.0.2 as 65000;\n{SESSION}  ipv4 {{ import none; \
+             export where proto = \"weir4\"; }};\n}}\n",
             own.display()
         );
         fabric.start_bird("director", &director);

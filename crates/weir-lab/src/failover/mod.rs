@@ -22,7 +22,8 @@ use rig::Rig;
 /// The experiment's name.
 pub(crate) const NAME: &str = "director-failover";
 /// What it does.
-pub(crate) const SUMMARY: &str = "outage and broken flows when the active one of two directors fails, with VRRP by keepalived and Weir";
+pub(crate) const SUMMARY: &str =
+    "outage and broken flows when the active of two directors fails: keepalived, Weir, both";
 
 /// How long the VIP is watched after a fault.
 const WATCHED: Duration = Duration::from_secs(3);
