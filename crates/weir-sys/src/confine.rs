@@ -7,9 +7,10 @@
     reason = "prctl(2) of the bounding set has no safe wrapper"
 )]
 
+mod agent_call;
 #[cfg(debug_assertions)]
 mod attempt;
-mod system_call;
+mod daemon_call;
 
 use std::path::Path;
 
@@ -25,9 +26,10 @@ use rustix::thread::{
 
 use crate::{Error, Result};
 
+pub use agent_call::restrict_to_agent_calls;
 #[cfg(debug_assertions)]
 pub use attempt::{Attempts, attempts};
-pub use system_call::restrict_to_daemon_calls;
+pub use daemon_call::restrict_to_daemon_calls;
 
 /// What a process without rights reads: name resolution, accounts, the state of the kernel. A file that is absent is
 /// ignored.

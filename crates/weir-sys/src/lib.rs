@@ -26,7 +26,6 @@ mod packet;
 mod privilege;
 pub mod privileged;
 mod raw_ip;
-mod system_calls;
 pub mod untrusted_file;
 
 pub use activation::inherited_files;
@@ -36,7 +35,9 @@ pub use channel::{Channel, FILES_MAX, MESSAGE_MAX, Message};
 pub use clock::{Clock, boot_id, now_ns};
 #[cfg(debug_assertions)]
 pub use confine::{Attempts, attempts};
-pub use confine::{become_account, restrict_files, restrict_to_daemon_calls};
+pub use confine::{
+    become_account, restrict_files, restrict_to_agent_calls, restrict_to_daemon_calls,
+};
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;
 pub use file::{create_private, replace_file, sealed_file};
@@ -51,7 +52,6 @@ pub use privilege::{
     run_in_real_time, set_process_name, shared_file, write_stdout_file,
 };
 pub use raw_ip::{RawIpSocket, RawPacket};
-pub use system_calls::restrict_to_agent_calls;
 
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

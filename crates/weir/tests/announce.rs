@@ -102,13 +102,14 @@ impl Fabric {
         wait_for(what, PATIENCE, || self.has_route() == expected);
     }
 
-    /// State and reason in the status document.
-    fn state(&self) -> (String, String) {
-        let status = self.world.status();
-        let route = &status["announce"][0];
-        assert_eq!(route["vip"], VIP, "{status:#}");
-        let text = |key: &str| route[key].as_str().expect("a text").to_owned();
-        (text("state"), text("reason"))
+    /// State and reason in the status document, which may be half a second late.
+    fn wait_for_state(&self, state: &str, reason: &str) {
+        wait_for(reason, PATIENCE, || {
+            let status = self.world.status();
+            let route = &status["announce"][0];
+            (&route["vip"], &route["state"], &route["reason"])
+                == (&VIP.into(), &state.into(), &reason.into())
+        });
     }
 }
 
@@ -147,7 +148,7 @@ fn route_follows_health_drain_and_stop() {
     let config = fabric.config("drain_delay = \"3s\"");
     fabric.world.start_director(&config);
     fabric.wait_for_route(true);
-    assert_eq!(fabric.state().0, "announced");
+    fabric.wait_for_state("announced", "its services can serve");
     let url = format!("http://{VIP}/name");
     let reply = fabric.world.get(&url);
     assert!(reply.is_ok(), "through the route: {reply:?}");
@@ -156,11 +157,7 @@ fn route_follows_health_drain_and_stop() {
     fabric.world.kill_nginx(0);
     fabric.world.kill_nginx(1);
     fabric.wait_for_route(false);
-    let (state, reason) = fabric.state();
-    assert_eq!(
-        (state.as_str(), reason.as_str()),
-        ("withdrawn", "web: no server of web is usable")
-    );
+    fabric.wait_for_state("withdrawn", "web: no server of web is usable");
     fabric.world.start_nginx_on("server0", 0, "");
     fabric.wait_for_route(true);
 
@@ -171,7 +168,7 @@ fn route_follows_health_drain_and_stop() {
         route.contains("(65535,0)")
     });
     fabric.wait_for_route(false);
-    assert_eq!(fabric.state().1, "the node is drained");
+    fabric.wait_for_state("withdrawn", "the node is drained");
     assert!(
         fabric
             .world

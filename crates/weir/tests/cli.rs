@@ -423,8 +423,8 @@ fn explain_describes_a_code() {
 fn import_that_loses_an_access_rule_fails() {
     let scratch = Scratch::new(GOOD);
     let file = "frontend web\n mode http\n bind :80\n option httplog\n acl internal src 10.0.0.0/8\n http-request deny \
-     if { path_beg /admin } !internal\n log global\n default_backend app\nbackend app\n mode http\n server a \
-     10.0.0.5:80\n";
+     if { path_beg /admin } !{ src_conn_cur gt 10 }\n log global\n default_backend app\nbackend app\n mode http\n \
+     server a 10.0.0.5:80\n";
     fs::write(scratch.path.join("haproxy.cfg"), file).unwrap();
     let output = scratch.output("import haproxy haproxy.cfg");
     assert_eq!(output.status.code(), Some(1));
@@ -441,7 +441,7 @@ fn import_that_loses_an_access_rule_fails() {
     assert_eq!(accepted.stdout, output.stdout);
     fs::write(
         scratch.path.join("haproxy.cfg"),
-        file.replace(" !internal", ""),
+        file.replace(" !{ src_conn_cur gt 10 }", ""),
     )
     .unwrap();
     let kept = scratch.output("import haproxy haproxy.cfg");

@@ -271,8 +271,13 @@ fn weights_follow_latency_and_flows_stay() {
         assert!(stream.read(&mut buffer).expect("an answer") > 0);
     }
     servers.delay(0, Duration::from_millis(1));
-    wait_for("equal weights", 2 * PATIENCE, || {
-        (0..SERVERS).all(|n| weight(&world, n) == weight(&world, 0))
+    // On a busy machine, servers of equal speed differ a little.
+    wait_for("similar weights", 2 * PATIENCE, || {
+        let weights: Vec<u64> = (0..SERVERS).map(|n| weight(&world, n)).collect();
+        let (least, most) = (weights.iter().min(), weights.iter().max());
+        least
+            .zip(most)
+            .is_some_and(|(least, most)| least * 3 > most * 2)
     });
     assert_eq!(clients.end(), 0, "failed requests");
     servers.end();

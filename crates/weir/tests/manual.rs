@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use world::{Family, World, bracketed, privileged};
+use world::{Family, World, bracketed, privileged, wait_for};
 
 fn page(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -133,7 +134,7 @@ fn quick_start_in_namespaces_works_as_printed() {
     fs::remove_dir_all(&directory).expect("removed");
 }
 
-/// A service of each plane, a route, a virtual router, and histograms for each server.
+/// A service of each plane, a route, a virtual router, a peer, announced VIPs, and histograms for each server.
 const EVERY_FAMILY: &str = r#"
 [node]
 metrics = "full"
@@ -157,6 +158,13 @@ pool    = "web"
 interface         = "eth0"
 virtual_router_id = 51
 addresses         = ["ROUTER/32"]
+[sync]
+listen = "DIRECTOR:8482"
+peers  = ["SERVER:8482"]
+key    = "of this test alone"
+[announce]
+speaker = "exabgp"
+pipe    = "/nonexistent"
 "#;
 
 /// The page of metrics, from the answer of a daemon: name, type, labels and help of each family.
@@ -188,8 +196,9 @@ fn metrics_page(answer: &str) -> String {
     }
     let mut out = String::from(
         "# Metrics\n\nEvery family of `GET /metrics`, read from a running daemon with `metrics = \"full\"`. \
-         [Observing](observing.md#metrics)\nexplains them. Families of virtual routers, proxies and routes appear \
-         with the first of them.\n\n| name | type | labels | meaning |\n|---|---|---|---|\n",
+         [Observing](observing.md#metrics)\nexplains them. Families of virtual routers, peers, announced \
+         VIPs, proxies and routes appear\nwith the first of them.\n\n| name | type | labels | meaning \
+         |\n|---|---|---|---|\n",
     );
     for (name, (kind, help, labels)) in families {
         let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
@@ -208,15 +217,22 @@ fn metrics_page_matches_a_running_daemon() {
     let mut world = World::new(1);
     let family = Family::V4;
     let mut config = EVERY_FAMILY.replace("SERVER", &bracketed(family.server(0)));
+    config = config.replace("DIRECTOR", &bracketed(family.director()));
     config = config.replace("VIP", &bracketed(family.vip()));
     config = config.replace("ROUTER", &bracketed(family.host(11)));
     world.start_director(&config);
     let socket = world.path("run-director").join("weir.sock");
-    let answer = printed(
-        Command::new("curl")
-            .args(["-sSf", "http://weir/metrics", "--unix-socket"])
-            .arg(socket),
-    );
+    let answer = || {
+        printed(
+            Command::new("curl")
+                .args(["-sSf", "http://weir/metrics", "--unix-socket"])
+                .arg(&socket),
+        )
+    };
+    wait_for("the announcer", Duration::from_secs(30), || {
+        answer().contains("weir_announced{")
+    });
+    let answer = answer();
     let (path, current) = (page("metrics.md"), metrics_page(&answer));
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
         fs::write(&path, &current).expect("written");

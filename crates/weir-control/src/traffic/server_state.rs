@@ -176,7 +176,7 @@ impl Traffic {
         };
         let mut changed = BTreeSet::new();
         for adjusted in engine.adjust_weights() {
-            tracing::info!(
+            tracing::debug!(
                 service = adjusted.service,
                 percent = ?adjusted.percent,
                 "weights follow the latency"

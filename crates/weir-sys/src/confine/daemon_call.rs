@@ -1,4 +1,4 @@
-//! The system calls of a process without rights (seccomp). All others fail with EPERM.
+//! The system calls of a daemon without rights (seccomp). All others fail with EPERM.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A filter of system calls (seccomp(2)) for a process that uses sockets, timers and `/proc`.
+//! The system calls of the VRRP agent, which uses sockets, timers and `/proc` (seccomp). All others fail with EPERM.
 
 use std::collections::BTreeMap;
 use std::io;
