@@ -45,8 +45,15 @@ pub struct Bundle {
     pub errors: Vec<Diagnostic>,
 }
 
-/// Adds the included files to the text of the file at `path`. Paths are relative to the file that includes them.
+/// Adds the included files to the text of the file at `path`. Paths are relative to the file that includes them. A text
+/// that contains them already, as in the record of the active configuration, stays as it is.
 pub fn bundle(text: &str, path: &Path, files: &dyn Files) -> Bundle {
+    if is_bundle(text) {
+        return Bundle {
+            text: text.to_owned(),
+            errors: Vec::new(),
+        };
+    }
     let mut reader = Reader {
         files,
         text: text.to_owned(),
@@ -358,6 +365,10 @@ mod tests {
         let root = any_tree(&bundle.text);
         let keys: Vec<&str> = root.entries.iter().map(|entry| &*entry.key).collect();
         assert_eq!(keys, ["include", "pool"]);
+        // The record of the active configuration is in another directory, without these files.
+        let record = Path::new("/run/weir/in-force.toml");
+        let again = super::bundle(&bundle.text, record, &Some(Vec::new()));
+        assert_eq!(again, bundle);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Flow synchronization between directors, without I/O: time, datagrams and random bytes are arguments.
 //!
-//! Two directors exchange datagrams over UDP. Every datagram is encrypted and authenticated ([`seal`]) with a key that
-//! is derived from the shared secret and from the sender's session. It contains items ([`item`]); a receiver skips
+//! Two directors exchange datagrams over UDP. Every datagram is encrypted and authenticated (`seal`) with a key that
+//! is derived from the shared secret and from the sender's session. It contains items (`item`); a receiver skips
 //! items, options and trailing bytes that it does not know, so directors of different versions understand each other.
 //!
 //! **Freshness.** Each side draws a challenge for each peer and announces it in its hellos. Datagrams carry the

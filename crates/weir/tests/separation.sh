@@ -17,12 +17,13 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 30 -keyout key -out chain -subj 
   -addext subjectAltName=DNS:localhost 2>/dev/null
 cat chain key >certs/a.pem
 chmod 600 certs/a.pem key
-mkdir web list out
+mkdir web list out parts
 echo found >web/page
-chmod 700 list
+chmod 700 list parts
 chmod 1777 out
 echo 127.0.0.1:8081 >list/servers
 cat >weir.toml <<END
+include = ["parts/*.toml"]
 [check.script]
 kind = "script"
 command = ["/bin/sh", "-c", "id -un > $room/out/script; grep -c . /etc/shadow > $room/out/shadow 2>/dev/null; exit 0"]
@@ -31,10 +32,6 @@ interval = "200ms"
 [check.echo]
 kind = "ping"
 interval = "200ms"
-[pool.p]
-servers_file = "$room/list/servers"
-check = ["script", "echo"]
-require = "all"
 [service.s]
 listen = ["127.0.0.1:443"]
 forward = "proxy"
@@ -43,7 +40,13 @@ pool = "p"
 access_log = "$room/log/access"
 tls = { certificates = "$room/certs" }
 END
-chmod 600 weir.toml
+cat >parts/pool.toml <<END
+[pool.p]
+servers_file = "$room/list/servers"
+check = ["script", "echo"]
+require = "all"
+END
+chmod 600 weir.toml parts/pool.toml
 export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/pin WEIR_TEST_ATTEMPTS=1
 (cd web && exec python3 -m http.server 8081 --bind 127.0.0.1) >/dev/null 2>&1 &
 origin=$!

@@ -102,6 +102,9 @@ fn needed_rights(options: &Options, desired: Option<&Desired>) -> Option<&'stati
     if !desired.vrrp.is_empty() {
         return Some("the configuration has virtual routers");
     }
+    if desired.notifiers.iter().any(|it| !it.command.is_empty()) {
+        return Some("the configuration has notification programs with accounts");
+    }
     if desired.announce.is_some() {
         return Some("the configuration announces VIPs");
     }

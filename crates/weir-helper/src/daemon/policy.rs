@@ -1,5 +1,6 @@
 //! What the daemon may request: what the configuration file names.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -8,7 +9,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use weir_config::{FileUse, Host, MAX_FILE_BYTES, named_files};
+use weir_config::{FileUse, Files, Host, MAX_FILE_BYTES, named_files};
 use weir_model::{Check, Desired, Probe};
 use weir_sys::privileged::is_plain;
 
@@ -21,6 +22,9 @@ const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Policy {
     read: BTreeSet<PathBuf>,
+    /// Directories in which included files were searched.
+    list: BTreeSet<PathBuf>,
+    has_includes: bool,
     /// Files with certificates, and directories of them.
     certificates: BTreeSet<PathBuf>,
     append: BTreeSet<PathBuf>,
@@ -101,22 +105,66 @@ impl Policies {
             known.ctime(),
             known.ctime_nsec(),
         );
-        if self.version.as_ref() == Some(&version) {
+        // Included files may have changed although this one has not.
+        if self.version.as_ref() == Some(&version) && !self.current.has_includes {
             return Ok(None);
         }
         let mut text = String::new();
         let mut limited = (&mut file).take(MAX_FILE_BYTES);
         limited.read_to_string(&mut text).map_err(failed)?;
         let is_json = self.path.extension().is_some_and(|it| it == "json");
-        let parsed = if is_json {
-            weir_config::parse_json(&text, &Host::default())
-        } else {
-            weir_config::parse(&text, &Host::default())
-        };
-        let parsed = parsed.map_err(|_| Error::Configuration {
+        let invalid = || Error::Configuration {
             path: self.path.clone(),
-        })?;
-        Ok(Some((version, Policy::new(&text, &parsed.desired))))
+        };
+        let included = Included::default();
+        let bundle = weir_config::bundle(&text, &self.path, &included);
+        if !bundle.errors.is_empty() {
+            return Err(invalid());
+        }
+        let parsed = if is_json {
+            weir_config::parse_json(&bundle.text, &Host::default())
+        } else {
+            weir_config::parse(&bundle.text, &Host::default())
+        };
+        let parsed = parsed.map_err(|_| invalid())?;
+        let mut policy = Policy::new(&bundle.text, &parsed.desired);
+        policy.has_includes = bundle.text != text;
+        policy.read.extend(included.read.into_inner());
+        policy.list.extend(included.listed.into_inner());
+        Ok(Some((version, policy)))
+    }
+}
+
+/// Reads included files, under the rule of the main file, and notes which ones.
+#[derive(Debug, Default)]
+struct Included {
+    read: RefCell<BTreeSet<PathBuf>>,
+    listed: RefCell<BTreeSet<PathBuf>>,
+}
+
+impl Files for Included {
+    fn read(&self, path: &Path) -> Result<(PathBuf, String), String> {
+        let read = || {
+            let mut file = File::open(path)?;
+            if !belongs_to_root(&file.metadata()?) {
+                return Err(std::io::Error::other("others than root can change it"));
+            }
+            let mut text = String::new();
+            (&mut file).take(MAX_FILE_BYTES).read_to_string(&mut text)?;
+            Ok((path.canonicalize()?, text))
+        };
+        let (name, text) = read().map_err(|error| error.to_string())?;
+        self.read.borrow_mut().insert(path.to_owned());
+        Ok((name, text))
+    }
+
+    fn list(&self, directory: &Path) -> Result<Vec<String>, String> {
+        self.listed.borrow_mut().insert(directory.to_owned());
+        let entries = fs::read_dir(directory).map_err(|error| error.to_string())?;
+        let files = entries.flatten().filter(|entry| entry.path().is_file());
+        Ok(files
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect())
     }
 }
 
@@ -184,7 +232,7 @@ impl Policy {
     }
 
     pub(super) fn permits_listing(&self, path: &Path) -> bool {
-        is_plain(path) && self.certificates.contains(path)
+        is_plain(path) && (self.certificates.contains(path) || self.list.contains(path))
     }
 
     pub(super) fn permits_appending(&self, path: &Path) -> bool {

@@ -60,8 +60,11 @@ impl Sink {
         let Some(identity) = self.identity else {
             return false;
         };
-        let now = std::fs::metadata(path);
-        now.map_or(true, |found| (found.dev(), found.ino()) != identity)
+        match std::fs::metadata(path) {
+            Ok(found) => (found.dev(), found.ino()) != identity,
+            // A process without rights may not see the file.
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
     }
 }
 

@@ -1,17 +1,22 @@
 //! Detects changes of the certificate files of a configuration.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use weir_model::Desired;
+use weir_sys::privileged;
+
+/// Files of a certificate in a directory of its own, as certbot writes them, and its OCSP response.
+const OF_CERTIFICATE: [&str; 3] = ["fullchain.pem", "privkey.pem", "ocsp.der"];
 
 /// A number that changes when a certificate, key or authority that `desired` names is replaced, added or removed:
 /// a hash of paths, inodes, sizes and times of modification.
 pub fn certificate_files(desired: &Desired) -> u64 {
-    let mut paths: BTreeSet<&str> = BTreeSet::new();
+    let (mut certificates, mut others) = (BTreeSet::new(), BTreeSet::new());
     let admin = desired.node.admin.iter().flat_map(|admin| &admin.tls);
     for tls in desired
         .proxies
@@ -19,42 +24,54 @@ pub fn certificate_files(desired: &Desired) -> u64 {
         .flat_map(|proxy| &proxy.tls)
         .chain(admin)
     {
-        paths.insert(&tls.certificates);
-        paths.extend(tls.client_ca.as_deref());
+        certificates.insert(tls.certificates.as_str());
+        others.extend(tls.client_ca.as_deref());
     }
     for tls in desired.pools.iter().flat_map(|pool| &pool.tls) {
-        paths.extend(tls.ca.as_deref());
-        paths.extend(tls.certificate.as_deref());
+        others.extend(tls.ca.as_deref());
+        others.extend(tls.certificate.as_deref());
     }
     let mut hasher = DefaultHasher::new();
-    for path in paths {
-        add(Path::new(path), 2, &mut hasher);
+    for path in others {
+        add(Path::new(path), &mut hasher);
+    }
+    for path in certificates.into_iter().map(Path::new) {
+        add(path, &mut hasher);
+        let entries = privileged::list(path).ok().flatten();
+        let mut entries = entries.unwrap_or_default();
+        entries.sort();
+        for entry in entries {
+            add(&entry, &mut hasher);
+            for name in OF_CERTIFICATE {
+                add(&entry.join(name), &mut hasher);
+            }
+        }
     }
     hasher.finish()
 }
 
-/// Adds a file, or a directory and what it contains.
-fn add(path: &Path, depth: usize, hasher: &mut DefaultHasher) {
-    path.hash(hasher);
-    let Ok(known) = fs::metadata(path) else {
+/// Adds a file, as far as it exists.
+fn add(path: &Path, hasher: &mut DefaultHasher) {
+    let Ok(known) = known(path) else {
         return;
     };
-    if !known.is_dir() {
-        let facts = (
-            known.dev(),
-            known.ino(),
-            known.size(),
-            known.mtime(),
-            known.mtime_nsec(),
-        );
-        facts.hash(hasher);
-        return;
+    path.hash(hasher);
+    let facts = (
+        known.dev(),
+        known.ino(),
+        known.size(),
+        known.mtime(),
+        known.mtime_nsec(),
+    );
+    facts.hash(hasher);
+}
+
+/// A process without rights asks the helper for a file that it cannot see.
+fn known(path: &Path) -> io::Result<Metadata> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            privileged::open(path)?.metadata()
+        }
+        known => known,
     }
-    if depth == 0 {
-        return;
-    }
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    paths.sort();
-    paths.iter().for_each(|path| add(path, depth - 1, hasher));
 }
