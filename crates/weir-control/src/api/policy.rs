@@ -65,8 +65,12 @@ pub(super) struct Gate {
     pub(super) refused: Arc<Refused>,
 }
 
-/// The role that a request requires. Unlisted routes are treated as changes.
+/// The role that a request requires. Unlisted routes are treated as changes. Requests of clients are no status:
+/// their paths and queries may contain secrets.
 pub(super) fn required(method: &Method, path: &str) -> Role {
+    if path.starts_with("/v1/tap/") {
+        return Role::Operate;
+    }
     let reads = method == Method::GET || method == Method::HEAD;
     if reads || (method == Method::POST && path == "/v1/explain") {
         return Role::Read;
@@ -217,6 +221,7 @@ mod tests {
         assert_eq!(role("POST", "/v1/explain"), Role::Read);
         assert_eq!(role("POST", "/v1/servers/p/a"), Role::Operate);
         assert_eq!(role("POST", "/v1/node"), Role::Operate);
+        assert_eq!(role("GET", "/v1/tap/www"), Role::Operate);
         for (method, path) in [
             ("PUT", "/v1/servers/p/a"),
             ("DELETE", "/v1/servers/p/a"),
