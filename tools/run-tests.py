@@ -39,6 +39,8 @@ ALONE = [
 
 # The longest ones, so that none of them starts last.
 FIRST = [
+    "weir-dataplane/packet",
+    "weir-dataplane/killed",
     "weir/traffic",
     "weir-engine/engine",
     "weir/resize",
