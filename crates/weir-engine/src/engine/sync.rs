@@ -345,9 +345,9 @@ fn whole_service(row: u32, family: u8) -> Addr {
         return Addr::from(IpAddr::V4(address));
     }
     let [a, b, c, d] = address.octets();
-    let mut octets = [0; 16];
-    octets[12..].copy_from_slice(&[a, b, c, d]);
-    Addr::from(IpAddr::V6(Ipv6Addr::from(octets)))
+    let mut bytes = [0; 16];
+    bytes[12..].copy_from_slice(&[a, b, c, d]);
+    Addr::from(IpAddr::V6(Ipv6Addr::from(bytes)))
 }
 
 impl Source for Engine {
