@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// NoReplyWarning SYNs needed for a warning, and how many clients they must come from.
+/// Unanswered SYNs needed for a warning, and how many clients they must come from.
 const SYNS: u64 = 5;
 const CLIENTS: usize = 3;
 

@@ -1,9 +1,9 @@
 //! Accounts for file descriptors: how many the proxy may use, and how many it uses.
 //!
 //! RLIMIT_NOFILE limits the process as a whole, so the counts are the process's too. A part of the limit stays free for
-//! everything else that opens descriptors: the API, health checks, log files, reloads. Of the rest, a client is
-//! accepted only if there is a descriptor for its connection to a server as well: a client that is in never fails for
-//! want of one.
+//! everything else that opens descriptors: the API, health checks, log files, reloads. A client is accepted only if the
+//! rest has a descriptor for its connection to a server as well, so an accepted client never fails because descriptors
+//! are used up.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -132,8 +132,8 @@ impl Table {
         self.fits(0, 2)
     }
 
-    /// Whether a connection to a server fits. Workers that accept at the same moment may let in a client each for the
-    /// last place; connections for these come out of the reserve, so that no client that is in fails.
+    /// Whether a connection to a server fits. Several workers may accept a client for the last free descriptor at the
+    /// same time; the connections of these clients use the reserve, so that no accepted client fails.
     pub(crate) fn has_room(&self) -> bool {
         let slack = reserve(self.limit.load(Relaxed)) / 2;
         self.used().iter().sum::<usize>() < self.most.load(Relaxed).saturating_add(slack)

@@ -82,7 +82,7 @@ impl Pipes {
         self.0.clear();
     }
 
-    /// One that is not needed any more. With something left in it it is closed: that must never reach another client.
+    /// Returns a pipe. One that still contains bytes is closed, because they must never reach another client.
     pub(crate) fn give(&mut self, pipe: Option<Pipe>) {
         if let Some(pipe) = pipe
             && pipe.is_empty()

@@ -19,8 +19,8 @@ const INBOX_MAX: usize = 64 << 10;
 /// Bytes per read from a client with too many idle frames. With TLS, a whole record of more than 16 KiB has to fit too.
 const SLOW_ROOM: usize = 2 << 10;
 const SLOW_ROOM_TLS: usize = 20 << 10;
-/// The pause behind each of these reads: so much more than [`FrameCounter`] forgives is read that who goes on is ended
-/// in a few seconds.
+/// The pause after each of these reads. Even at this rate a client sends more idle frames than [`FrameCounter`]
+/// allows, so a client that continues is disconnected within a few seconds.
 const PAUSE_MS: u64 = 200;
 
 /// See the module.

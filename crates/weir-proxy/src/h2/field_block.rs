@@ -8,20 +8,20 @@
 
 use super::huffman;
 
-/// FieldFilter that fit into a table of 4096 bytes, each of 33 at least.
+/// Entries that fit into a table of 4096 bytes; each takes at least 33.
 const KINDS: usize = 128;
 /// The first index of the dynamic table.
 const DYNAMIC: usize = 62;
-/// Size of a field list (RFC 9113 section 6.5.2) above which h2 ends the connection for every service: four times the
-/// largest `limits.head`, 64 KiB. References to one large field reach it with a few bytes of a block; the rest is not
-/// worth reading.
+/// Size of a field list (RFC 9113 section 6.5.2) above which h2 closes the connection, whatever the service's limits:
+/// four times the largest `limits.head`, 64 KiB. A few bytes that refer to one large field are enough to exceed it, so
+/// the rest of such a block is not read.
 const LIST_MAX: usize = 4 * (64 << 10);
 /// What a field counts in addition to its name and value.
 const FIELD_SIZE: usize = 32;
 /// Bytes of an integer, as h2 reads them.
 const INTEGER_MAX: usize = 5;
 
-/// A field that no stream of HTTP/2 may have, and that h2 makes an error of the stream.
+/// A field that is not allowed in HTTP/2 and that h2 treats as a stream error.
 const ERROR: &[u8] = b"\x00\x0aconnection\x01x";
 /// Length of `:method` and `:status`.
 const SHORT_PSEUDO: usize = 7;
@@ -368,7 +368,7 @@ mod tests {
         for byte in 0..=255u8 {
             let text = [b'a', byte];
             let field = Kind::of_name(&text) == Kind::Field;
-            // The library takes a quotation mark, too, which is no part of a token (RFC 9110 section 5.6.2).
+            // The library also accepts a quotation mark, which a token must not contain (RFC 9110 section 5.6.2).
             let taken = byte != b'"' && HeaderName::from_lowercase(&text).is_ok();
             assert_eq!(field, taken, "{byte:x}");
             let value = Kind::Field.allows(&text);
@@ -389,7 +389,7 @@ mod tests {
         coded.push(0);
         block.extend(coded);
         assert_eq!(blocks.judge(&block, false), Checked::Unchanged);
-        // FieldFilter of the table, and what is no block.
+        // Entries of the table, and input that is not a block.
         assert_eq!(blocks.judge(&[0xbe, 0xbf, 0xc0], false), Checked::Unchanged);
         for none in [
             &[0xff, 0x80, 0x80, 0x80, 0x80, 0x80, 1][..],
@@ -424,7 +424,7 @@ mod tests {
             assert!(out.starts_with(&[0x82]) && out.ends_with(&[&[0x84], ERROR].concat()));
             let size = block.len() - 2;
             assert_eq!(out.len() - 2 - ERROR.len(), size, "{name:?}");
-            // What is in the table now makes later streams as wrong, by itself and by its name.
+            // Later blocks that refer to the malformed entry, or to its name, are malformed too.
             assert!(matches!(blocks.judge(&[0xbe], false), Checked::Replaced(_)));
             assert!(matches!(
                 blocks.judge(&[0x7e, 1, b'a'], false),
@@ -464,10 +464,10 @@ mod tests {
         let fits = LIST_MAX / 4033 - 1;
         block.extend(std::iter::repeat_n(0xbe, fits));
         assert_eq!(blocks.judge(&block, false), Checked::Unchanged);
-        // What follows the limit is not looked at: the reference to no field would end the reading.
+        // Nothing is read after the limit is exceeded: the invalid reference there would be an error.
         block.extend([0xbe, 0xbe, 0xff, 0xff, 0x7f]);
         assert_eq!(blocks.judge(&block, false), Checked::TooLarge);
-        // Each block has a limit of its own.
+        // The limit applies to each block separately.
         assert_eq!(blocks.judge(&[0xbe], false), Checked::Unchanged);
     }
 

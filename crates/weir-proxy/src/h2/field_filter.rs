@@ -304,7 +304,7 @@ mod tests {
         out
     }
 
-    /// `X: y`, whose name is wrong, and `x: y`.
+    /// `X: y`, whose name is not in lower case, and `x: y`.
     const WRONG: &[u8] = &[0, 1, b'X', 1, b'y'];
     const WELL: &[u8] = &[0, 1, b'x', 1, b'y'];
     const REPLACED: &[u8] = b"\x00\x01x\x01x\x00\x0aconnection\x01x";
@@ -353,7 +353,7 @@ mod tests {
         let begun = frame(HEADERS, END_HEADERS, 1, WELL);
         let ended = frame(HEADERS, END_HEADERS | END_STREAM, 3, WELL);
         let content = frame(DATA, 0, 1, b"content");
-        // No stream, one that has not begun, one whose content is over; padding that is not there; the end.
+        // Stream 0, an idle stream, a stream whose content has ended, missing padding, and END_STREAM.
         let kept = [
             empty(0, 0),
             empty(0, 5),
@@ -400,7 +400,7 @@ mod tests {
     }
 
     proptest! {
-        /// Other input passes unchanged, and nothing is held back at the end.
+        /// Valid input passes unchanged, and no byte of it is still held back at the end.
         #[test]
         fn other_input_passes_unchanged(
             frames in prop::collection::vec((0u8..12, any::<u8>(), 0u8..4, 0usize..40), 0..20),
@@ -408,7 +408,7 @@ mod tests {
         ) {
             let mut text = vec![b'p'; PREFACE];
             for (kind, flags, stream, length) in &frames {
-                // Of DATA only empty frames may be left out. A table's size is always well.
+                // Only empty DATA frames may be left out, so this one gets at least one byte.
                 let length = (*length).max(usize::from(*kind == DATA));
                 text.extend(frame(*kind, *flags, *stream, &vec![0x20; length]));
             }

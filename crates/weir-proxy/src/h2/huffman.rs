@@ -123,7 +123,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// As a peer would write it.
+    /// Encodes as a peer would.
     pub(in crate::h2) fn encode(text: &[u8]) -> Vec<u8> {
         let (mut out, mut bits, mut have) = (Vec::new(), 0u64, 0usize);
         for byte in text {
@@ -180,7 +180,7 @@ pub(super) mod tests {
 
     #[test]
     fn wrong_ends_are_refused() {
-        // Zeros, a whole byte of ones, and the end itself.
+        // Padding with zeros, padding of a whole byte, and the end-of-string code.
         for wrong in [
             &[0x1e, 0x00][..],
             &[0x07, 0xff],

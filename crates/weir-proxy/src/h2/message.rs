@@ -371,7 +371,8 @@ mod tests {
     }
 
     proptest! {
-        /// Content and trailers that became chunks come back, however the text is cut and however little is asked for.
+        /// Content and trailers that were encoded as chunks are decoded correctly, for any division of the input and any
+        /// requested length.
         #[test]
         fn chunks_are_decoded_to_the_same_content(
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..6),

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_select::limit::{Table, join, split};
 
-/// ResetLimit that a network may make at once, in seconds of its rate.
+/// Resets that a network may make at once, in seconds of its rate.
 const BURST_S: u64 = 10;
 /// How long a network over its limit is refused.
 const PENALTY_S: u64 = 10;
@@ -45,18 +45,18 @@ pub(crate) struct ResetLimit {
     alert_until: AtomicU64,
 }
 
-/// What becomes of a new stream.
+/// Whether a new stream is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Served,
-    /// The service is over its limit, and this network reset streams.
+    /// The service is over its limit, and this network has reset streams recently.
     Refused,
     /// The network is over its limit.
     Blocked,
 }
 
 impl ResetLimit {
-    /// So many resets a second of one network; `None` if they are not limited.
+    /// A limit of `per_second` resets for each network. Returns `None` for 0, which means no limit.
     pub(crate) fn new(per_second: u32) -> Option<Self> {
         let rate = u64::from(per_second);
         (rate > 0).then(|| Self {
@@ -76,8 +76,8 @@ impl ResetLimit {
         }
     }
 
-    /// Counts resets of a client; `exempt` = it speaks for many others, so that only the service's limit counts.
-    /// Whether its network is over its limit.
+    /// Counts resets of a client. Returns whether its network is over its limit. `exempt` = the client is a proxy in
+    /// front, whose resets come from many clients: they count only towards the service's limit.
     pub(super) fn count(&self, client: IpAddr, exempt: bool, resets: u64, now_ms: u64) -> bool {
         self.count_service(resets, now_ms);
         if exempt {
@@ -122,7 +122,7 @@ impl ResetLimit {
             let found = row
                 .iter()
                 .map(|place| (place, place.load(Ordering::Relaxed)));
-            // Its own place, else a free one, else that of the network with the fewest resets.
+            // The network's own row, or a free one, or that of the network with the fewest resets.
             let chosen = found.min_by_key(|(_, entry)| match split(*entry) {
                 (its, _) if its == tag => (0, 0),
                 (0, _) => (1, 0),
@@ -152,7 +152,7 @@ impl ResetLimit {
         }
     }
 
-    /// How far a client's network has used its resets up, in units.
+    /// How much of its allowance a client's network has used, in units of time.
     fn used(&self, client: IpAddr, now_ms: u64) -> u64 {
         let Some(table) = self.networks.get() else {
             return 0;
@@ -171,7 +171,7 @@ impl ResetLimit {
         now_ms < self.alert_until.load(Ordering::Relaxed)
     }
 
-    /// What becomes of a new stream of that client.
+    /// Whether a new stream of that client is accepted.
     pub(super) fn judge(&self, client: IpAddr, exempt: bool, now_ms: u64) -> Verdict {
         if exempt || !self.is_alert(now_ms) {
             return Verdict::Served;
@@ -191,7 +191,7 @@ const fn units(now_ms: u64) -> u32 {
     (now_ms as u128 * UNITS as u128 / 1_000) as u32
 }
 
-/// A time that is further ahead than any network gets is one that is past.
+/// The clock wraps: a time further ahead than any allowance is in the past.
 fn ahead(due: u32, now: u32) -> u64 {
     let ahead = u64::from(due.wrapping_sub(now));
     if ahead > (BURST_S + PENALTY_S) * UNITS {
@@ -251,7 +251,7 @@ mod tests {
             resets.judge(client("2001:db8:1:3::1"), false, START),
             Verdict::Served
         );
-        // One that is mapped is an IPv4 address.
+        // An IPv4-mapped address counts as IPv4.
         assert!(resets.count(v4(1), false, 2_000, START));
         assert_eq!(
             resets.judge(client("::ffff:192.0.2.1"), false, START),
@@ -271,7 +271,7 @@ mod tests {
         }
         assert_eq!(resets.judge(v4(3), false, START), Verdict::Refused);
         assert_eq!(resets.judge(v4(250), false, START), Verdict::Served);
-        // ResetLimit of proxies in front count for the service, too.
+        // Resets of proxies in front count towards the service's limit too.
         assert!(!resets.count(v4(251), true, 900, START));
         assert_eq!(resets.judge(v4(251), false, START), Verdict::Served);
         assert_eq!(resets.judge(v4(3), false, START + 1_100), Verdict::Served);
@@ -295,7 +295,7 @@ mod tests {
             .into_iter()
             .map(|one| one.join().expect("no panic"))
             .sum();
-        // The interval is rounded down to a unit, and so a few more are free.
+        // The interval is rounded down to a whole unit, so a few more resets are allowed.
         assert!((2_990..=3_000).contains(&over), "{over}");
     }
 

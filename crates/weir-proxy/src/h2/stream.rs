@@ -215,7 +215,7 @@ impl Stream {
             let (message, switches) = websocket::answer(message, proof);
             let content = match read.status {
                 _ if switches => Content::UntilEnd,
-                // A response that makes no sense was replaced.
+                // An invalid response was replaced.
                 101..300 => Content::Done,
                 _ => Content::new(read.framing),
             };

@@ -246,7 +246,7 @@ mod tests {
         (Rc::clone(&pipe), StreamPipeEnd(pipe), wakeups)
     }
 
-    /// What the session reads with room for so many bytes at once, until nothing comes.
+    /// Everything that the session can read, with room for so many bytes per read.
     fn read_all(end: &StreamPipeEnd, ready: &mut Ready, room: usize) -> (Vec<u8>, Read) {
         let (mut content, mut into) = (Vec::new(), vec![0; room]);
         loop {

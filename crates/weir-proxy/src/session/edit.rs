@@ -8,7 +8,7 @@ use weir_model::{HeaderEdit, HeaderEdits, Route, SplitMix64};
 use super::Session;
 use crate::plan::{Service, Targets};
 
-/// A random identifier of a request, from which the next one does not follow.
+/// A random identifier of a request. The next identifier cannot be predicted from it.
 fn random_id(random: &mut SplitMix64) -> u128 {
     let key = (random.next_u64(), random.next_u64());
     u128::from(siphash(key, b"1")) << 64 | u128::from(siphash(key, b"2"))

@@ -115,7 +115,7 @@ fn der_like() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// An even number of flips of one bit leaves the file as recorded.
+    /// Flipping a bit an even number of times restores the file, whose result is then the recorded one.
     #[test]
     fn flipped_bits_do_not_panic(file: Index, flips in vec(any::<Index>(), 0..4), length: Option<Index>) {
         let files = files();

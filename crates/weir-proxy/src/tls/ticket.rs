@@ -1,7 +1,7 @@
-//! Tickets of TLS sessions (RFC 5077, RFC 8446 section 4.6.1) under keys that another process can go on with.
+//! Tickets of TLS sessions (RFC 5077, RFC 8446 section 4.6.1) under keys that can be handed over to another process.
 //!
-//! A ticket is the key's name, a random nonce, and what rustls wants to find again, sealed by AES-256-GCM. A key seals
-//! for six hours, and opens for six more; so a ticket is good for twelve hours at the most, whichever process made it.
+//! A ticket is the key's name, a random nonce, and the session state of rustls, encrypted with AES-256-GCM. A key
+//! encrypts tickets for six hours and decrypts them for six more, so a ticket is valid for at most twelve hours.
 
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
@@ -12,18 +12,18 @@ use aws_lc_rs::{hkdf, rand};
 use rustls::server::ProducesTickets;
 use weir_model::{ClientAuth, ServiceTls};
 
-/// How long a key seals, and then opens.
+/// How long a key encrypts, and how long it then still decrypts.
 const TURN: Duration = Duration::from_secs(6 * 3600);
 const NAME_LEN: usize = 16;
 
-/// A key as it goes from process to process.
+/// A ticket key, as it is handed over between processes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TicketKey {
-    /// Which tickets are its own; no secret.
+    /// Identifies the key in its tickets; not secret.
     pub name: [u8; NAME_LEN],
-    /// The key itself.
+    /// The AES-256 key.
     pub secret: [u8; 32],
-    /// When it began to seal.
+    /// When it was generated.
     pub made: SystemTime,
 }
 
@@ -37,23 +37,24 @@ impl fmt::Debug for TicketKey {
     }
 }
 
-/// A service's keys, and what was asked of the clients that have its tickets: they do not prove it again.
+/// A service's keys, and the client authentication that its tickets stand for: a client that resumes a session sends
+/// no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceTickets {
     /// The service.
     pub service: String,
-    /// Whose certificates clients had to have.
+    /// The file of authorities for client certificates.
     pub client_ca: Option<String>,
-    /// Whether they had to.
+    /// Whether clients had to authenticate.
     pub client_auth: ClientAuth,
-    /// The one that seals, and the one before.
+    /// The key that encrypts, and the one before it.
     pub keys: Vec<TicketKey>,
 }
 
-/// See the module. Known to all workers.
+/// The ticket keys of a service; shared by all workers.
 pub(crate) struct Tickets {
     keys: RwLock<Vec<TicketKey>>,
-    /// They are the configuration's, which changes them.
+    /// The keys come from the configuration and are not rotated here.
     given: bool,
 }
 

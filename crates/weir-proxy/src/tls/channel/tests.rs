@@ -112,7 +112,7 @@ fn connected() -> (Peer, Peer) {
     (client, server)
 }
 
-/// Content with a period that no length of records shares.
+/// Content whose period is no divisor of any record length.
 fn content(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8).collect()
 }
@@ -280,7 +280,7 @@ fn rejected_certificate_is_reported_to_the_server_by_an_alert() {
     );
     assert_ne!(server.state, Handshake::Waits);
     if server.state == Handshake::Done {
-        // TLS 1.3: the server was done before the client judged its certificate.
+        // TLS 1.3: the server completes the handshake before the client verifies the certificate.
         assert_eq!(server.read(), (Vec::new(), Read::Broken));
     }
     let alert = rustls::AlertDescription::UnknownCA;
