@@ -1,4 +1,4 @@
-//! The structs of weir-abi lie in memory as the compiled data plane has them.
+//! The structs of weir-abi have the same layout in memory as those of the compiled data plane.
 
 #[path = "support/elf.rs"]
 #[allow(dead_code, reason = "the layout of structs needs sections alone")]

@@ -1,4 +1,4 @@
-//! The tc programs on a device: tcx links, clsact filters, and what a second opening does with them.
+//! The tc programs on a device: tcx links, clsact filters, and how a second opening treats them.
 
 mod support;
 

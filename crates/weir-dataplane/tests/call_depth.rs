@@ -1,7 +1,7 @@
-//! The stack of every chain of calls fits what the oldest kernel allows (Linux 6.1, kernel/bpf/verifier.c,
-//! check_max_stack_depth): 512 bytes with each frame rounded up to 32, callbacks of bpf_loop counted like calls, fewer
-//! than eight frames, and under 256 bytes above a function that may leave by a tail call. Newer kernels round up to 16
-//! only, so that loading a program there shows nothing of this.
+//! The stack of every call chain fits within the limits of the oldest supported kernel (Linux 6.1,
+//! kernel/bpf/verifier.c, check_max_stack_depth): 512 bytes with each frame rounded up to 32, callbacks of bpf_loop
+//! counted like calls, fewer than eight frames, and less than 256 bytes above a function that may make a tail call.
+//! Newer kernels round up to 16 only, so loading a program there does not test this.
 
 #[path = "support/elf.rs"]
 mod elf;
@@ -31,10 +31,10 @@ type Address = (usize, usize);
 #[derive(Debug)]
 struct Function {
     name: String,
-    /// Bytes of its own frame, rounded up.
+    /// Bytes of the function's own frame, rounded up.
     frame: usize,
     calls: Vec<Address>,
-    /// Callbacks that run later, on a stack of their own.
+    /// Callbacks that run later, on a separate stack.
     later: Vec<Address>,
     leaves: bool,
 }
@@ -60,11 +60,11 @@ fn instructions(code: &[u8]) -> Vec<Instruction> {
         .collect()
 }
 
-/// How far below the frame pointer an instruction reaches, `next` being the one that follows it.
+/// How far below the frame pointer an instruction accesses; `next` is the instruction after it.
 fn reach(now: Instruction, next: Option<&Instruction>) -> usize {
     let below = |offset: i64| usize::try_from(-offset).unwrap_or(0);
     match (now.opcode & 0x07, now.opcode) {
-        // Loads name the frame in the source, stores in the destination.
+        // Loads have the frame pointer as their source, stores as their destination.
         (1, _) if now.from == FRAME_POINTER => below(i64::from(now.offset)),
         (2 | 3, _) if now.to == FRAME_POINTER => below(i64::from(now.offset)),
         (_, OPCODE_MOVE) if now.from == FRAME_POINTER => match next {
@@ -77,7 +77,7 @@ fn reach(now: Instruction, next: Option<&Instruction>) -> usize {
     }
 }
 
-/// Whether the callback whose address is taken at `at` goes to a timer: the next helper that is called says so.
+/// Whether the callback whose address is loaded at `at` is for a timer: the next helper call determines it.
 fn for_timer(code: &[Instruction], at: usize) -> bool {
     let helper = code[at..]
         .iter()
@@ -102,7 +102,8 @@ fn function(elf: &Elf, symbols: &[Symbol], symbol: &Symbol) -> Function {
         let named = relocations.get(&offset).map(|symbol| &symbols[*symbol]);
         let bytes = |instructions: i32| isize::try_from(instructions).unwrap() * 8;
         match (now.opcode, named) {
-            // libbpf, bpf_object__reloc_code: `imm` counts from the symbol, or from here without one.
+            // libbpf, bpf_object__reloc_code: `imm` counts from the symbol, or from the instruction if there is no
+            // symbol.
             (OPCODE_CALL, to) if now.from == PSEUDO_CALL => {
                 let start = to.map_or(offset, |to| to.value);
                 let section = to.map_or(symbol.section, |to| to.section);
@@ -142,7 +143,7 @@ fn functions(elf: &Elf) -> BTreeMap<Address, Function> {
 
 struct Walk<'a> {
     functions: &'a BTreeMap<Address, Function>,
-    /// Names and frames from the program down.
+    /// Names and frames, from the program to the innermost function.
     chain: Vec<(&'a str, usize)>,
     deepest: usize,
     wrong: Vec<String>,
@@ -175,7 +176,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The deepest chain of an object, and every chain that is refused.
+/// The deepest chain of an object, and every chain that exceeds the limits.
 fn depths(elf: &[u8]) -> (usize, Vec<String>) {
     let elf = Elf::new(elf);
     let functions = functions(&elf);
@@ -222,7 +223,7 @@ fn every_chain_of_calls_fits_the_stack_of_the_oldest_kernel() {
     }
 }
 
-/// The deepest chain runs through a callback: without callbacks the test above would see less.
+/// The deepest chain contains a callback: if callbacks were not found, the test above would miss it.
 #[test]
 fn callbacks_count() {
     let elf = std::fs::read(format!("{}/weir_xdp.bpf.o", env!("OUT_DIR"))).unwrap();

@@ -1,4 +1,4 @@
-//! Checksums of GUE and GRE, and remote checksum offload, over every kind of packet inside.
+//! Checksums of GUE and GRE, and remote checksum offload, for every kind of inner packet.
 
 mod support;
 mod world;
@@ -18,7 +18,7 @@ fn open(v6: bool, v6_outside: bool, tunnel: Tunnel, flags: u8) -> Option<World> 
     setup.open()
 }
 
-/// Packets of one flow that exercise each way of summing: deferred, partly, byte by byte.
+/// Packets of one flow that use each way of summing: deferred, partial, byte by byte.
 fn packets(world: &World) -> Vec<Vec<u8>> {
     let (client, vip) = (world.net.client, world.net.vip);
     let mut packets: Vec<Vec<u8>> = [0, 1, 2, 3, 31, 1400]
@@ -58,7 +58,8 @@ fn packets(world: &World) -> Vec<Vec<u8>> {
     packets
 }
 
-/// The packet inside is what was sent, but for its TTL and what `checked` leaves to the receiver.
+/// The inner packet is the one that was sent, except for its TTL and the checksum that `checked` leaves to the
+/// receiver.
 fn carried<'a>(out: &'a Out, sent: &[u8]) -> &'a Datagram {
     let inner = out
         .sent()

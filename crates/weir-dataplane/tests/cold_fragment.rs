@@ -12,7 +12,7 @@ use world::{
     tcp_packet, udp_packet,
 };
 
-/// Frames of one datagram in three parts.
+/// Frames of one datagram in three fragments.
 fn parts(packet: &[u8], id: u32) -> Vec<Vec<u8>> {
     let parts = frame().fragments(packet, 600, id).unwrap();
     assert_eq!(parts.len(), 3);
@@ -23,7 +23,7 @@ fn request(world: &World) -> Vec<u8> {
     udp_packet(world.net.client, world.net.vip, CLIENT_PORT, PORT, 1400)
 }
 
-/// The datagram that frames of fragments carry, behind their IP headers.
+/// The datagram whose fragments the frames contain, without the IP headers.
 fn joined(frames: &[world::Out]) -> Vec<u8> {
     frames
         .iter()
@@ -40,7 +40,7 @@ fn joined(frames: &[world::Out]) -> Vec<u8> {
         .collect()
 }
 
-/// Whether the joined UDP datagram's checksum is right for these addresses.
+/// Whether the checksum of the reassembled UDP datagram is correct for these addresses.
 fn udp_valid(src: IpAddr, dst: IpAddr, datagram: &[u8]) -> bool {
     let sum = weir_wire::checksum::pseudo_header(src, dst, IpProtocol::UDP, datagram.len());
     sum.bytes(datagram).is_valid()

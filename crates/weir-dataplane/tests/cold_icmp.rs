@@ -1,4 +1,4 @@
-//! ICMP errors follow the flow of the packet that they quote, translated as its packets are.
+//! ICMP errors follow the flow of the packet that they quote, and are translated like its packets.
 
 mod support;
 mod world;
@@ -22,7 +22,7 @@ const FORWARDS: [Forward; 4] = [
     Forward::Nat,
 ];
 
-/// "Too big" about `quoted`, from the router to whoever sent that.
+/// A "too big" error about `quoted`, from the router to the sender of the quoted packet.
 fn too_big(from: IpAddr, to: IpAddr, mtu: u16, quoted: &[u8]) -> Vec<u8> {
     frame().ip(from, to).ttl(60).too_big(mtu, quoted).build()
 }
@@ -343,7 +343,7 @@ fn extension_headers_in_the_quote_are_followed() {
     );
 }
 
-/// A tunnel of each kind, as its server's row says it and as its packets look.
+/// A tunnel of each kind: its server's row and its packets.
 fn tunnels() -> [(Tunnel, u8, Encapsulation, u32); 5] {
     let gue = |checksum| Encapsulation::Gue {
         sport: 50_000,
@@ -390,7 +390,7 @@ fn too_big_for_a_tunnel_becomes_too_big_for_the_client() {
             let Some(world) = setup.open() else { return };
             let net = world.net;
             world.begin();
-            // Without a way that the kernel tells, the client's own device: to tc.
+            // If the kernel returns no route, the packet leaves by the client's device, at tc.
             let out = from_tunnel(&world, encapsulation, v6_outside, 1400);
             assert_eq!(out.verdict, XDP_PASS, "{tunnel:?}");
             assert_eq!(world.count(Reason::PassToTc), 1);
@@ -451,7 +451,7 @@ fn flow_without_entry_is_found_by_hash() {
     assert_eq!(out.parsed.ethernet.dst.octets(), SERVER_MAC);
 }
 
-/// `schedule_icmp`: the error gets a server, and its client's packets then the same one.
+/// `schedule_icmp`: the error is assigned to a server, and the client's later packets go to the same one.
 #[test]
 fn error_of_no_flow_creates_one_if_configured() {
     for v6 in [false, true] {

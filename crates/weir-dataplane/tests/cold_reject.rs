@@ -1,4 +1,4 @@
-//! ICMP errors of the director's own making, and echo.
+//! ICMP errors that the director generates, and echo replies.
 
 mod support;
 mod world;

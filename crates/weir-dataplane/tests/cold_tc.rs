@@ -1,4 +1,4 @@
-//! The tc programs: what XDP handed up leaves by the neighbour table, and replies of a server on the director itself.
+//! The tc programs: packets from XDP that leave by the neighbour table, and replies of a server on the director itself.
 
 #![allow(unsafe_code, reason = "packet sockets")]
 
@@ -176,7 +176,7 @@ fn zero_udp_checksum_stays_zero() {
 // ---- ingress
 // -----------------------------------------------------------------------------------------------------------
 
-/// A packet socket on a device; it sees what arrives there and waits two seconds for it.
+/// A packet socket on a device. It receives the packets that arrive there and waits two seconds for each.
 struct Tap(OwnedFd);
 
 const ETH_P_ALL: u16 = 3;
@@ -254,8 +254,7 @@ impl Tap {
     }
 }
 
-/// Sends a SYN into `va`, whose server is known to lie behind `vc` without a link address, and answers what leaves
-/// there.
+/// Sends a SYN into `va` whose server is behind `vc` and has no known link address, and answers the neighbour request.
 fn through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::Parsed> {
     let world = Setup::new(v6, forward).open()?;
     let net = world.net;

@@ -1,7 +1,7 @@
-//! A daemon that dies at any moment leaves what the next one adopts.
+//! A daemon that is killed at any moment leaves a state that the next daemon adopts.
 //!
-//! The test runs itself as a child that opens, activates, attaches and cleans up over and over, kills it, and opens
-//! the remains. The moments are spread by the clock, so a run shows some of them; none may ever fail.
+//! The test runs itself as a child that opens, activates, attaches and cleans up repeatedly. It kills the child and
+//! opens what remains. The moments depend on the clock, so each run covers some of them; none may fail.
 
 mod support;
 
@@ -49,7 +49,7 @@ fn every_death_leaves_something_to_go_on_with() {
     }
     let sandbox = Sandbox::new();
     let device = veth("va", "vb");
-    // Mounts the bpffs that the child shares.
+    // Mounts the bpffs, which the child shares.
     let (dataplane, _) = Dataplane::open(&options(sandbox.pin_dir(), 0)).unwrap();
     drop(dataplane);
     for round in 0..40u32 {
@@ -69,7 +69,7 @@ fn every_death_leaves_something_to_go_on_with() {
         child.kill().unwrap();
         child.wait().unwrap();
 
-        // A size that had to wait for a migration is brought in by the opening after it.
+        // A size that had to wait for a migration takes effect at the next opening.
         let mut openings = 0;
         let dataplane = loop {
             let (mut dataplane, opened) =

@@ -1,4 +1,4 @@
-//! Open, activate, attach, reopen, replace, clean: against the kernel, in namespaces of the test's own.
+//! Open, activate, attach, reopen, replace, clean: against the kernel, in namespaces that the test makes.
 
 mod support;
 
@@ -347,7 +347,7 @@ fn test_run_returns_the_sent_frame() {
         "the server's MAC, the device's MAC"
     );
     assert_eq!(run.metadata, []);
-    // Without a MAC the frame goes up with what the tc program needs in front of it.
+    // Without a MAC address the frame goes up to the stack with the metadata that the tc program needs.
     (0..weir_abi::HOPS_PER_DEST).for_each(|slot| {
         let link = weir_abi::HopParts {
             ifindex: 1,

@@ -1,4 +1,4 @@
-//! Flows move into a table of another size or layout while packets go on.
+//! Flows move to a table of another size or layout while packets continue to arrive.
 
 mod support;
 
@@ -9,7 +9,7 @@ use weir_abi::{ABI_FLOW_LAYOUT, Bucket2, FLOW_AWAY, Reason};
 use weir_dataplane::migrate::Migrated;
 use weir_dataplane::{Dataplane, Error, OpenOptions, Opened, Sizes, TestInput, open_readonly};
 
-/// The layout before.
+/// The previous layout.
 const BEFORE: u32 = ABI_FLOW_LAYOUT - 1;
 
 /// Layout and buckets of a flow table.
@@ -58,12 +58,12 @@ fn migrate(from: Table, to: Table) {
 
     let (mut new, opened) = Dataplane::open(&options(&sandbox, to)).unwrap();
     assert_eq!(opened, Opened::FlowsMigrating);
-    // Before activation the old programs end flows; RST alone ends no half-open one (ip_vs_proto_tcp.c).
+    // The old programs end flows before the activation; an RST alone does not end a half-open one (ip_vs_proto_tcp.c).
     (1010..1020).for_each(|port| send(&old, port, ACK));
     (1010..1020).for_each(|port| send(&old, port, RST));
     wait_for_flows(&old, 50);
     new.activate().unwrap();
-    // Until no old program can run, each side finds what the other begins and changes.
+    // Until no old program can run, each side finds the entries that the other creates and changes.
     (1060..1065).for_each(|port| send(&new, port, SYN));
     (1060..1065).for_each(|port| send(&old, port, ACK));
     (1065..1070).for_each(|port| send(&old, port, SYN));
@@ -89,7 +89,7 @@ fn migrate(from: Table, to: Table) {
     assert_eq!(new.maps().live(1).unwrap().total, 70);
     assert!(!table(&sandbox, from).exists(), "the old table is unpinned");
 
-    // The programs find every entry where the migration put it, and end it with every count back at zero.
+    // The programs find every migrated entry and end it, and all counts return to zero.
     expected.iter().for_each(|port| send(&new, *port, ACK));
     assert_eq!(strangers(&new), 0);
     assert_eq!(ports(&new), expected);
@@ -102,8 +102,8 @@ fn migrate(from: Table, to: Table) {
     }
 }
 
-/// The packets put entries where the release of layout 2 would have: the stash is not used, and the home counts those
-/// in their second bucket.
+/// The packets place entries as layout 2 did: the stash is not used, and the home bucket counts the entries in their
+/// second bucket.
 fn assert_layout_before(sandbox: &Sandbox, dataplane: &Dataplane, from: Table) {
     let path = table(sandbox, from).join("weir_flows");
     let map = aya::maps::Map::Array(aya::maps::MapData::from_pin(path).unwrap());
@@ -127,7 +127,7 @@ fn table(sandbox: &Sandbox, (layout, buckets): Table) -> std::path::PathBuf {
     sandbox.pin_dir().join(format!("flows-{layout}-{buckets}"))
 }
 
-/// The server's and its pool's counts are these, and the table agrees.
+/// The counts of the server and its pool have these values, and the table agrees.
 fn assert_counts(dataplane: &Dataplane, active: u64, inactive: u64) {
     let is_active = |flow: &weir_dataplane::Flow| flow.meta().flags & weir_abi::FLOW_ACTIVE != 0;
     let (on, off): (Vec<_>, Vec<_>) = dataplane.maps().flows.walk().partition(is_active);
@@ -190,7 +190,7 @@ fn interrupted_migration_continues() {
     died.activate().unwrap();
     drop(died);
 
-    // The size that is wanted now waits until the table from before is empty.
+    // The requested size waits until the previous table is empty.
     let (mut next, opened) = Dataplane::open(&options(32)).unwrap();
     assert_eq!(opened, Opened::FlowsMigrating);
     assert_eq!(next.maps().flows.buckets(), 64);
@@ -257,7 +257,7 @@ fn resize_begun_by_previous_release_is_finished_first() {
     assert_counts(&last, 30, 0);
 }
 
-/// Writes one word of the pinned record, as a release of the future would have written it.
+/// Writes one word of the pinned record, as a future release would have written it.
 fn forge(sandbox: &Sandbox, offset: usize, word: u32) {
     const LENGTH: usize = 328;
     let data = aya::maps::MapData::from_pin(sandbox.pin_dir().join("layout")).unwrap();

@@ -1,4 +1,4 @@
-//! What another build pinned, of which one map has another shape: the others keep what they hold.
+//! Maps that another build pinned, one of them with another shape: the others keep their contents.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn send(dataplane: &Dataplane, port: u16) {
     dataplane.test_run("weir_xdp", &input).unwrap();
 }
 
-/// A data plane that packets meet.
+/// A data plane whose programs have received packets.
 fn running(sandbox: &Sandbox) -> Dataplane {
     let (mut first, _) = Dataplane::open(&sandbox.options()).unwrap();
     fill(&first);
@@ -38,7 +38,7 @@ fn bigger(sandbox: &Sandbox) -> OpenOptions {
     }
 }
 
-/// Puts a map in the place of the pinned address filter that another build would have made: of another size.
+/// Replaces the pinned address filter by one of another size, as another build would have made it.
 fn put_other_filter(sandbox: &Sandbox) {
     let pin = sandbox.pin_dir().join("state-1/weir_filters");
     std::fs::remove_file(&pin).unwrap();
@@ -77,7 +77,7 @@ fn map_of_another_build_keeps_counts_of_others() {
     assert_eq!(second.maps().services.get(1).unwrap().generation, 1);
 }
 
-/// A build that finds maps of another shape than its own may begin without any counts.
+/// A build that finds maps of another shape may start with all counts at zero.
 #[test]
 fn counts_are_left_to_a_build_that_could_not_carry_them_over() {
     if !privileged() {
@@ -108,7 +108,7 @@ fn counts_are_left_to_a_build_that_could_not_carry_them_over() {
     assert_eq!(counts(&second), (11, 11, 11, 11));
 }
 
-/// A build that does not know the path at tc attaches XDP next to it, and leaves it there.
+/// A build that does not know the tc path attaches XDP next to it and keeps it attached.
 #[test]
 fn the_path_at_tc_ends_where_another_build_took_over_with_xdp() {
     if !privileged() {

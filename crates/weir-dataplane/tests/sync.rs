@@ -52,7 +52,7 @@ fn inserted_flow_continues_without_syn() {
                 return;
             };
             let n = world.net;
-            // Another flow, from which the path to the client is learned.
+            // Another flow, whose packets show the path to the client.
             world
                 .send(&tcp(n.client, n.vip, CLIENT_PORT + 9, PORT, TcpFlags::SYN))
                 .sent();

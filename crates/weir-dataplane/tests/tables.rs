@@ -1,4 +1,4 @@
-//! The typed maps against the kernel: batches, walks, mapped elements, hops, settings.
+//! The typed maps with the kernel: batches, walks, mapped elements, hops, settings.
 
 mod support;
 
@@ -48,7 +48,7 @@ fn batch_writes_and_removes_every_element() {
     assert!(table.remove(&keys[7]).unwrap());
     assert!(!table.remove(&keys[7]).unwrap());
     assert_eq!(table.get(&keys[7]).unwrap(), None);
-    // The one that is gone already stops nothing.
+    // A missing entry does not end the walk.
     table.remove_many(&keys).unwrap();
     assert_eq!(table.keys().unwrap(), []);
 }

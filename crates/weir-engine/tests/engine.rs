@@ -352,7 +352,7 @@ fn connections_that_begin_during_migration_continue() {
     topology.serve(VIP, PORT);
     let mut begun = topology.connect_during(VIP, PORT, async |paths| {
         let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-        // Local, so that a packet which is passed on would meet a stack that resets.
+        // The address is local, so a packet that is passed on would reach a stack that sends a reset.
         wanted.node.vip_interface = Some("d0".to_owned());
         let mut engine = Director::open(paths, &wanted).await.unwrap();
         for _ in 0..4 {

@@ -1,8 +1,8 @@
-//! `--against OBJECT…`: other builds of the data plane under the same packets, over the same tables, in rounds that
-//! take turns: what a change gives, without the difference between two runs.
+//! `--against OBJECT…`: other builds of the data plane with the same packets and the same tables, in alternating
+//! rounds: shows the effect of a change without the difference between two runs.
 //!
-//! An object is `bpf/weir_xdp.bpf.c` compiled by hand. It may hash and look up otherwise, since each build makes its
-//! own flows; the layout of the maps must be this build's.
+//! An object is `bpf/weir_xdp.bpf.c` compiled by hand. It may use another hash or lookup, since each build makes its
+//! own flows, but the layout of the maps must be the same as in this build.
 
 use std::path::PathBuf;
 

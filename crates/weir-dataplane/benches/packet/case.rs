@@ -1,4 +1,4 @@
-//! What is measured by test runs: a way of forwarding, a stream of packets, and what the data plane must have counted.
+//! A measured case: a forwarding method, a stream of packets, and the expected counts of the data plane.
 
 use weir_abi::{REASONS, Reason};
 use weir_model::{Forward, SchedulerKind as Kind, TunnelChecksum, TunnelKind as Tunnel};
@@ -17,19 +17,19 @@ pub(crate) const PLACES: u32 = 1 << 21;
 /// The packets of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
-    /// ACKs of so many established connections in turn.
+    /// ACKs of this many established connections in turn.
     Established(u32),
-    /// Their servers' replies.
+    /// The replies of their servers.
     Replies(u32),
     /// Datagrams of one flow.
     Datagrams,
-    /// Datagrams, each from another client.
+    /// Datagrams, each from a different client.
     RandomDatagrams,
-    /// SYNs, each from another client, more than the budget of new entries.
+    /// SYNs, each from a different client, more than the budget of new entries allows.
     Flood,
-    /// The same with a budget for all of them.
+    /// The same with a sufficient budget.
     Beginnings,
-    /// ACKs to an address that is no VIP.
+    /// ACKs to an address that is not a VIP.
     NotOurs,
 }
 
@@ -64,14 +64,14 @@ const fn tunnel(kind: Tunnel, checksum: TunnelChecksum) -> Setup {
     }
 }
 
-/// The reply of a flow must come from the server that it went to, so there is one; each flow takes two places.
+/// The reply of a flow must come from its server, so there is only one server; each flow takes two entries.
 const NAT: Setup = Setup {
     servers: 1,
     places: 2 * PLACES,
     ..setup(Forward::Nat)
 };
 
-/// Numbers of flows: hot, beyond the second-level cache, beyond all caches.
+/// Numbers of flows: within the second-level cache, beyond it, beyond all caches.
 const COUNTS: [u32; 3] = [1, 1 << 14, 1 << 20];
 
 const POOL_SIZES: [u32; 3] = [10, 1_000, 100_000];
@@ -88,7 +88,7 @@ macro_rules! of_sizes {
     };
 }
 
-/// What a new flow costs in pools of these sizes.
+/// The cost of a new flow in pools of these sizes.
 const POOLS: [(Kind, [&str; 3]); 10] = [
     (Kind::Wlc, of_sizes!("wlc")),
     (Kind::Wrr, of_sizes!("wrr")),
@@ -161,7 +161,7 @@ pub(crate) fn cases() -> Vec<Case> {
             Stream::NotOurs,
         ],
     );
-    // katran's own way to choose, under which a SYN above the budget is looked for nowhere.
+    // katran's own way of choosing, with which a SYN above the budget is not looked up at all.
     let maglev = Setup {
         scheduler: Kind::Maglev,
         ..direct
@@ -228,7 +228,7 @@ pub(crate) fn established(flows: u32) -> Case {
 }
 
 impl Stream {
-    /// How the row calls it.
+    /// Its name in the row.
     pub(crate) fn label(self) -> String {
         let flows = |flows: u32| match flows {
             1 => "1 flow".to_owned(),
@@ -250,7 +250,7 @@ impl Stream {
         matches!(self, Self::RandomDatagrams | Self::Flood | Self::Beginnings)
     }
 
-    /// Whether new entries have their budget while the packets are timed.
+    /// Whether the budget of new entries applies while the packets are measured.
     pub(crate) fn is_limited(self) -> bool {
         self != Self::Beginnings
     }
@@ -284,7 +284,7 @@ impl Case {
         From::Server(server(self.setup.family, 0), PORT)
     }
 
-    /// The packets that are timed.
+    /// The measured packets.
     pub(crate) fn measured(&self) -> Plan {
         let family = self.setup.family;
         self.plan(match self.stream {
@@ -296,7 +296,7 @@ impl Case {
         })
     }
 
-    /// What ends the flows of these clients.
+    /// The packet that ends the flows of these clients.
     pub(crate) fn ended(&self, client: u32) -> Plan {
         Plan {
             client,
@@ -304,7 +304,7 @@ impl Case {
         }
     }
 
-    /// What each flow sends before that, and of how many flows.
+    /// The packets that each flow sends before that, and the number of flows.
     pub(crate) fn before(&self) -> (Vec<Plan>, u32) {
         let handshake = [
             Frame::tcp(self.client(), SYN),
@@ -326,8 +326,8 @@ impl Case {
         (plans, self.stream.flows())
     }
 
-    /// Packets of one timed run; where each makes an entry fewer, so that all rounds together leave the table half
-    /// empty.
+    /// Packets of one measured run. If each creates an entry, there are fewer, so that the table is half empty after
+    /// all rounds.
     pub(crate) fn packets(&self, most: u32) -> u32 {
         match self.stream {
             Stream::Beginnings => most.min(1 << 17),
@@ -335,7 +335,7 @@ impl Case {
         }
     }
 
-    /// Bytes that the method adds in front.
+    /// Bytes that the method adds to a packet.
     fn growth(&self) -> u32 {
         match (self.setup.forward, self.setup.tunnel) {
             (Forward::Tunnel, Tunnel::Ipip) => 20,
@@ -345,7 +345,7 @@ impl Case {
         }
     }
 
-    /// Whether the last packet came out as it must.
+    /// Whether the last packet has the expected form.
     pub(crate) fn check_frame(&self, ran: &Ran) -> Outcome<()> {
         let expected = if self.stream == Stream::NotOurs {
             XDP_PASS
@@ -367,7 +367,7 @@ impl Case {
         Ok(())
     }
 
-    /// Whether a tunnel with checksum has one: its absence is a row that cannot be printed.
+    /// Whether the packets of a tunnel with checksum have one; if not, the row is not printed.
     pub(crate) fn lacks_checksum(&self, ran: &Ran) -> bool {
         let outer_udp_checksum = 14 + 20 + 6;
         self.setup.tunnel == Tunnel::Gue
@@ -378,8 +378,8 @@ impl Case {
                 .is_none_or(|checksum| checksum == [0, 0])
     }
 
-    /// Compares what was counted over the timed runs with the `sent` packets; answers the share of packets that met an
-    /// entry.
+    /// Compares the counts of the measured runs with the number of `sent` packets. Returns the share of packets that
+    /// found an entry.
     pub(crate) fn check_counts(&self, before: &Counts, after: &Counts, sent: u64) -> Outcome<f64> {
         let delta = |count: fn(&Counts) -> u64| count(after) - count(before);
         let reason = |reason: Reason| after.reason(reason) - before.reason(reason);
@@ -395,7 +395,7 @@ impl Case {
         } else {
             (packets_in, packets_out)
         };
-        // Under nat a flow without a free entry was refused when it began, so its later packets are not ours.
+        // Under nat a flow without a free entry was refused at its start, so its later packets are passed.
         let homeless = reason(if replies {
             Reason::PassNotOurs
         } else {
@@ -419,7 +419,7 @@ impl Case {
         let untracked = reason(Reason::CountUntracked);
         let misses = match self.stream {
             stream if stream.is_random() => {
-                // Two draws out of 2^40 may be the same.
+                // Two of 2^40 random sources may be equal.
                 same("new flows", bound + stateless, sent, sent >> 16)?;
                 bound + stateless
             }
@@ -428,7 +428,7 @@ impl Case {
                 let refused = after.reason(Reason::DropNoPlace);
                 let flows = self.stream.flows().into();
                 same("flows", after.bound + after.stateless + refused, flows, 0)?;
-                // At half load nearly every flow has a place.
+                // In a half-full table nearly every flow has an entry.
                 same("packets without an entry", untracked, 0, sent / 100)?;
                 untracked + homeless
             }

@@ -1,4 +1,4 @@
-//! How long this CPU worked on something, without the time that other tasks had it: test runs leave that out by
+//! Measures how long this CPU worked on a task, without the time of other tasks. Test runs exclude that time by
 //! themselves, live frames do not.
 
 use std::path::{Path, PathBuf};
@@ -6,20 +6,20 @@ use std::time::Instant;
 
 use crate::Outcome;
 
-/// Frames are received in softirqs: those that this thread raised run in it, and in the CPU's `ksoftirqd` when they
-/// become many.
+/// Frames are received in softirqs. Those that this thread raised run in it, and in the CPU's `ksoftirqd` if there are
+/// many.
 pub(crate) struct Clock {
     softirqs: PathBuf,
 }
 
-/// A moment.
+/// A point in time.
 pub(crate) struct Since {
     start: Instant,
     waited_ns: u64,
     softirqs_ns: u64,
 }
 
-/// Of a task's `schedstat`: nanoseconds on a CPU, and waiting for one.
+/// From a task's `schedstat`: nanoseconds on a CPU, and nanoseconds of waiting for one.
 fn schedstat(path: &Path) -> Outcome<[u64; 2]> {
     let text = std::fs::read_to_string(path)?;
     let mut words = text.split_whitespace().map(str::parse);
@@ -30,7 +30,7 @@ fn schedstat(path: &Path) -> Outcome<[u64; 2]> {
 }
 
 impl Clock {
-    /// Of a CPU that this thread stays on.
+    /// For a CPU that this thread does not leave.
     pub(crate) fn new(cpu: usize) -> Outcome<Self> {
         let name = format!("ksoftirqd/{cpu}\n");
         for entry in std::fs::read_dir("/proc")? {

@@ -1,7 +1,7 @@
-//! A director as the cases need it: one service on TCP and UDP, with the rows and tables that weir-planner makes.
+//! The director of a case: one service on TCP and UDP, with the rows and tables that weir-planner computes.
 //!
-//! It also returns what the data plane counted, so that a case is reported only if hits, misses and entries match what
-//! was sent.
+//! It also returns the data plane's counts, so that a case is reported only if hits, misses and entries match the
+//! packets sent.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ const SYN_BUDGET: u32 = 125_000;
 /// Servers of each other service.
 const OTHERS_SERVERS: u32 = 10;
 
-/// How the servers are reached.
+/// The forwarding method.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) family: u8,
@@ -34,11 +34,11 @@ pub(crate) struct Setup {
     pub(crate) servers: u32,
     /// Weights 1, 2 and 3 in turn, otherwise all 1.
     pub(crate) weighted: bool,
-    /// Other services, each with an address and ten servers of its own.
+    /// Other services, each with a separate address and ten servers.
     pub(crate) others: u32,
     /// Size of the flow table, in entries.
     pub(crate) places: u32,
-    /// Of 65536 flows, those whose latency is estimated.
+    /// How many of 65536 flows are sampled for the latency estimate.
     pub(crate) sampled: u32,
 }
 
@@ -98,12 +98,12 @@ impl Director {
         Ok(Self { dataplane, setup })
     }
 
-    /// The program that devices run.
+    /// The program that is attached to devices.
     pub(crate) fn program(&self) -> Outcome<ProgramFd> {
         pinned_program(&program_pin(self.dataplane.pins().path())?)
     }
 
-    /// Lifts the budget of new half-open entries while flows are made, or puts the default back.
+    /// Removes the budget of new half-open entries while flows are created, or restores the default.
     pub(crate) fn limit_syns(&self, limited: bool) -> Outcome<()> {
         let maps = self.dataplane.maps();
         let settings = Settings {
@@ -113,7 +113,7 @@ impl Director {
         Ok(maps.set_settings(&settings)?)
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub(crate) fn counts(&self) -> Outcome<Counts> {
         let maps = self.dataplane.maps();
         let mut counts = Counts {
@@ -132,23 +132,23 @@ impl Director {
         Ok(counts)
     }
 
-    /// Removes all of it from the kernel.
+    /// Removes everything from the kernel.
     pub(crate) fn close(self) -> Outcome<()> {
         weir_dataplane::clean(self.dataplane.pins())?;
         Ok(())
     }
 }
 
-/// What the data plane counted.
+/// The data plane's counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     /// By reason number.
     pub(crate) reasons: Vec<u64>,
-    /// Flows ever entered.
+    /// Number of flows ever inserted.
     pub(crate) bound: u64,
     /// Flows counted as active or inactive now.
     pub(crate) tracked: u64,
-    /// Flows that began without an entry.
+    /// Flows that started without an entry.
     pub(crate) stateless: u64,
     pub(crate) packets_in: u64,
     pub(crate) packets_out: u64,
@@ -176,7 +176,7 @@ fn program_pin(directory: &Path) -> Outcome<PathBuf> {
     Err(format!("no program is pinned in {}", directory.display()).into())
 }
 
-/// The configuration of a case, and services that no packet of it is for: lookups have to skip them.
+/// The configuration of a case, and services that no packet belongs to: lookups have to skip them.
 fn desired(setup: &Setup) -> Desired {
     let mut desired = Desired::default();
     let server = |index: u32| Server {
@@ -184,7 +184,7 @@ fn desired(setup: &Setup) -> Desired {
         ..Server::new(
             index.to_string(),
             server(setup.family, index % SERVERS),
-            // Servers beyond those that there are routes for share their addresses.
+            // If there are more servers than routes, servers share addresses.
             (index >= SERVERS).then_some((index / SERVERS) as u16),
         )
     };
@@ -204,7 +204,7 @@ fn desired(setup: &Setup) -> Desired {
     desired
 }
 
-/// Adds a service on TCP and UDP, with a pool of its own.
+/// Adds a service on TCP and UDP, with a separate pool.
 fn add(
     desired: &mut Desired,
     setup: &Setup,

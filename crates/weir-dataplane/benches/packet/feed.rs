@@ -1,4 +1,4 @@
-//! bpf/bench/feed.bpf.c from here: compiled when needed, loaded once a plan, aimed at a program, run.
+//! Controls bpf/bench/feed.bpf.c: compiles it if necessary, loads it for each plan, sets its target, and runs it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub(crate) struct Objects {
     bytes: BTreeMap<(usize, &'static str), Vec<u8>>,
 }
 
-/// Sections: a program array holds programs of one kind only, with or without packets of several buffers.
+/// Sections: a program array holds programs of one kind only, with or without multi-buffer packets.
 const FRAGS: &str = "xdp.frags";
 const PLAIN: &str = "xdp";
 
@@ -83,22 +83,22 @@ pub(crate) fn compile(source: &Path, object: &Path, arguments: &[&str]) -> Outco
     .into())
 }
 
-/// What the generator does: `struct plan` of bpf/bench/feed.bpf.c.
+/// The generator's task: `struct plan` of bpf/bench/feed.bpf.c.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Every packet, or the even ones.
+    /// Every packet, or the even-numbered ones.
     pub(crate) frame: Frame,
-    /// The odd ones, of the same flow.
+    /// The odd-numbered packets, of the same flow.
     pub(crate) alternate: Option<Frame>,
     /// A power of two.
     pub(crate) flows: u32,
     /// First client address, host order.
     pub(crate) client: u32,
-    /// Draw clients and ports instead.
+    /// Random clients and ports.
     pub(crate) random: bool,
-    /// Where live frames go.
+    /// The device for live frames.
     pub(crate) ifindex: u32,
-    /// What the null program adds in front.
+    /// Bytes that the null program adds to a packet.
     pub(crate) growth: u32,
 }
 
@@ -119,10 +119,10 @@ impl Plan {
     }
 }
 
-/// What a test run gave.
+/// The result of a test run.
 #[derive(Clone, Debug)]
 pub(crate) struct Ran {
-    /// Mean of one run, without the time that other tasks had the CPU.
+    /// Mean of one run, without the time that other tasks used the CPU.
     pub(crate) ns: f64,
     /// XDP_TX and the like, of the last run.
     pub(crate) verdict: u32,
@@ -144,7 +144,7 @@ impl Feed {
         Self::load_in(objects, plan, FRAGS)
     }
 
-    /// The same for a target that takes packets of one buffer only.
+    /// The same for a target that accepts single-buffer packets only.
     pub(crate) fn load_plain(objects: &mut Objects, plan: &Plan) -> Outcome<Self> {
         Self::load_in(objects, plan, PLAIN)
     }
@@ -179,12 +179,12 @@ impl Feed {
         Ok(program.fd()?.try_clone()?)
     }
 
-    /// What the next test runs reach.
+    /// The target of the next test runs.
     pub(crate) fn aim(&mut self, program: &ProgramFd) -> Outcome<()> {
         Ok(self.target.set(0, program, 0)?)
     }
 
-    /// Runs the target over the next `packets` packets, which seem to come from a device.
+    /// Runs the target with the next `packets` packets, with a given ingress device.
     pub(crate) fn run(&mut self, packets: u32, ifindex: u32) -> Outcome<Ran> {
         let packet = vec![0; self.length];
         let mut frame = vec![0; self.length + ROOM];
@@ -206,7 +206,7 @@ impl Feed {
         })
     }
 
-    /// Sends the next `packets` packets out of the plan's device.
+    /// Sends the next `packets` packets from the plan's device.
     pub(crate) fn send(&mut self, packets: u32) -> Outcome<()> {
         let packet = vec![0; self.length];
         self.program("generate")?.test_run(TestRunOptions {
@@ -218,7 +218,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Puts one of the programs on a device, in the driver, until the link is dropped.
+    /// Attaches one of the programs to a device in native mode, until the link is dropped.
     pub(crate) fn attach(&mut self, name: &str, device: &str) -> Outcome<FdLink> {
         let program = self.program(name)?;
         let id = program.attach(device, XdpMode::Driver)?;

@@ -1,7 +1,7 @@
-//! Tables that are half full, at 80 % and at 90 %, each after its flows were replaced ten times: what a packet takes to
-//! find its flow in one or another, in rounds that take turns.
+//! Tables that are filled to 50, 80 and 90 %, each after its flows were replaced ten times: the time that a packet
+//! needs to find its flow, in alternating rounds.
 //!
-//! More flows than the front table holds, so that a packet goes to its bucket. Nothing may be refused on the way.
+//! There are more flows than entries in the front cache, so each packet reads its bucket. No flow may be refused.
 
 use std::collections::VecDeque;
 
@@ -15,17 +15,17 @@ use crate::ground::{CLIENTS, Ground};
 use crate::measure::Effort;
 use crate::report::{self, Spread};
 
-/// Flows that begin and end together.
+/// Flows that start and end together.
 const BATCH: u32 = 1 << 16;
-/// Addresses that a batch comes from.
+/// Number of client addresses of a batch.
 const BATCH_CLIENTS: u32 = 1 << 6;
 const TURNOVERS: u32 = 10;
-/// Percent of the places, and batches; tables of much the same size.
+/// Fill level in percent, and number of batches; the tables have about the same size.
 const FILLS: [(u32, u32); 3] = [(50, 8), (80, 13), (90, 14)];
-/// The most that a packet at 80 or 90 % may take, to one at 50 %.
+/// Largest ratio of the time per packet at 80 or 90 % to the time at 50 %.
 const GOAL: f64 = 1.3;
 
-/// Measures and prints, if the rows' name contains `only`.
+/// Measures and prints if the rows' name contains `only`.
 pub(crate) fn run(
     ground: &mut Ground,
     objects: &mut Objects,
@@ -70,7 +70,7 @@ struct Table {
     case: Case,
     director: Director,
     ifindex: u32,
-    /// First clients of the batches in the table, the oldest first.
+    /// The first clients of the batches in the table, the oldest first.
     batches: VecDeque<u32>,
     feed: Feed,
     sent: u64,
@@ -137,8 +137,8 @@ impl Table {
         Ok(())
     }
 
-    /// Closed flows are overdue at once, so that the second RST of each finds it so. The sweep, which goes on
-    /// meanwhile, takes no other.
+    /// Closed flows expire at once, so the second RST of each finds an expired entry. The sweep runs meanwhile and
+    /// removes no other entry.
     fn end_oldest(&mut self, objects: &mut Objects) -> Outcome<()> {
         let Some(client) = self.batches.pop_front() else {
             return Ok(());
@@ -163,7 +163,7 @@ impl Table {
         Ok(())
     }
 
-    /// Every packet met its flow.
+    /// Every packet found its flow.
     fn close(self) -> Outcome<()> {
         let forwarded = self.director.counts()?.packets_in - self.forwarded_before;
         self.director.close()?;

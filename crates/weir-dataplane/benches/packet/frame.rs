@@ -1,7 +1,7 @@
-//! The frames that the generator writes, with the sums that let it vary client address and port and keep checksums
-//! valid.
+//! The frames that the generator writes, with partial sums that allow it to vary client address and port and keep
+//! checksums valid.
 //!
-//! Plain Ethernet with IPv4 or IPv6, TCP or UDP. Nothing here is parsed and nothing depends on Weir.
+//! Plain Ethernet with IPv4 or IPv6, TCP or UDP. Nothing is parsed here, and nothing depends on Weir.
 
 use std::net::IpAddr;
 
@@ -14,23 +14,23 @@ const PSH: u8 = 8;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 
-/// The director's own MAC: frames that the kernel's stack shall take must carry it.
+/// The director's MAC address: the kernel's stack accepts only frames to it.
 pub(crate) const DIRECTOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-/// The MAC behind which all clients are.
+/// The MAC address of all clients.
 pub(crate) const GATEWAY_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 const ETHERNET: usize = 14;
 
-/// Who sends a packet of a flow. The client's address and port vary and are left zero.
+/// The sender of a flow's packets. The client's address and port vary and are zero here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
-    /// The client, to this address and port.
+    /// The client sends to this address and port.
     Client(IpAddr, u16),
-    /// A server with this address and port, to the client.
+    /// A server with this address and port sends to the client.
     Server(IpAddr, u16),
 }
 
-/// A frame without what varies.
+/// A frame without its variable parts.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
@@ -43,7 +43,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The least length of a TCP frame that is a multiple of eight and at least 64.
+    /// The smallest length of a TCP frame that is a multiple of eight and at least 64.
     pub(crate) fn length(address: IpAddr) -> usize {
         if address.is_ipv4() { 64 } else { 80 }
     }
@@ -168,7 +168,7 @@ fn ports(from: From) -> Vec<u8> {
     out
 }
 
-/// Sum of words as they lie in memory: one's complement sums do not mind the byte order (RFC 1071 section 2).
+/// Sum of words in memory order: a one's complement sum does not depend on the byte order (RFC 1071 section 2).
 fn sum(bytes: &[u8]) -> u32 {
     bytes
         .chunks(2)

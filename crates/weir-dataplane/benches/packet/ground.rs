@@ -1,5 +1,5 @@
-//! The ground that everything is measured on: one veth pair in a namespace of its own, one end the director's, the
-//! other the rest of the world's, with routes and neighbours for as many servers and clients as the cases name.
+//! The network of all measurements: one veth pair in a separate namespace, with routes and neighbours for the servers
+//! and clients of all cases. One end is the director's device, the other one represents the rest of the network.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,10 +9,10 @@ use crate::Outcome;
 use crate::frame::{CLIENTS_V6, DIRECTOR_MAC, GATEWAY_MAC};
 use crate::support::{self, Sandbox};
 
-/// Servers that there are routes for.
+/// Servers with a route.
 pub(crate) const SERVERS: u32 = 100;
 pub(crate) const PORT: u16 = 80;
-/// The first client, 198.18.0.0 (RFC 2544): flows in turn come from 64 addresses, random ones from 2^24 around it.
+/// The first client, 198.18.0.0 (RFC 2544): flows in turn come from 64 addresses, random ones from the 2^24 around it.
 pub(crate) const CLIENTS: u32 = 0xc612_0000;
 pub(crate) const DIRECTOR_DEVICE: &str = "d0";
 pub(crate) const WORLD_DEVICE: &str = "g0";
@@ -40,7 +40,7 @@ pub(crate) fn server_mac(index: u32) -> [u8; 6] {
     [2, 0, 10, 0, high, low]
 }
 
-/// The namespace, until dropped with the process.
+/// The namespace; it exists until the process ends.
 pub(crate) struct Ground {
     sandbox: Sandbox,
     /// The director's end.
@@ -51,7 +51,7 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// Makes devices, addresses, routes and neighbours in new namespaces of the calling thread.
+    /// Creates devices, addresses, routes and neighbours in new namespaces of the calling thread.
     pub(crate) fn new() -> Outcome<Self> {
         let sandbox = Sandbox::new();
         support::run("ip link set lo up");
@@ -75,7 +75,7 @@ impl Ground {
                 .map_err(|error| format!("/proc/sys/{key}: {error}"))?;
         }
         ip_batch(&addresses())?;
-        // Without it a veth end takes redirected frames only where a program sits.
+        // Without GRO, a veth end accepts redirected frames only if a program is attached.
         weir_sys::ethtool::Features::read(DIRECTOR_DEVICE)?
             .set(&[(weir_sys::ethtool::GRO, true)])?;
         let (director, world) = (device(DIRECTOR_DEVICE)?, device(WORLD_DEVICE)?);
@@ -87,7 +87,7 @@ impl Ground {
         })
     }
 
-    /// A pin directory that no case had before.
+    /// A pin directory that no other case uses.
     pub(crate) fn pin_dir(&mut self) -> std::path::PathBuf {
         self.cases += 1;
         self.sandbox

@@ -1,11 +1,10 @@
-//! katran's own program under the same packets, where the path of its object is given; its maps are filled from
-//! outside.
+//! katran's program with the same packets, if the path of its object is given; this code fills its maps.
 //!
-//! `KATRAN_OBJ` is `balancer.bpf.c` built as it comes, `KATRAN_GUE_OBJ` the same with `GUE_ENCAP`. Names, keys and
-//! values of its maps are those of its `balancer_maps.h` and `balancer_structs.h`; nothing else of it is known here.
+//! `KATRAN_OBJ` is `balancer.bpf.c` built unchanged, `KATRAN_GUE_OBJ` the same with `GUE_ENCAP`. Names, keys and values
+//! of its maps are those of its `balancer_maps.h` and `balancer_structs.h`.
 //!
-//! A build takes turns with Weir's row of the same packets, round by round on the same CPU, so that what else the
-//! machine does meanwhile falls on both.
+//! A build alternates with Weir's row of the same packets, round by round on the same CPU, so that other load on the
+//! machine affects both.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -22,23 +21,23 @@ use crate::ground::{PORT, SERVERS, server, server_mac, vip};
 use crate::report::{Row, Spread};
 
 const RING: u32 = 65_537;
-/// Connections it remembers: as many as Weir's cases have flows.
+/// Number of connections in its table: as many as Weir's cases have flows.
 const CONNECTIONS: u32 = 1 << 20;
-/// It enters at most 125 000 a second and CPU: flows are made in portions, a second each.
+/// It inserts at most 125 000 per second and CPU, so flows are created in portions, one per second.
 const PORTION: u32 = 100_000;
 const PORTION_TIME: Duration = Duration::from_millis(1100);
-/// stats[MAX_VIPS + LRU_CNTRS]: lookups of connections, and how many missed.
+/// stats[MAX_VIPS + LRU_CNTRS]: lookups of connections, and number of misses.
 const LOOKUPS: u32 = 512;
 const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
 
-/// A variable of the environment, what that build is called, and what it adds in front.
+/// An environment variable, the name of that build, and the bytes that it adds to a packet.
 const BUILDS: [(&str, &str, u32); 2] = [
     ("KATRAN_OBJ", "katran ipip", 20),
     ("KATRAN_GUE_OBJ", "katran gue", 28),
 ];
 
-/// Weir's rows that a build takes turns with.
+/// Weir's rows that a build alternates with.
 const ROWS: [(&str, &str); 4] = [
     ("direct", "katran ipip"),
     ("direct, maglev", "katran ipip"),
@@ -46,18 +45,18 @@ const ROWS: [(&str, &str); 4] = [
     ("tunnel gue, checksum", "katran gue"),
 ];
 
-/// One build of katran's.
+/// One build of katran.
 pub(crate) struct Build {
     pub(crate) name: &'static str,
     object: Vec<u8>,
     growth: u32,
 }
 
-/// Those that the environment names.
+/// The builds that the environment names.
 pub(crate) struct Builds(Vec<Build>);
 
 impl Builds {
-    /// Reads their objects; says so when there is none.
+    /// Reads their objects; prints a message if there is none.
     pub(crate) fn given() -> Outcome<Self> {
         let mut builds = Vec::new();
         for (variable, name, growth) in BUILDS {
@@ -76,7 +75,7 @@ impl Builds {
         Ok(Self(builds))
     }
 
-    /// The one that a case is compared with.
+    /// The build that a case is compared with.
     pub(crate) fn peer_of(&self, case: &Case) -> Option<&Build> {
         let (_, name) = ROWS.iter().find(|(own, _)| *own == case.name)?;
         if case.stream == Stream::Beginnings {
@@ -89,7 +88,7 @@ impl Builds {
 struct Katran {
     program: ProgramFd,
     stats: PerCpuArray<MapData, [u64; 2]>,
-    /// What a program's maps are held by is the program; this keeps the object's own bookkeeping.
+    /// The program holds references to its maps; this field keeps the object's own data.
     _object: Ebpf,
 }
 
@@ -102,7 +101,7 @@ impl Katran {
         let Program::Xdp(program) = program else {
             return Err("not an XDP program".into());
         };
-        // Before any map is taken out of the object: the instructions name them by their descriptors.
+        // Executed before any map is moved out of the object: the instructions contain their descriptors.
         program.load()?;
         let program = program.fd()?.try_clone()?;
         fill(&mut object)?;
@@ -137,7 +136,7 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    /// Loads the build and makes the flows.
+    /// Loads the build and creates the flows.
     pub(crate) fn new(
         build: &Build,
         objects: &mut Objects,
@@ -168,7 +167,7 @@ impl Contender {
         })
     }
 
-    /// One round: its floor, then the program; answers the difference.
+    /// One round: its floor, then the program; returns the difference.
     pub(crate) fn round(&mut self, packets: u32) -> Outcome<f64> {
         self.feed.aim(&self.null)?;
         let floor = self.feed.run(packets, self.ifindex)?.ns;
@@ -189,7 +188,7 @@ impl Contender {
         Ok(ran.ns - floor)
     }
 
-    /// Its row, if it counted what was sent.
+    /// Its row, if its counts match the packets sent.
     pub(crate) fn row(self, name: &str) -> Outcome<Row> {
         let after = self.katran.counter(LOOKUPS)?;
         let lookups = after[0] - self.before[0];
@@ -214,7 +213,7 @@ impl Contender {
     }
 }
 
-/// Makes the flows, no faster than it enters them.
+/// Creates the flows, no faster than it inserts them.
 fn greet(feed: &mut Feed, case: &Case, ifindex: u32) -> Outcome<()> {
     let (plans, mut flows) = case.before();
     while !plans.is_empty() && flows > 0 {
@@ -230,7 +229,7 @@ fn take(object: &mut Ebpf, name: &str) -> Outcome<Map> {
     Ok(object.take_map(name).ok_or(format!("no map {name}"))?)
 }
 
-/// One virtual service on TCP and one on UDP, a hundred servers each in turn on the ring, the router's MAC.
+/// One virtual service on TCP and one on UDP, a hundred servers each in turn on the ring, the router's MAC address.
 fn fill(object: &mut Ebpf) -> Outcome<()> {
     let mut router = [0; 8];
     router[..6].copy_from_slice(&server_mac(0));
@@ -256,7 +255,7 @@ fn fill(object: &mut Ebpf) -> Outcome<()> {
         let mut sources: Array<_, [u8; 20]> = Array::try_from(map)?;
         sources.set(0, address([10, 0, 255, 1].into()), 0)?;
     }
-    // The table of the CPU is the object's spare one, made large.
+    // The table of the CPU is the object's fallback table, enlarged.
     let mut connections: ArrayOfMaps<_, MapFd> =
         ArrayOfMaps::try_from(take(object, "lru_mapping")?)?;
     let Some(Map::LruHashMap(spare)) = object.map("fallback_cache") else {

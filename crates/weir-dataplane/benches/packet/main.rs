@@ -1,10 +1,10 @@
-//! `make bench`: nanoseconds a packet, packets through a veth pair compared with nftables, bytes a flow.
+//! `make bench`: nanoseconds per packet, packets through a veth pair compared with nftables, bytes per flow.
 //!
-//! Every number comes with a floor or a peer that was measured in the same run, on the same core, in rounds that take
-//! turns, and is printed only when the data plane's own counts agree with what was sent. Needs root: it makes
-//! namespaces of its own and changes nothing outside them. Arguments: part of a row's name, or `--stages` for the
-//! tables of stages instead, or `--against OBJECT` to compare other builds with this one; `WEIR_BENCH_ROUNDS` (default
-//! 5) and `WEIR_BENCH_PACKETS` (default 2^20) say how long; `KATRAN_OBJ` and `KATRAN_GUE_OBJ` name a peer's objects.
+//! Every number is printed next to a floor or a peer that was measured in the same run, on the same core, in
+//! alternating rounds, and only if the data plane's own counts match the packets sent. Needs root: it creates
+//! namespaces and changes nothing outside them. Arguments: part of a row's name, or `--stages` for the tables of stages
+//! instead, or `--against OBJECT` to compare other builds with this one; `WEIR_BENCH_ROUNDS` (default 5) and
+//! `WEIR_BENCH_PACKETS` (default 2^20) set the length; `KATRAN_OBJ` and `KATRAN_GUE_OBJ` name a peer's objects.
 
 mod against;
 mod case;
@@ -31,10 +31,10 @@ use feed::Objects;
 use ground::Ground;
 use measure::Effort;
 
-/// Whatever stops the benchmark ends it with a message.
+/// Any error ends the benchmark with a message.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// The last CPU: interrupts tend to go to the first.
+/// The last CPU: interrupts usually go to the first one.
 fn last_cpu() -> usize {
     std::thread::available_parallelism().map_or(0, |cpus| cpus.get() - 1)
 }

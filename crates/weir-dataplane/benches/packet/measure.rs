@@ -1,5 +1,5 @@
 //! Test runs: A B A B, the floor and the data plane in turn, medians of the differences, and no number without its
-//! check. Where a peer has a row of the same packets, it takes its turns in between: C D, its own floor and it.
+//! check. If a peer has a row of the same packets, its runs alternate with these: C D, its own floor and its program.
 
 use aya::programs::ProgramFd;
 
@@ -11,7 +11,7 @@ use crate::ground::Ground;
 use crate::katran::{Build, Builds, Contender};
 use crate::report::{Comparison, Nets, Row, Spread, Table};
 
-/// How much is measured.
+/// The extent of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     /// Rounds of A and B; `WEIR_BENCH_ROUNDS`.
@@ -20,7 +20,7 @@ pub(crate) struct Effort {
     pub(crate) packets: u32,
 }
 
-/// What all cases gave.
+/// The results of all cases.
 #[derive(Default)]
 pub(crate) struct Measured {
     pub(crate) nets: Nets,
@@ -76,7 +76,7 @@ pub(crate) fn run(
 /// Weir's row, and the peer's with the ratio of each round's nets.
 type Rows = (Row, Option<(Row, Spread)>);
 
-/// `None` = this build leaves out the outer checksum that the case is about.
+/// `None` = this build omits the outer checksum that the case measures.
 fn measure(
     ground: &mut Ground,
     objects: &mut Objects,
@@ -95,7 +95,7 @@ fn measure(
     let packets = case.packets(effort.packets);
     let mut ratios = Vec::new();
     for round in 0..effort.rounds {
-        // Each of both is first in every other round.
+        // Each of the two is first in every other round.
         let first = match &mut peer {
             Some((_, peer)) if round % 2 == 1 => Some(peer.round(packets)?),
             _ => None,
@@ -162,7 +162,7 @@ impl<'a> Own<'a> {
         })
     }
 
-    /// One round: the floor, then the program; answers the difference, or `None` if a checksum is left out.
+    /// One round: the floor, then the program; returns the difference, or `None` if a checksum is missing.
     fn round(&mut self, packets: u32) -> Outcome<Option<f64>> {
         self.feed.aim(&self.null)?;
         let floor = self.feed.run(packets, self.ifindex)?.ns;
@@ -183,7 +183,7 @@ impl<'a> Own<'a> {
         Ok(Some(ran.ns - floor))
     }
 
-    /// Its row, if it counted what was sent.
+    /// Its row, if its counts match the packets sent.
     fn row(self, name: &str) -> Outcome<Row> {
         let after = self.director.counts()?;
         let hits = self.case.check_counts(&self.before, &after, self.sent)?;

@@ -1,4 +1,4 @@
-//! What a director with an empty configuration holds in maps, as the kernel accounts it.
+//! The memory of the maps of a director with an empty configuration, as the kernel accounts it.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -10,14 +10,14 @@ use crate::Outcome;
 use crate::ground::Ground;
 use crate::report::Table;
 
-/// Goals: bytes a place, bytes of an empty director.
+/// Goals: bytes per entry, bytes of an empty director.
 const PLACE_GOAL: f64 = 100.0;
 const TOTAL_GOAL_MIB: f64 = 128.0;
-/// Maps below this are summed up in one row.
+/// Maps below this size are summed up in one row.
 const SMALL: u64 = 1 << 20;
 const MIB: f64 = (1 << 20) as f64;
 
-/// Opens a data plane with the defaults, prints its maps, and says whether the goals are met.
+/// Opens a data plane with the defaults, prints its maps, and returns whether the goals are met.
 pub(crate) fn run(ground: &mut Ground, only: &str) -> Outcome<()> {
     if !"memory".contains(only) {
         return Ok(());
@@ -72,7 +72,7 @@ fn met(met: bool) -> &'static str {
     if met { "met" } else { "NOT met" }
 }
 
-/// `memlock` of a map: all that the kernel allocated for it.
+/// `memlock` of a map: everything that the kernel allocated for it.
 fn locked(path: &Path) -> Outcome<u64> {
     let map = MapInfo::from_pin(path)?.fd()?;
     let about = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());

@@ -1,10 +1,9 @@
-//! The whole way on one core: generator, veth, director, veth, sink; Weir's program compared with
-//! nftables in the same position.
+//! The whole path on one core: generator, veth, director, veth, sink; Weir's program compared with nftables in the same
+//! position.
 //!
 //! Generator and sink are the same for all. Weir sends frames back from the driver; nftables gets them as socket
-//! buffers, with GRO on so that it may, and sends them out of the same device. All that was sent must arrive.
-//! `attach = "auto"` would run Weir at tc on a veth: these rows are printed next to those of `attach = "xdp"`, without
-//! a goal.
+//! buffers, with GRO enabled, and sends them from the same device. All packets sent must arrive. `attach = "auto"`
+//! would run Weir at tc on a veth: these rows are printed next to those of `attach = "xdp"`, without a goal.
 
 use aya::programs::links::FdLink;
 use weir_dataplane::{Sizes, XdpChoice};
@@ -25,16 +24,16 @@ use crate::report::{Spread, Table, ratio};
 const FLOWS: u32 = 1 << 14;
 const DIRECT_SERVERS: u32 = 4;
 
-/// What the packets are.
+/// The packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Traffic {
-    /// Clients' packets only.
+    /// Packets of clients only.
     OneWay,
-    /// A client's packet and its server's reply in turn.
+    /// A packet of a client and the server's reply in turn.
     BothWays,
 }
 
-/// What is in the middle.
+/// What forwards the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Middle {
     Null,
@@ -43,14 +42,14 @@ enum Middle {
     Dnat,
 }
 
-/// Where Weir runs.
+/// Where Weir is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attach {
     Xdp,
     Auto,
 }
 
-/// As many for each traffic, in the same order: the floor, Weir by XDP and by itself, nftables.
+/// The same contenders for each kind of traffic, in the same order: the floor, Weir at XDP and with `auto`, nftables.
 const CONTENDERS: [(&str, Traffic, Middle); 8] = [
     ("transmit only", Traffic::OneWay, Middle::Null),
     (
@@ -78,7 +77,7 @@ const CONTENDERS: [(&str, Traffic, Middle); 8] = [
     ("nftables DNAT", Traffic::BothWays, Middle::Dnat),
 ];
 
-/// Runs all contenders in turn, as often as there are rounds, and prints them with their ratios.
+/// Runs all contenders in turn, once per round, and prints them with their ratios.
 pub(crate) fn run(
     ground: &mut Ground,
     objects: &mut Objects,
@@ -126,7 +125,7 @@ fn print(times: &[Vec<f64>; CONTENDERS.len()]) {
             format!("{:.0}", Spread::of(nets(times, index)).median),
         ]);
     }
-    // Of each round, whose contenders met the same machine.
+    // Ratios within each round, whose contenders ran under the same conditions.
     let quotients = |above: Vec<f64>, below: Vec<f64>| {
         Spread::of(above.iter().zip(&below).map(|(a, b)| a / b).collect())
     };
@@ -168,7 +167,7 @@ fn without_goal(what: &str, ratio: Spread) {
     println!("{what}: {}", ratio.as_ratio());
 }
 
-/// A contender's rounds less those of the generator and sink that it shares with the others of its traffic.
+/// A contender's rounds minus those of the generator and sink, which all contenders of its traffic share.
 fn nets(times: &[Vec<f64>; CONTENDERS.len()], index: usize) -> Vec<f64> {
     let floors = &times[index / 4 * 4];
     times[index]
@@ -178,7 +177,7 @@ fn nets(times: &[Vec<f64>; CONTENDERS.len()], index: usize) -> Vec<f64> {
         .collect()
 }
 
-/// The pair with its sink, and everything that takes turns in it.
+/// The pair with its sink, and all contenders.
 struct Wire {
     clock: Clock,
     one_way: Feed,
@@ -251,13 +250,13 @@ impl Wire {
         Ok(wire)
     }
 
-    /// One run with a middle put in place before and taken away after; nanoseconds a packet of the whole way.
+    /// One run with a contender attached before and detached after; nanoseconds per packet of the whole path.
     fn measure(&mut self, traffic: Traffic, middle: Middle, packets: u32) -> Outcome<f64> {
         let placed = self.place(middle)?;
         if middle == Middle::Dnat {
             self.greet(true)?;
         }
-        // What a run starts cold with (pages, route caches) is not what is measured.
+        // The first packets of a run meet cold caches (pages, routes), which are not measured.
         self.send(traffic, packets / 16)?;
         let before = self.one_way.received()?;
         let start = self.clock.now()?;
@@ -278,7 +277,7 @@ impl Wire {
         }
     }
 
-    /// Every flow's handshake, with the server's part where replies pass the director.
+    /// Every flow's handshake, with the server's part if replies pass the director.
     fn greet(&mut self, both: bool) -> Outcome<()> {
         for (step, feed) in self.handshake.iter_mut().enumerate() {
             if both || step != 1 {
@@ -335,7 +334,7 @@ impl Wire {
     }
 }
 
-/// What is in the middle now.
+/// The contender that is attached.
 enum Placed {
     Null(FdLink),
     Weir(Forward, u32),

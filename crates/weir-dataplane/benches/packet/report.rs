@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Net nanoseconds by way of forwarding and packets, as the rows call them.
+/// Net nanoseconds by forwarding method and packets, named as in the rows.
 pub(crate) type Nets = BTreeMap<(String, String), f64>;
 
 /// One row of the table of test runs.
@@ -11,12 +11,12 @@ pub(crate) struct Row {
     pub(crate) packets: String,
     pub(crate) floor: Spread,
     pub(crate) net: Spread,
-    /// Share of packets that met their entry; `None` where none is looked for.
+    /// Share of packets that found their entry; `None` if there is no lookup.
     pub(crate) hits: Option<f64>,
 }
 
 impl Row {
-    /// As the table prints it.
+    /// As printed in the table.
     pub(crate) fn cells(&self) -> [String; 6] {
         [
             self.name.clone(),
@@ -32,7 +32,7 @@ impl Row {
     }
 }
 
-/// What the rounds of a row of Weir's gave, each divided by the same round of a peer's.
+/// The rounds of a row of Weir's, each divided by the same round of a peer's.
 pub(crate) struct Comparison {
     pub(crate) own: String,
     pub(crate) peer: String,
@@ -40,7 +40,7 @@ pub(crate) struct Comparison {
     pub(crate) ratio: Spread,
 }
 
-/// A row of Weir's, the packets of both, and the most that the ratio to the peer may be.
+/// A row of Weir's, the packets of both, and the largest allowed ratio to the peer.
 const GOALS: [(&str, &str, f64); 7] = [
     ("direct", "TCP, 1 flow", 0.50),
     ("tunnel ipip", "TCP, 1 flow", 0.70),
@@ -51,7 +51,7 @@ const GOALS: [(&str, &str, f64); 7] = [
     ("direct", "not a VIP", 0.60),
 ];
 
-/// Prints the ratios, each with its goal where it has one.
+/// Prints the ratios, with their goals.
 pub(crate) fn ratios(measured: &[Comparison]) {
     for comparison in measured {
         let what = format!(
@@ -68,10 +68,10 @@ pub(crate) fn ratios(measured: &[Comparison]) {
     }
 }
 
-/// The most that counting flows for `wlc` may add to an established packet, nanoseconds.
+/// The largest cost, in nanoseconds, that counting flows for `wlc` may add to an established packet.
 const COUNTING: f64 = 15.0;
 
-/// Prints what `wlc` adds to what a hash scheduler takes.
+/// Prints the cost of `wlc` beyond that of a hash scheduler.
 pub(crate) fn counting(own: &Nets) {
     let of = |name: &str, packets: &str| own.get(&(name.to_owned(), packets.to_owned()));
     let adds = |packets: &str| Some(of("direct, wlc", packets)? - of("direct", packets)?);
@@ -86,7 +86,7 @@ pub(crate) fn counting(own: &Nets) {
     }
 }
 
-/// Prints a ratio with its goal, which is the most or the least that it may be.
+/// Prints a ratio with its goal, which is a maximum or a minimum.
 pub(crate) fn ratio(what: &str, ratio: Spread, goal: f64, most: bool) {
     let met = if most {
         ratio.median <= goal
@@ -101,7 +101,7 @@ pub(crate) fn ratio(what: &str, ratio: Spread, goal: f64, most: bool) {
     );
 }
 
-/// The middle and the ends of what rounds gave.
+/// Median, minimum and maximum of rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -110,7 +110,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of at least one value; of none, zeros.
+    /// Of at least one value; zeros if there is none.
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         match (values.first(), values.last()) {
@@ -128,7 +128,7 @@ impl Spread {
     }
 }
 
-/// A Markdown table, printed row by row: cases take seconds.
+/// A Markdown table, printed row by row, because a case takes seconds.
 pub(crate) struct Table {
     columns: Vec<String>,
 }

@@ -1,7 +1,7 @@
-//! `--stages`, the second table: what each step costs as the difference of two builds, one of which ends before it.
+//! `--stages`, the second table: the cost of each step as the difference of two builds, one of which ends before it.
 //!
-//! The builds are made from a copy of bpf/ in which a line returns early, so the sources need no switches; a place that
-//! is no longer found is an error. What was computed so far is kept alive, or the compiler would leave it out.
+//! The builds are made from a copy of bpf/ in which a line returns early, so the sources need no switches; a missing
+//! place is an error. Values computed so far are used, because otherwise the compiler would omit their computation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,12 @@ use crate::ground::Ground;
 use crate::measure::Effort;
 use crate::report::{Spread, Table};
 
-/// A build that returns before `before`, which occurs once in `file`, having done all of `done`.
+/// A build that returns before `before`, which occurs once in `file`, after `done` was executed.
 struct Cut {
     done: &'static str,
     file: &'static str,
     before: &'static str,
-    /// What must have been computed there.
+    /// Values that must have been computed there.
     alive: &'static str,
 }
 
@@ -87,7 +87,7 @@ const LADDER: [Cut; 7] = [
 ];
 const LAST: &str = "frame addresses, transmit";
 
-/// Measures the ladder for `direct` with one flow and with 16 K flows.
+/// Measures the steps for `direct` with one flow and with 16 K flows.
 pub(crate) fn run(
     ground: &mut Ground,
     objects: &mut Objects,
@@ -118,7 +118,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Net nanoseconds of each stage, then of the whole.
+/// Net nanoseconds of each step, then of the whole.
 fn ladder(
     ground: &mut Ground,
     objects: &mut Objects,
@@ -143,8 +143,7 @@ fn ladder(
     Ok(stages)
 }
 
-/// Times of the floor, of each build over the director's own maps and flows, and of the whole, in rounds that take
-/// turns.
+/// Times of the floor, of each build with the director's maps and flows, and of the whole, in alternating rounds.
 pub(crate) fn time(
     ground: &Ground,
     objects: &mut Objects,

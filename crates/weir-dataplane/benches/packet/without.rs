@@ -1,9 +1,10 @@
-//! `--stages`, the first table: what an established packet costs more than in a build that lacks one stage.
+//! `--stages`, the first table: the additional cost of an established packet compared with a build that lacks one
+//! stage.
 //!
-//! Each build is a copy of bpf/ in which the stage's result is written down instead of found, so that all later stages
-//! run as before. The front table holds the flow, as it does for all but a flow's first packet in a tick. A processor
-//! works on several stages at once: what one build saves is what its stage adds to the others, and the sum of all need
-//! not be the whole, but comes near it. The last row lacks all of them.
+//! Each build is a copy of bpf/ in which the stage's result is a constant, so all later stages run unchanged. The front
+//! cache contains the flow, as for all packets of a flow within a tick except the first one. A processor executes
+//! several stages at the same time, so the difference of one build is what its stage adds to the others; the sum of all
+//! differences is only close to the whole. The last row lacks all stages.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ use crate::stage::{self, Edit};
 
 const MAIN: &str = "weir_xdp.bpf.c";
 
-/// A stage's name and how a build goes without it.
+/// A stage's name and the changes that remove it.
 struct Absent {
     stage: &'static str,
     edits: Vec<Edit>,
@@ -33,12 +34,12 @@ fn instead(file: &'static str, piece: &str, by: &str) -> Edit {
     }
 }
 
-/// Puts statements at the start of a function whose head ends so.
+/// Inserts statements at the start of a function whose head ends with this text.
 fn first(file: &'static str, head: &str, statements: &str) -> Edit {
     instead(file, head, &format!("{head}\t{statements}\n"))
 }
 
-/// What the one flow's packets are found to be, for builds that do not look.
+/// The results for the packets of the one flow, for builds that lack their computation.
 struct Known {
     hash: u64,
     dest: u32,
@@ -72,7 +73,7 @@ fn absences(known: &Known) -> Vec<Absent> {
 
 type Stage = (&'static str, Vec<Edit>);
 
-/// Up to the flow's server.
+/// The stages up to the selection of the server.
 fn arrival(known: &Known) -> Vec<Stage> {
     let parse = "int reason = PARSE_OK, match;\n\n\tif (data + 54 > data_end)\n\t\treturn XDP_ABORTED;\n\
         \tp.src = addr_from_v4(*(__be32 *)(data + 26));\n\tp.dst = addr_from_v4(*(__be32 *)(data + 30));\n\
@@ -134,13 +135,13 @@ fn arrival(known: &Known) -> Vec<Stage> {
     ]
 }
 
-/// From the server to the wire.
+/// The stages from the server to transmission.
 fn way(known: &Known) -> Vec<Stage> {
     let [link, dmac, smac] = known.hop;
     let hop = format!(
         "hop.link = {link}ULL;\n\thop.dmac = {dmac}ULL;\n\thop.smac = {smac}ULL;\n\tif (0)"
     );
-    // What the stages before found must have been worth finding.
+    // Values of earlier stages must be used.
     let sent = "asm volatile(\"\" : : \"r\"(hop->link), \"r\"(hop->dmac), \"r\"(hop->smac));\n\treturn XDP_TX;";
     vec![
         (

@@ -1,8 +1,8 @@
-//! A data plane and the reference model with the same configuration, which get the same packets.
+//! A data plane and the reference model with the same configuration, which receive the same packets.
 //!
 //! Every packet of every test goes through both, and a difference in verdict, frame, metadata or counted reasons fails
-//! the test at once; a case also asserts what it expects. weir-planner allocates the rows of services and servers and
-//! makes the schedulers' tables. A case may give the rows of servers other contents than a configuration would.
+//! the test at once; a case also asserts its expected result. weir-planner allocates the rows of services and servers
+//! and makes the schedulers' tables. A case may write contents to servers' rows that no configuration results in.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,12 +28,12 @@ use crate::support::{SECRET, Sandbox, privileged};
 
 pub(crate) const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const DIRECTOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-/// The device that test runs come from: the loopback device of the test's namespace.
+/// The ingress device of test runs: the loopback device of the test's namespace.
 pub(crate) const INGRESS: u32 = 1;
-/// A device that XDP may send on; it need not exist, nothing is really sent.
+/// A device on which XDP may send. It need not exist, because nothing is sent.
 pub(crate) const OTHER_DEVICE: u32 = 77;
 
-/// The frame addresses of packets that leave for a server.
+/// The MAC addresses of packets that leave for a server.
 pub(crate) fn hop_macs(dest: u32) -> ([u8; 6], [u8; 6]) {
     ([2, 0, 0, 1, 0, 0], [2, 0, 0, 2, 0, dest as u8])
 }
@@ -103,7 +103,7 @@ pub(crate) struct Bench {
     pub(crate) plane: Dataplane,
     pub(crate) model: Model<Reference>,
     planned: Planned,
-    /// Whether flows were moved to another table, where the model does not know their places.
+    /// Whether flows were moved to another table. The model does not know their positions there.
     pub(crate) resized: bool,
     next_port: u16,
     sandbox: Sandbox,
@@ -131,20 +131,20 @@ fn ticks_of(ns: u64) -> u32 {
     (ns >> TICK_SHIFT) as u32
 }
 
-/// For how long after a tick has turned the programs may still read the former one: they ask once a jiffy.
+/// How long after a new tick the programs may still use the former one: they read the clock once per jiffy.
 const TICK_LAG_NS: u64 = 20_000_000;
 
-/// Budgets and scratch rows are per CPU: a test's packets all meet the same ones.
+/// Budgets and scratch rows are per CPU, so all packets of a test must use the same ones.
 fn stay_on_one_cpu() {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let cpu = NEXT.fetch_add(1, Ordering::Relaxed) % cpus;
-    // A cpuset without this one leaves the thread where it is; the kernel moves it rarely enough.
+    // In a cpuset without this CPU the thread is not moved; the kernel moves it rarely.
     let _ = weir_sys::pin_thread(cpu);
 }
 
 impl Bench {
-    /// With a roomy table; `None` when the test cannot run here.
+    /// With a large table; `None` if the test cannot run here.
     pub(crate) fn open() -> Option<Self> {
         Self::with_flows(7 * 16384)
     }
@@ -153,13 +153,13 @@ impl Bench {
         Self::with_secret(flows, SECRET)
     }
 
-    /// The same of a director with another secret; it is not opened again.
+    /// The same with another secret; it is not opened again.
     pub(crate) fn with_secret(flows: u32, secret: [u64; 2]) -> Option<Self> {
         if !privileged() {
             return None;
         }
         let sandbox = Sandbox::new();
-        // So that the kernel tells no routes and the rows that a test writes stay.
+        // Without routes from the kernel, the rows that a test writes are not changed.
         for knob in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
             std::fs::write(format!("/proc/sys/net/{knob}"), "0").unwrap();
         }
@@ -195,12 +195,12 @@ impl Bench {
         Some(bench)
     }
 
-    /// Opens what is pinned again, with other sizes; not activated.
+    /// Opens the pinned data plane again, with other sizes; not activated.
     pub(crate) fn reopen(&mut self, sizes: Sizes) {
         self.reopen_as(sizes, ABI_FLOW_LAYOUT);
     }
 
-    /// The same with another flow layout.
+    /// The same with another layout of the flow table.
     pub(crate) fn reopen_as(&mut self, sizes: Sizes, flow_layout: u32) {
         let options = OpenOptions {
             sizes,
@@ -220,13 +220,13 @@ impl Bench {
         self.model.config_mut().settings = settings;
     }
 
-    /// Takes the data plane's random numbers from this seed.
+    /// Derives the data plane's random numbers from this seed.
     pub(crate) fn predictable(&mut self, seed: u32) {
         self.settings(|settings| settings.draw_seed = seed);
         self.model.scheduler_mut().seed = seed;
     }
 
-    /// Gives a server thresholds.
+    /// Sets the thresholds of a server.
     pub(crate) fn limit(&mut self, dest: u32, upper: u32, lower: u32) {
         let row = self.model.config().dests[&dest].live;
         self.plane.maps().set_thresholds(row, upper, lower).unwrap();
@@ -234,7 +234,7 @@ impl Bench {
         (live.upper, live.lower) = (upper, lower);
     }
 
-    /// Puts a server at its upper threshold, or below it again.
+    /// Sets whether a server is at its upper threshold.
     pub(crate) fn overload(&mut self, dest: u32, overloaded: bool) {
         let mut live = self.plane.maps().live(dest).unwrap();
         live.overloaded = overloaded.into();
@@ -244,7 +244,7 @@ impl Bench {
         self.planned.renew_tree(&self.plane, service);
     }
 
-    /// Lets replies under nat leave the way their client's packets came.
+    /// Replies under nat leave by the path of the client's packets.
     pub(crate) fn learn_clients(&mut self) {
         self.settings(|settings| settings.flags |= SETTINGS_LEARN_CLIENTS);
     }
@@ -295,7 +295,7 @@ impl Bench {
         service
     }
 
-    /// Changes a service's row; the model's `has_extent` and `spread` stay.
+    /// Changes a service's row, except for `has_extent` and `spread` of the model.
     pub(crate) fn service_row(&mut self, service: u32, change: impl FnOnce(&mut Service)) {
         let maps = self.plane.maps();
         let mut row = maps.services.get(service).unwrap();
@@ -327,7 +327,7 @@ impl Bench {
             .collect();
     }
 
-    /// Makes an address one of a service's source addresses of snat.
+    /// Adds an address to a service's source addresses for snat.
     pub(crate) fn snat(&mut self, service: u32, addresses: &[&str], ports: (u16, u16)) {
         let addresses: Vec<Addr> = addresses
             .iter()
@@ -351,7 +351,7 @@ impl Bench {
             .unwrap();
     }
 
-    /// Makes an address a VIP.
+    /// Adds a VIP.
     pub(crate) fn vip(&mut self, address: &str, row: VipRow) {
         let address: Addr = address.parse::<IpAddr>().unwrap().into();
         self.concern(|filter| filter.add_to(address));
@@ -380,7 +380,7 @@ impl Bench {
         self.model.config_mut().vips.insert(address, row);
     }
 
-    /// Makes a service listen on a VIP's port, TCP and UDP.
+    /// Adds a listener on a VIP's port to a service, for TCP and UDP.
     pub(crate) fn listen(&mut self, service: u32, address: &str, port: u16) {
         if !self
             .model
@@ -410,7 +410,7 @@ impl Bench {
         }
     }
 
-    /// Gives a service the packets of that mark, of family 4 or 6.
+    /// Assigns packets with that mark, of family 4 or 6, to a service.
     pub(crate) fn listen_to_mark(&mut self, service: u32, mark: u32, family: u16) {
         let addr = Addr::from(IpAddr::V6(u128::from(mark).into()));
         let listener = Listener {
@@ -424,7 +424,7 @@ impl Bench {
         config.listeners.insert((addr, family, 0), service);
     }
 
-    /// A service with a listener and these servers; answers it and their rows.
+    /// A service with a listener and these servers; returns it and the rows of its servers.
     pub(crate) fn serve(
         &mut self,
         kind: Kind,
@@ -440,7 +440,7 @@ impl Bench {
         (service, dests)
     }
 
-    /// [`Self::serve`] on a port that no service had before.
+    /// [`Self::serve`] on an unused port.
     pub(crate) fn serve_next(
         &mut self,
         kind: Kind,
@@ -451,13 +451,13 @@ impl Bench {
         (port, self.serve(kind, (vip, port), servers).1)
     }
 
-    /// A port that was not given out before.
+    /// An unused port.
     pub(crate) fn next_port(&mut self) -> u16 {
         self.next_port += 1;
         self.next_port - 1
     }
 
-    /// Adds a server and publishes.
+    /// Adds a server and publishes the list.
     pub(crate) fn add(&mut self, service: u32, server: NewServer) -> u32 {
         let slot = self.reconcile(service, Some(&server));
         let port = server.row.port.get();
@@ -516,21 +516,21 @@ impl Bench {
         self.model.config_mut().dests.insert(dest, row);
     }
 
-    /// Changes a server's row alone.
+    /// Changes only a server's row.
     pub(crate) fn dest_row(&mut self, dest: u32, change: impl FnOnce(&mut Dest)) {
         let mut row = self.model.config().dests[&dest];
         change(&mut row);
         self.write_dest(dest, row);
     }
 
-    /// Leads from each of these rows to the next, as rows that share their counts are; publish after.
+    /// Links these rows, as rows that share their counts are linked; publish afterwards.
     pub(crate) fn link(&mut self, dests: &[u32]) {
         for (dest, next) in dests.iter().zip(dests.iter().cycle().skip(1)) {
             self.dest_row(*dest, |row| row.sibling = *next);
         }
     }
 
-    /// Gives a server another weight and publishes.
+    /// Changes a server's weight and publishes the list.
     pub(crate) fn weigh(&mut self, service: u32, dest: u32, weight: u32) {
         self.dest_row(dest, |row| {
             row.flags = row.flags & !DEST_USABLE | if weight > 0 { DEST_USABLE } else { 0 };
@@ -538,7 +538,7 @@ impl Bench {
         self.change(service, |schedule| schedule.edit(dest, weight));
     }
 
-    /// Takes a server out; its row stays with these flags.
+    /// Removes a server; its row remains with these flags.
     pub(crate) fn remove(&mut self, service: u32, dest: u32, flags: u8) {
         self.dest_row(dest, |row| (row.flags, row.policy) = (flags, 0));
         self.change(service, |schedule| schedule.remove(dest));
@@ -550,7 +550,7 @@ impl Bench {
         self.publish(service);
     }
 
-    /// Configures a service as its schedule says, with one more server if there is a new one.
+    /// Configures a service according to its schedule, with one more server if `new` is given.
     fn configure(&mut self, name: &str, schedule: &Schedule, new: Option<&NewServer>) {
         let desired = &mut self.planned.desired;
         let service = desired.services.iter_mut().find(|it| it.name == name);
@@ -578,7 +578,7 @@ impl Bench {
         self.planned.reconcile(&name, cursor).clone()
     }
 
-    /// Makes and writes a service's tables.
+    /// Computes and writes a service's tables.
     fn publish(&mut self, service: u32) {
         let mut slot = self.reconcile(service, None);
         let dests = self.plane.sizes().dests;
@@ -603,7 +603,7 @@ impl Bench {
         row.spread = spread;
     }
 
-    /// Asserts that a service's tree, as packets left it, matches the counts. Returns whether it has one.
+    /// Asserts that a service's tree matches the counts after packets have updated it. Returns whether it has a tree.
     #[track_caller]
     pub(crate) fn tree_is_right(&self, service: u32) -> bool {
         let (nodes, expected) = self.planned.trees(&self.plane, service);
@@ -611,7 +611,7 @@ impl Bench {
         !expected.is_empty()
     }
 
-    /// The data plane alone.
+    /// The data plane without the model.
     pub(crate) fn run(&self, frame: &[u8]) -> Outcome {
         let before = self.plane.maps().reasons().unwrap();
         let run = self
@@ -637,11 +637,10 @@ impl Bench {
 
     /// Sends a packet through both.
     ///
-    /// # Errors
-    /// They differ: how, and over which packet.
+    /// # Errors The difference, and the packet.
     pub(crate) fn try_send(&mut self, frame: &[u8]) -> Result<Outcome, String> {
-        // Budgets and lifetimes are counted in ticks: a packet for which the two sides read different ticks would show
-        // as a difference much later. So none is sent shortly before or after a tick turns.
+        // Budgets and lifetimes are counted in ticks. If the two sides read different ticks for a packet, a difference
+        // would appear much later. So no packet is sent shortly before or after a tick changes.
         let turns = || {
             let now = now_ns(Clock::MonotonicCoarse);
             ticks_of(now.saturating_sub(TICK_LAG_NS)) != ticks_of(now + TICK_LAG_NS)
@@ -652,7 +651,7 @@ impl Bench {
         let earliest = tick();
         let outcome = self.run(frame);
         let latest = tick();
-        // The tick turned meanwhile, and nothing tells which of the two the programs read.
+        // The tick changed meanwhile, and it is unknown which one the programs read.
         if earliest != latest {
             let mut model = self.model.clone();
             if difference(&outcome, &model.packet(frame, earliest)).is_none() {
@@ -677,7 +676,7 @@ impl Bench {
         }
     }
 
-    /// Sends a packet through both and demands agreement.
+    /// Sends a packet through both and asserts that they agree.
     #[track_caller]
     pub(crate) fn send(&mut self, frame: &[u8]) -> Outcome {
         match self.try_send(frame) {
@@ -686,7 +685,7 @@ impl Bench {
         }
     }
 
-    /// Flows, counts and traffic: the same here and there, and counts equal to a walk of the table.
+    /// Flows, counts and traffic are equal on both sides, and the counts are equal to those of a walk over the table.
     #[track_caller]
     pub(crate) fn settle(&self) {
         crate::census::compare(self);

@@ -1,4 +1,4 @@
-//! The flow table, the counts and the traffic, held against each other and against the model's.
+//! Compares the flow table, the counts and the traffic with each other and with the model's.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use weir_flow::{FlowKey, Geometry, Mark, Placement, Tuple};
 
 use crate::bench::Bench;
 
-/// Active and inactive flows by row, as a walk of the table finds them.
+/// Active and inactive flows by row, counted by a walk over the table.
 pub(crate) fn walked(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
     let mut rows = BTreeMap::new();
     for flow in plane
@@ -47,8 +47,8 @@ pub(crate) fn counted(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
         .collect()
 }
 
-/// What must hold of any table: no tuple twice, every entry in a bucket of its hash and marked at its home, directions
-/// paired.
+/// The invariants of every table: no tuple twice, every entry in a bucket of its hash and marked at its home,
+/// directions paired.
 #[track_caller]
 pub(crate) fn sound(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     let key = FlowKey::new(plane.secret());
@@ -103,7 +103,7 @@ pub(crate) fn sound(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     flows
 }
 
-/// Every template counts the flows that came by it, and every server the templates that lead to it.
+/// Every template counts its flows, and every server counts the templates that select it.
 #[track_caller]
 fn templates(plane: &Dataplane, flows: &HashMap<Tuple, Flow>) {
     let mut under: HashMap<u32, u32> = HashMap::new();
@@ -135,7 +135,7 @@ fn templates(plane: &Dataplane, flows: &HashMap<Tuple, Flow>) {
     }
 }
 
-/// The table is sound and holds what the model holds.
+/// The table is consistent and contains the same entries as the model.
 #[track_caller]
 pub(crate) fn compare(bench: &Bench) {
     let flows = sound(&bench.plane);

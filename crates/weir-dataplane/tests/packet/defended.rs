@@ -1,4 +1,4 @@
-//! `drop_entry`: what the sweep ends to defend the table, and what it leaves.
+//! `drop_entry`: which entries the sweep removes to protect the table, and which it keeps.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ const VIP: &str = "192.0.2.10";
 const CLIENT: &str = "198.51.100.7";
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Flows of each state: half open, established, of UDP.
+/// Flows in each state: half open, established, UDP.
 fn flows(bench: &Bench) -> [usize; 3] {
     let mut found = [0; 3];
     for flow in bench.plane.maps().flows.walk() {
@@ -48,7 +48,7 @@ fn half_open_flows_go_and_others_stay() {
     assert_eq!(before, [200, 100, 60]);
     bench.settings(|settings| settings.flags |= SETTINGS_DROP_ENTRY);
     let begun = Instant::now();
-    // The 32nd part a second: twenty of two hundred take three seconds or so.
+    // One in 32 per second: twenty of two hundred take about three seconds.
     while flows(&bench)[0] > 180 {
         assert!(begun.elapsed() < DEADLINE, "{:?}", flows(&bench));
         std::thread::sleep(Duration::from_millis(50));

@@ -1,8 +1,8 @@
-//! Random packets, right ones and broken ones, through the data plane and the model: the same fate, frame and counters.
+//! Random packets, valid and malformed, through the data plane and the model: the same verdict, frame and counters.
 //!
-//! `WEIR_DIFFERENTIAL_PACKETS` sets how many (100 000 unless set; ten million with `WEIR_SOAK`, a million a table),
-//! `WEIR_SEED` repeats a run. Not in the stream: ICMP and fragments, which the model does not cover, and IPv6 sources
-//! that are multicast.
+//! `WEIR_DIFFERENTIAL_PACKETS` sets their number (default 100 000; ten million with `WEIR_SOAK`, a million per table),
+//! `WEIR_SEED` repeats a run. The stream contains no ICMP and no fragments, which the model does not cover, and no IPv6
+//! sources that are multicast addresses.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -25,9 +25,9 @@ const PACKETS: u64 = 100_000;
 const SOAK_PACKETS: u64 = 10_000_000;
 /// Packets through one flow table.
 const TABLE_PACKETS: u64 = 1_000_000;
-/// Places of a table that does not fill up.
+/// Entries of a table that does not become full.
 const ROOMY: u32 = 7 * 16_384;
-/// Packets between two changes of what user space writes.
+/// Packets between two changes by user space.
 const STRETCH: u64 = 250;
 
 /// Seeded random numbers.
@@ -87,7 +87,7 @@ fn tunnel(to: &str, tunnel: Tunnel, flags: u8) -> NewServer {
     })
 }
 
-/// Schedulers and servers of the services on ports 80 to 88. The last two have none.
+/// Schedulers and servers of the services on ports 80 to 88. The last two have no servers.
 fn server_sets(family: &Family) -> [(Kind, Vec<NewServer>); 9] {
     let server = |forward, last: u8| NewServer::new(forward, &format!("{}{last}", family.servers));
     let nat = |last| server(Forward::Nat, last).port(8080);
@@ -147,8 +147,8 @@ fn server_sets(family: &Family) -> [(Kind, Vec<NewServer>); 9] {
     ]
 }
 
-/// The services of one family on ports 80 to 88, and those that a range and "any port" lead to; answers those whose
-/// servers may be changed, with their servers.
+/// The services of one family on ports 80 to 88, and those of a range and of "any port". Returns those whose servers
+/// may be changed, with their servers.
 fn services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
     let mut changing = Vec::new();
     let mut all = Vec::new();
@@ -227,7 +227,7 @@ fn packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> {
     shape.arriving(client, at(address, 80 + random.below(15) as u16))
 }
 
-/// Breaks a frame somewhere.
+/// Changes a frame at a random position.
 fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
     for _ in 0..=random.below(3) {
         let header = frame.len().min(90);
@@ -240,7 +240,7 @@ fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
     }
 }
 
-/// Changes weights, rows and settings, as a daemon would between packets.
+/// Changes weights, rows and settings, as a daemon does between packets.
 fn change(random: &mut Random, bench: &mut Bench, services: &[(u32, Vec<u32>)]) {
     let (service, dests) = &services[random.below(services.len())];
     let dest = random.pick(dests);
@@ -269,8 +269,8 @@ fn change(random: &mut Random, bench: &mut Bench, services: &[(u32, Vec<u32>)]) 
     }
 }
 
-/// What has stages of its own, and clients whose replies the kernel routes even where forwarding is off: it always has
-/// a route to ff00::/8.
+/// Packets that have separate stages, and clients whose replies the kernel routes even with forwarding off: it always
+/// has a route to ff00::/8.
 fn not_compared(layout: &Layout) -> bool {
     let multicast = layout.src.octets()[0] == 0xff;
     multicast || !matches!(layout.cold, Cold::Plain | Cold::OtherProtocol)
@@ -301,14 +301,15 @@ fn random_packets_have_the_models_fate_at_length() {
     }
 }
 
-/// A stream that was once reported to disagree. A tick may have fallen between the data plane's packet and the model's:
-/// the difference could not be reproduced.
+/// A stream that once caused a difference which could not be reproduced. A tick may have changed between the data
+/// plane's packet and the model's.
 #[test]
 fn former_difference_is_resolved() {
     agree(2_500_838_058_190, 20_000, ROOMY);
 }
 
-/// Tables so small that flows spill, go to the stash and find no place at all: one page, one with a stash, several.
+/// Tables so small that flows use second buckets and the stash, or find no free entry: one page, one with a stash,
+/// several.
 #[test]
 fn full_tables_have_the_models_fate() {
     if !privileged() {
@@ -328,10 +329,10 @@ fn full_tables_have_the_models_fate() {
     );
 }
 
-/// What became of a table.
+/// The final state of a table.
 #[derive(Default)]
 struct Ended {
-    /// Flows that found no place, under `nat` or otherwise.
+    /// Flows without a free entry, under `nat` or otherwise.
     refused: u64,
     /// Entries in the stash.
     stashed: usize,

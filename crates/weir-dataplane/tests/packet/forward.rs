@@ -1,4 +1,4 @@
-//! Towards servers: direct, nat and l3dsr in both families, TCP through its life and UDP.
+//! Packets to servers: direct, nat and l3dsr in both families, TCP through all states and UDP.
 
 use weir_abi::Forward;
 
@@ -60,7 +60,7 @@ fn l3dsr_rewrites_the_address_and_marks() {
     };
     for (family, vip, client, server) in families() {
         for dscp in [0u8, 1, 63] {
-            // A given port is for checks only: the client's stays.
+            // A given port is used for checks only: the client's port is not changed.
             let row = NewServer::new(Forward::L3dsr, server)
                 .port(8080)
                 .row(|row| row.dscp = dscp);

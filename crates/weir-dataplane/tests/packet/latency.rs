@@ -1,9 +1,8 @@
-//! The latency estimator: random sequences of clients' packets through the data plane and through the model of
-//! weir-latency, which must emit the same samples and count the same reasons; and `least-time`, whose choices must be
-//! those of weir-sched.
+//! The latency estimator: random packets of clients through the data plane and through the model of weir-latency, which
+//! must emit the same samples and count the same reasons; and `least-time`, whose choices must be those of weir-sched.
 //!
-//! `WEIR_LATENCY_PACKETS` sets how many packets (20 000 unless set; a million with `WEIR_SOAK`), `WEIR_SEED` repeats a
-//! run.
+//! `WEIR_LATENCY_PACKETS` sets the number of packets (default 20 000; a million with `WEIR_SOAK`), `WEIR_SEED` repeats
+//! a run.
 
 use weir_abi::{Cost, Forward, LATENCY_REASONS, LatencyReason};
 use weir_dataplane::RingPositions;
@@ -54,7 +53,7 @@ impl Segment {
 
 const VIPS: [&str; 2] = ["192.0.2.10", "2001:db8::10"];
 
-/// A client with its connection, which does most things right.
+/// A client with its connection; most of its packets follow the protocol.
 #[derive(Clone, Copy, Debug, Default)]
 struct Client {
     seq: u32,
@@ -80,7 +79,7 @@ impl Random {
     }
 }
 
-/// The next packet of a client, `passed_ns` after the former one of any client.
+/// The next packet of a client, `passed_ns` after the previous packet of any client.
 fn next(random: &mut Random, port: u16, client: &mut Client, passed_ns: u64) -> Segment {
     let advance = passed_ns as f64 / MS as f64 * f64::from(client.rate);
     client.clock = client.clock.wrapping_add(advance as u32);
@@ -91,7 +90,7 @@ fn next(random: &mut Random, port: u16, client: &mut Client, passed_ns: u64) -> 
     };
     match random.below(100) {
         0..=4 => {
-            // A retransmission, if nothing followed the first one.
+            // A retransmission, unless another packet followed the original.
             segment.flags = TcpFlags::SYN;
             segment.seq = client.seq.wrapping_sub(1);
             return segment;

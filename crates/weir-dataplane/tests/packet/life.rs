@@ -1,4 +1,4 @@
-//! Flows over time: removed servers, new extents, ports used again, expiry, budgets.
+//! Flows over time: removed servers, new extents, reused ports, expiry, budgets.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ fn tcp(port: u16, flags: weir_wire::TcpFlags) -> Vec<u8> {
     Shape::tcp(flags).arriving(at(CLIENT, port), at(VIP, 80))
 }
 
-/// The server that a packet went to.
+/// The server that received a packet.
 fn went(bench: &mut Bench, frame: &[u8]) -> u32 {
     let outcome = bench.send(frame);
     assert_eq!(outcome.verdict, Xdp::Tx, "{outcome:?}");
@@ -163,7 +163,7 @@ fn syn_of_a_finished_flow_leaves_a_server_of_weight_zero() {
     }
 }
 
-/// Makes flows in a state overdue at once: the data plane compares signed, and this timeout is -1 ticks.
+/// Expires all flows in a state: the data plane compares signed numbers, and this timeout is -1 ticks.
 fn expire(bench: &mut Bench, state: State) {
     bench.settings(|settings| settings.timeouts[state as usize] = u32::MAX);
 }
@@ -220,7 +220,7 @@ fn overdue_nat_flow_ends_with_its_reverse_entry() {
         2,
         "the other flow's entries"
     );
-    // The other one only waits for the sweep: whoever needs its reverse tuple takes it.
+    // The other entry is expired and waits for the sweep: a new flow that needs its reverse tuple replaces it.
     let other = Shape::tcp(SYN).arriving(at(CLIENT, 1001), at("192.0.2.11", 80));
     assert_eq!(bench.send(&other).counted, []);
     bench.settle();
@@ -264,7 +264,7 @@ fn the_sweep_removes_what_is_overdue_and_nothing_else() {
     }
     assert_eq!(bench.plane.maps().sweep().unwrap().expired, 100);
     bench.settle();
-    // A pass that begins after the last expiry leaves hints of what is there, and of nothing else.
+    // A pass that begins after the last expiry leaves hints of the existing entries only.
     let flows = &bench.plane.maps().flows;
     let mut hints = vec![0; flows.buckets() as usize];
     for flow in flows.walk() {
@@ -310,7 +310,7 @@ fn empty_service_above_syn_budget_rejects() {
     };
     let (service, dests) = bench.serve(Kind::Lc, (VIP, 80), &[direct(1)]);
     bench.weigh(service, dests[0], 0);
-    // Whatever follows the service's empty table names one of these servers, if it is read as a table.
+    // If the memory after the service's empty table is read as a table, it names one of these servers.
     for port in 81..85 {
         bench.serve(Kind::Wlc, (VIP, port), &[2, 3, 4, 5].map(direct));
     }
@@ -345,7 +345,7 @@ fn hashed_syn_above_syn_budget_skips_the_lookup() {
         );
     }
     assert_eq!(bench.plane.maps().flows.walk().count(), entered.len());
-    // What has an entry keeps its server, whatever the table says by now.
+    // A flow with an entry keeps its server, whatever the table contains now.
     bench.weigh(service, dests[0], 0);
     for (port, server) in (1000..1032).zip(&entered) {
         let outcome = bench.send(&tcp(port, ACK));
@@ -369,7 +369,7 @@ fn directors_with_other_secrets_select_the_same_maglev_server() {
         chosen.push(to);
         bench.settle();
     }
-    // The first one saw them begin, the other one took them over in their midst.
+    // The first service saw the flows begin, the other one received them in the middle.
     assert_eq!(chosen[0], chosen[1]);
 }
 
@@ -440,7 +440,7 @@ fn datagrams_under_nat_make_entries_without_a_budget() {
 
 #[test]
 fn budget_decreases_by_one_per_packet() {
-    // A new tick in the middle opens a new budget, so the run counts only if none came.
+    // A new tick during the run would start a new budget, so the run counts only if there was none.
     for _ in 0..5 {
         let Some(mut bench) = Bench::open() else {
             return;

@@ -1,4 +1,4 @@
-//! Single packets through the data plane: {rows, packet in → verdict, packet out, counters}, each held against the
+//! Single packets through the data plane: {rows, packet in → verdict, packet out, counters}, each compared with the
 //! reference model as well. Needs root.
 
 #[path = "../support/mod.rs"]

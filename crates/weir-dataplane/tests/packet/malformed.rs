@@ -1,4 +1,4 @@
-//! Frames that are not what they say, and frames that are none of Weir's.
+//! Malformed frames, and frames that are not for Weir.
 
 use weir_abi::{Forward, Reason};
 use weir_sched::Kind;

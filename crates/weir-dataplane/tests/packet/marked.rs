@@ -1,4 +1,4 @@
-//! Packets from the device that marked ones are routed to: the mark in the frame names the service, whatever the
+//! Packets on the device to which marked packets are routed: the mark in the frame selects the service, whatever the
 //! address.
 
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use crate::bench::{Bench, INGRESS, NewServer, OTHER_DEVICE, Xdp, hop_macs};
 use crate::route::families;
 use crate::wire::{ACK, SYN, Shape, at};
 
-/// The packet as the tc program leaves it: the mark and the device that it came in by in place of the source.
+/// The packet as the tc program leaves it: the mark and the ingress device in place of the source MAC address.
 fn marked(mut frame: Vec<u8>, mark: u32, origin: u16) -> Vec<u8> {
     frame[..6].copy_from_slice(&MARK_MAC.to_le_bytes()[..6]);
     frame[6..10].copy_from_slice(&mark.to_ne_bytes());
@@ -57,7 +57,7 @@ fn mark_selects_its_service() {
     bench.settle();
 }
 
-/// Whoever sends to the address from elsewhere says nothing by it.
+/// A frame to this address that comes from elsewhere has no effect.
 #[test]
 fn mark_applies_only_to_its_device() {
     let Some(mut bench) = opened() else {
@@ -82,7 +82,7 @@ fn mark_applies_only_to_its_device() {
     bench.settle();
 }
 
-/// To the device in the frame leads the way back, by the stack.
+/// The reply leaves through the stack, by the device named in the frame.
 #[test]
 fn reject_leaves_by_the_ingress_device() {
     let Some(mut bench) = opened() else {

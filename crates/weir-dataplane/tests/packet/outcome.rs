@@ -1,11 +1,11 @@
-//! What a packet met in the data plane, and how that differs from the model's answer.
+//! The data plane's outcome for a packet, and its differences from the model's.
 
 use std::net::IpAddr;
 
 use weir_abi::{Addr, META_MAGIC, Meta, Reason};
 use weir_flow::{Outcome as ModelOutcome, PacketMeta, Verdict};
 
-/// What a packet met in the data plane.
+/// The data plane's outcome for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) verdict: Xdp,
@@ -36,7 +36,7 @@ impl Xdp {
     }
 }
 
-/// The metadata in front of a frame that goes up to the tc program.
+/// The metadata in front of a frame that is passed to the tc program.
 pub(crate) fn read_meta(bytes: &[u8]) -> Option<PacketMeta> {
     let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
     if bytes.len() != size_of::<Meta>() || word(0) != META_MAGIC {

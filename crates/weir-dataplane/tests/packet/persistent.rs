@@ -1,4 +1,4 @@
-//! Persistence: which of a client's flows go to one server, for how long, and what becomes of it when the server goes.
+//! Persistence: which flows of a client go to one server, for how long, and what happens when the server is removed.
 
 use std::sync::Barrier;
 
@@ -18,7 +18,7 @@ use crate::wire::{ACK, FIN, SYN, Shape, at};
 const VIP: &str = "192.0.2.10";
 const OTHER_VIP: &str = "192.0.2.11";
 const VIP6: &str = "2001:db8::10";
-/// Ticks of a choice that never ends within a test, and of one whose time is always up.
+/// Ticks of a template that does not expire within a test, and of one that is always expired.
 const LONG: u32 = 1_000_000;
 const OVER: u32 = u32::MAX;
 
@@ -38,7 +38,7 @@ fn persist(bench: &mut Bench, service: u32, ticks: u32, prefixes: (u8, u8), scop
     });
 }
 
-/// A service under `rr`, whose every flow would go elsewhere, with persistence for single clients.
+/// A service under `rr`, which would send each flow to another server, with persistence for single clients.
 fn serve(bench: &mut Bench, ticks: u32, servers: &[NewServer]) -> (u32, Vec<u32>) {
     let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), servers);
     persist(bench, service, ticks, (32, 128), TEMPLATE_PORT);
@@ -49,7 +49,7 @@ fn tcp(client: &str, port: u16, flags: weir_wire::TcpFlags) -> Vec<u8> {
     Shape::tcp(flags).arriving(at(client, port), at(VIP, 80))
 }
 
-/// The server that a packet went to.
+/// The server that received a packet.
 #[track_caller]
 fn went(bench: &mut Bench, frame: &[u8]) -> u32 {
     let outcome = bench.send(frame);
@@ -115,7 +115,7 @@ fn the_mask_makes_one_client_of_a_network() {
 
 #[test]
 fn the_scope_says_which_ports_and_addresses_share_a_choice() {
-    // Protocols, VIPs and ports of a second flow: whether it follows the first, tcp/VIP:80, for each scope.
+    // Protocols, VIPs and ports of a second flow: whether it follows the first one, tcp/VIP:80, for each scope.
     let seconds = [
         (false, VIP, 81, [false, true, true]),
         (true, VIP, 80, [false, false, true]),
@@ -292,7 +292,7 @@ fn clients_of_removed_server_move_once() {
         assert_eq!(went(&mut bench, &tcp(client, port, SYN)), second);
     }
     assert_eq!(went(&mut bench, &tcp(client, 1000, ACK)), first);
-    // The first flow came by a choice that is gone: its end takes nothing from the new one.
+    // The first flow belongs to a template that is gone: its end must not reduce the new template's count.
     bench.settings(|settings| settings.timeouts[State::Established as usize] = OVER);
     assert_eq!(
         bench.send(&tcp(client, 1000, ACK)).counted,
@@ -339,7 +339,7 @@ fn port_of_a_persistent_flow_is_not_reused() {
 
 #[test]
 fn without_a_place_a_client_sticks_by_its_hash() {
-    // Two buckets: the fifteenth entry finds none.
+    // Two buckets: there is no room for a fifteenth entry.
     let Some(mut bench) = Bench::with_flows(14) else {
         return;
     };

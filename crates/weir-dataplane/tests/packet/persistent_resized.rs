@@ -1,5 +1,5 @@
-//! Persistent clients while the flow table changes its size: choices move as flows do, and hold. Their counts of flows
-//! start at 0 again, so they are not compared with the model's.
+//! Persistent clients while the flow table changes its size: templates move as flows do and remain valid. Their counts
+//! of flows restart at 0, so they are not compared with the model's.
 
 use weir_abi::{Forward, KIND_TEMPLATE, TEMPLATE_PORT};
 use weir_sched::Kind;
@@ -44,7 +44,7 @@ fn resized(from: u32, to: u32) {
         .collect();
     bench.reopen(sizes(to));
     bench.plane.activate().unwrap();
-    // Both tables are looked into: old flows, and new ones of remembered clients.
+    // Both tables are searched: for old flows, and for new flows of clients with a template.
     for (client, server) in clients.clone().zip(&chosen) {
         assert_eq!(went(&mut bench, client, 1000, ACK), *server);
         assert_eq!(went(&mut bench, client, 1001, SYN), *server);

@@ -1,4 +1,4 @@
-//! The schedulers as the model sees them: weir-sched's slow forms, fed with every change of a service's servers.
+//! The schedulers of the model: weir-sched's slow forms, which receive every change of a service's servers.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,7 +14,7 @@ pub(crate) struct Server {
     pub(crate) dest: u32,
     pub(crate) seq: u32,
     pub(crate) weight: u32,
-    /// The last weight above 0: what `mh` goes by.
+    /// The last weight above 0, which `mh` uses.
     pub(crate) last_weight: u32,
     pub(crate) live: u32,
     pub(crate) address: IpAddr,
@@ -52,21 +52,21 @@ pub(crate) struct Schedule {
     pub(crate) servers: Vec<Server>,
     /// Percent.
     pub(crate) max_load: Option<u32>,
-    /// There is no tree for its list, however long: too many services share the counts of its pool.
+    /// The list has no tree, however long it is: too many services share the counts of its pool.
     pub(crate) treeless: bool,
-    /// What was published last.
+    /// The list that was published last.
     pub(crate) spread: Vec<u32>,
-    /// Random numbers drawn so far.
+    /// Number of random numbers drawn so far.
     draws: u32,
     cache: Cache,
     walk: Option<reference::Service>,
-    /// The walk's numbers by dest.
+    /// Numbers of the walk by dest.
     numbers: HashMap<u32, u32>,
 }
 
 impl Schedule {
     pub(crate) fn new(kind: Kind, mode: Mode, port: bool) -> Self {
-        // A maglev service has no other mode.
+        // A maglev service has only this mode.
         let mode = if kind == Kind::Maglev {
             Mode::Fallback
         } else {
@@ -93,7 +93,7 @@ impl Schedule {
         }
     }
 
-    /// The scheduler as it is configured.
+    /// The configured scheduler.
     pub(crate) fn scheduler(&self) -> weir_model::Scheduler {
         let mut scheduler = weir_model::Scheduler::new(self.kind);
         scheduler.flags.port = self.port;
@@ -114,7 +114,8 @@ impl Schedule {
         self.servers.insert(0, server);
     }
 
-    /// Gives a server a weight. The kernel restarts a walk even if the weight stays; weir-planner sends no such edit.
+    /// Sets a server's weight. The kernel restarts a walk even if the weight does not change; weir-planner sends no
+    /// such change.
     pub(crate) fn edit(&mut self, dest: u32, weight: u32) {
         let is_same = |server: &Server| (server.dest, server.weight) == (dest, weight);
         if self.servers.iter().any(is_same) {

@@ -1,4 +1,4 @@
-//! What cannot be sent and goes back as the quote of an ICMP error.
+//! Packets that cannot be sent and are quoted in an ICMP error.
 
 use weir_abi::{Forward, Reason, Tunnel};
 use weir_sched::Kind;
@@ -9,7 +9,7 @@ use crate::route::{CLIENT4, SERVER4, SERVER6, VIP4, families};
 use crate::tunnel::tunnelled;
 use crate::wire::{ACK, SYN, Shape, at};
 
-/// The packet goes back as the quote of an ICMP error.
+/// The packet is quoted in an ICMP error to its sender.
 #[track_caller]
 fn refused(bench: &mut Bench, name: &str, frame: &[u8], reason: Reason) {
     let outcome = bench.send(frame);

@@ -13,7 +13,7 @@ use crate::wire::{ACK, Case, FIN, RST, SYN, Shape, at};
 
 const DATA: &[u8] = b"three words of data";
 
-/// A segment with numbers of its own.
+/// A segment with given sequence numbers.
 fn segment(ends: (SocketAddr, SocketAddr), flags: TcpFlags, seq: u32, ack: u32) -> Vec<u8> {
     let link = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
     let tcp = link
@@ -23,14 +23,14 @@ fn segment(ends: (SocketAddr, SocketAddr), flags: TcpFlags, seq: u32, ack: u32) 
     tcp.flags(flags).seq(seq).ack_no(ack).payload(DATA).build()
 }
 
-/// A flow of one server, which is then removed and replaced by another; answers the other's row.
+/// A flow of one server, which is then removed and replaced by another; returns the other one's row.
 fn replaced(bench: &mut Bench, server: NewServer, vip: &str, first: &[&[u8]]) -> (u16, u32) {
     let (service, dests) = bench.serve(Kind::Rr, (vip, 80), &[server]);
     for frame in first {
         assert_eq!(bench.send(frame).verdict, Xdp::Tx);
     }
     bench.remove(service, dests[0], DEST_LIVE | DEST_RESET);
-    // Another server for the planner, at the same address for the packets.
+    // Another server for the planner, which packets see at the same address.
     let other = NewServer {
         address: "10.99.0.1".parse().unwrap(),
         ..server
@@ -142,7 +142,7 @@ fn datagrams_are_answered_with_port_unreachable() {
                 assert_eq!(quoted.ports(), Some((1000, 80)), "{name}");
             }
             bench.settle();
-            // Once its entry is over, the client gets another server.
+            // After its entry has expired, the client is assigned to another server.
             bench.settings(|settings| settings.timeouts[State::Close as usize] = u32::MAX);
             assert_eq!(bench.send(&frame).counted, [], "{name}");
             assert_eq!(bench.plane.maps().live(other).unwrap().total, 1, "{name}");

@@ -19,7 +19,7 @@ fn from_server(shape: &Shape, from: std::net::SocketAddr, to: std::net::SocketAd
     shape.build((SERVER_MAC, DIRECTOR_MAC), from, to)
 }
 
-/// A connection: whether the client sends, what, and the state that follows.
+/// A packet of a connection: whether the client sends it, its flags, and the resulting state.
 fn dialogue() -> [(bool, Shape, State); 9] {
     let ack = Shape::tcp(ACK);
     let mut syn_ack = Shape::tcp(SYN_ACK);

@@ -1,4 +1,5 @@
-//! Flows of every kind while the flow table changes its size or layout: at every moment packets have the model's fate.
+//! Flows of every kind while the flow table changes its size or layout: at every moment packets have the same outcome
+//! as in the model.
 
 use weir_abi::{ABI_FLOW_LAYOUT, DEST_SNAT, Forward, Reason};
 use weir_sched::Kind;
@@ -11,7 +12,7 @@ const VIP6: &str = "2001:db8::10";
 const CLIENT: &str = "198.51.100.7";
 const CLIENT6: &str = "2001:db8:1::7";
 
-/// Ports of flows that there are.
+/// Ports of existing flows.
 fn flows() -> std::ops::Range<u16> {
     1000..1040
 }
@@ -61,7 +62,7 @@ fn from_servers(bench: &mut Bench, flows: &[weir_wire::FiveTuple], flags: weir_w
     }
 }
 
-/// From a table of a layout and size to one of the present layout and another size.
+/// From a table of a given layout and size to one of the present layout and another size.
 fn resized(from: (u32, u32), to: u32) {
     let Some(mut bench) = Bench::with_flows(from.1) else {
         return;
@@ -79,7 +80,7 @@ fn resized(from: (u32, u32), to: u32) {
     bench.plane.activate().unwrap();
     from_clients(&mut bench, ACK);
     from_servers(&mut bench, &translated, ACK);
-    // Both a client's and a server's tuple are taken, whichever table holds them.
+    // The tuples of client and server are both in use, whichever table contains them.
     let vip2 = "192.0.2.11";
     let nat = NewServer::new(Forward::Nat, "10.0.0.5").port(8080);
     bench.serve(Kind::Rr, (vip2, 80), &[nat]);

@@ -1,4 +1,5 @@
-//! A flow's life through a service of one server: what the tests of every forwarding method send.
+//! The packets of a flow from its start to its end through a service of one server; used by the tests of every
+//! forwarding method.
 
 use std::net::SocketAddr;
 
@@ -16,7 +17,7 @@ pub(crate) const SERVER6: &str = "fd00::5";
 pub(crate) const OUTER4: &str = "10.0.0.1";
 pub(crate) const OUTER6: &str = "fd00::1";
 
-/// TCP from SYN to RST with odd bits between, then UDP with and without checksum: step, client port, packet.
+/// TCP from SYN to RST with unusual flags in between, then UDP with and without checksum: step, client port, packet.
 pub(crate) fn life() -> Vec<(&'static str, u16, Shape)> {
     let (ack, udp) = (Shape::tcp(ACK), Shape::udp());
     let rich = Shape {
@@ -69,14 +70,14 @@ pub(crate) fn life() -> Vec<(&'static str, u16, Shape)> {
     ]
 }
 
-/// What one packet is sent from and to, and the server's row.
+/// The ends of one packet, and the server's row.
 pub(crate) struct Ends {
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
     pub(crate) dest: u32,
 }
 
-/// Runs the life of flows through a service of one server; `expected` makes what must leave.
+/// Sends the packets of flows through a service of one server; `expected` builds the packet that must leave.
 pub(crate) fn run(
     bench: &mut Bench,
     name: &str,

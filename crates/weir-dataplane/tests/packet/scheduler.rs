@@ -1,5 +1,5 @@
-//! Every scheduler's choices through real packets, with edits in between: the model asks weir-sched's reference forms,
-//! and a few sequences of the kernel's are written out.
+//! Every scheduler's choices for real packets, with changes in between: the model uses weir-sched's reference forms,
+//! and some sequences of the kernel are listed.
 
 use weir_abi::{Forward, Reason, State};
 use weir_sched::{Kind, Mode};
@@ -15,14 +15,14 @@ const VIP6: &str = "2001:db8::10";
 pub(crate) enum Step {
     /// That many new flows.
     Flows(u16),
-    /// The server added as number so much ends its latest flow.
+    /// The server with this number of addition ends its latest flow.
     End(u16),
     Add(u32),
     Weigh(usize, u32),
     Remove(usize),
     /// The server reaches its threshold.
     Fill(usize),
-    /// It is below it again.
+    /// It is below its threshold again.
     Empty(usize),
 }
 use Step::{Add, Empty, End, Fill, Flows, Remove, Weigh};
@@ -76,7 +76,7 @@ impl<'a> Script<'a> {
         schedules.get_mut(&self.service).unwrap().treeless = true;
     }
 
-    /// Runs the steps; answers the numbers of the servers chosen, 0 for none.
+    /// Runs the steps; returns the numbers of the servers chosen, 0 for none.
     pub(crate) fn run(&mut self, steps: &[Step]) -> Vec<usize> {
         let mut chosen = Vec::new();
         for step in steps {
@@ -122,7 +122,7 @@ impl<'a> Script<'a> {
     }
 }
 
-/// Scripts for any scheduler: the model is the judge.
+/// Scripts for any scheduler; the model decides what is correct.
 const SCRIPTS: [&[Step]; 7] = [
     &[
         Add(1),
@@ -239,7 +239,7 @@ fn all_scripts(kind: Kind, mode: Mode, port: bool, max_load: Option<u32>) {
             let mut script = Script::new(&mut bench, kind, mode, port, vip);
             script.bound(max_load);
             let chosen = script.run(steps);
-            // dh has one server for a VIP, which may be the one that is out.
+            // dh assigns one server to a VIP, which may be the unavailable one.
             assert!(
                 kind == Kind::Dh || chosen.iter().any(|number| *number > 0),
                 "{kind} {vip}: {chosen:?}"
@@ -376,7 +376,7 @@ fn wrr_goes_by_descending_passes() {
         return;
     };
     let mut script = Script::new(&mut bench, Kind::Wrr, Mode::Repair, false, VIP);
-    // The first server alone had one pass, of weight 1: the walk begins there, and goes on with 3, 2, 1.
+    // The first server alone had one pass, of weight 1: the walk begins there and continues with 3, 2, 1.
     assert_eq!(
         script.run(&[Add(3), Add(1), Flows(8)]),
         [2, 1, 1, 1, 2, 1, 1, 1]
@@ -400,7 +400,7 @@ fn lc_returns_to_whoever_is_idle() {
     };
     let mut script = Script::new(&mut bench, Kind::Lc, Mode::Repair, false, VIP);
     assert_eq!(script.run(&[Add(1), Add(9), Flows(4)]), [2, 1, 2, 1]);
-    // Flows 2 and 4 are the first server's; finished ones weigh almost nothing.
+    // Flows 2 and 4 belong to the first server; finished flows hardly count.
     assert_eq!(script.run(&[End(2), End(4), Flows(2)]), [1, 1]);
 }
 
@@ -433,7 +433,7 @@ fn hashing_is_by_the_source() {
     }
 }
 
-/// Schedulers that have a tree or a table where a list is long, and the bound on a server's load.
+/// Schedulers with a tree or a table for long lists, and the bound on a server's load.
 pub(crate) const NOT_WALKED: [(Kind, Option<u32>); 14] = [
     (Kind::Rr, None),
     (Kind::Wrr, None),
@@ -451,7 +451,7 @@ pub(crate) const NOT_WALKED: [(Kind, Option<u32>); 14] = [
     (Kind::Maglev, Some(125)),
 ];
 
-/// Lists that are too long to be walked, with counts, edits, removals and thresholds in between; the model walks.
+/// Lists that are too long to be walked, with counts, changes, removals and thresholds in between; the model walks.
 #[test]
 fn long_lists() {
     for (kind, max_load) in NOT_WALKED {
@@ -477,7 +477,7 @@ fn long_lists() {
             let service = script.service;
             assert!(script.bench.tree_is_right(service), "{kind} has a tree");
         }
-        // Sixteen left: short again, then long again.
+        // Sixteen servers remain: a short list, then a long one again.
         script.run(&[Remove(2), Remove(3), Remove(4), Remove(6), Flows(6)]);
         assert!(!script.bench.tree_is_right(script.service), "{kind}");
         script.run(&[Add(2), Add(3), Flows(20)]);
@@ -503,7 +503,7 @@ fn full_servers_leave_the_tree_and_come_back() {
             assert!(script.bench.tree_is_right(script.service), "{kind}");
         }
         assert_eq!(script.run(&[Flows(1)]), [0], "{kind}: all are full");
-        // What a FIN has closed is over with the next packet.
+        // A flow that a FIN has closed ends with the next packet.
         script
             .bench
             .settings(|settings| settings.timeouts[State::TimeWait as usize] = u32::MAX);
@@ -520,7 +520,7 @@ fn full_servers_leave_the_tree_and_come_back() {
     bench.settle();
 }
 
-/// A service whose servers share their counts with another one's, in another order of adding.
+/// A service whose servers share their counts with those of another service, in another order.
 struct Sharing {
     service: u32,
     port: u16,
@@ -529,7 +529,7 @@ struct Sharing {
 }
 
 impl Sharing {
-    /// Rows of counts follow those of servers.
+    /// The rows of counts come after those of servers.
     fn new(
         bench: &mut Bench,
         kind: Kind,
@@ -565,7 +565,7 @@ impl Sharing {
     }
 }
 
-/// Counts of a pool that several services use climb through the trees of all of them.
+/// Counts of a pool that several services use are updated in the trees of all of them.
 #[test]
 fn services_that_share_a_pool_follow_each_other() {
     const SERVERS: u32 = 24;
@@ -601,7 +601,7 @@ fn services_that_share_a_pool_follow_each_other() {
             assert!(bench.tree_is_right(there.service), "{kind}");
             assert!(bench.tree_is_right(back.service), "{kind}");
         }
-        // A server that is removed from one of them: its last flows are still counted by the others.
+        // A server that was removed from one of them: the other services still count its last flows.
         bench.remove(there.service, there.dests[3], weir_abi::DEST_LIVE);
         for flow in (2..99).step_by(5) {
             let service = [&there, &back, &short][flow as usize % 3];
@@ -612,7 +612,7 @@ fn services_that_share_a_pool_follow_each_other() {
     }
 }
 
-/// A server at its threshold under one service leaves the trees of all.
+/// A server at its threshold under one service is removed from the trees of all.
 #[test]
 fn shared_threshold_applies_to_all_services() {
     const SERVERS: u32 = 20;

@@ -1,12 +1,12 @@
-//! Sequences of choices whose outcome follows from the kernel's schedulers, each with its reason: `sequences/NAME.txt`.
+//! Sequences of choices that follow from the kernel's schedulers, each with its reason: `sequences/NAME.txt`.
 //!
 //! A line is `steps | the servers chosen, - for refused | why`. Servers are numbered from 1 in the order of adding.
-//! Steps: `+W` adds a server of weight W, `=S:W` gives server S weight W, `-S` removes it, `!S` puts it at its upper
-//! threshold, `.S` below it again, `*N` brings N flows to the present VIP, `@V` makes 192.0.2.V (2001:db8::V) the
-//! present one, `~F` ends flow F. Flow F is the Fth of the line; it comes from 198.51.100.F (2001:db8:1::F), port 1000
+//! Steps: `+W` adds a server of weight W, `=S:W` sets the weight of server S to W, `-S` removes it, `!S` puts it at its
+//! upper threshold, `.S` below it again, `*N` starts N flows to the current VIP, `@V` makes 192.0.2.V (2001:db8::V) the
+//! current one, `~F` ends flow F. Flow F is the Fth of the line; it comes from 198.51.100.F (2001:db8:1::F), port 1000
 //! + F. Words before the steps: `v6`, `udp`, `strict`, `fallback`, `port`, `load125` (`max_load = 1.25`).
 //!
-//! Every packet goes through the reference model too, which asks weir-sched's pure forms with the same counts.
+//! Every packet goes through the reference model too, which uses weir-sched's pure forms with the same counts.
 
 use weir_abi::{DEST_LIVE, DEST_STRICT, Forward};
 use weir_sched::{Kind, Mode};
@@ -26,7 +26,7 @@ struct Case<'a> {
     strict: bool,
     vip: String,
     dests: Vec<u32>,
-    /// The VIP that each flow went to.
+    /// The VIP of each flow.
     flows: Vec<String>,
     chosen: Vec<String>,
 }

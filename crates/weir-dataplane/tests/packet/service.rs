@@ -1,4 +1,4 @@
-//! Which service a packet is for, and services without servers.
+//! Selection of the service for a packet, and services without servers.
 
 use weir_abi::{Forward, Reason, SERVICE_DROP_NO_SERVER};
 use weir_flow::model::{PortRange, VipRow};

@@ -1,8 +1,8 @@
 //! Shares of four servers under every scheduler, through real packets and the reference model, with 0, 1 and 2 servers
-//! out.
+//! unavailable.
 //!
-//! Each datagram is scheduled for itself and leaves no entry, so that no count steers the next choice. The random
-//! numbers are seeded: a test that passes once always passes, and with other seeds a correct scheduler would fail one
+//! Each datagram is scheduled separately and leaves no entry, so no count influences the next choice. The random
+//! numbers are seeded: a test that passes once always passes. With other seeds a correct scheduler would fail in one
 //! case in a million.
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
@@ -16,7 +16,7 @@ use crate::wire::{Shape, at};
 const FALSE_ALARM: f64 = 1e-6;
 const DATAGRAMS: u64 = 720;
 
-/// How servers are out.
+/// Why servers are unavailable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// Weight 0: drained or down.
@@ -25,7 +25,7 @@ enum Way {
     Full,
 }
 
-/// Datagrams that each server gets, after the first `out` of them went out.
+/// Datagrams that each server receives after the first `out` of them became unavailable.
 fn shares(bench: &mut Bench, kind: Kind, weights: &[u32], out: usize, way: Way) -> Vec<u64> {
     let service = bench.service_with(kind, Mode::Fallback, false);
     bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
@@ -62,7 +62,7 @@ fn shares(bench: &mut Bench, kind: Kind, weights: &[u32], out: usize, way: Way) 
     count
 }
 
-/// The probability that shares as they should be come out at least as unequal as this.
+/// The probability that correct shares are at least as unequal as these.
 fn p_value(observed: &[u64], shares: &[f64]) -> f64 {
     let (all, whole) = (
         observed.iter().sum::<u64>() as f64,
@@ -78,14 +78,14 @@ fn p_value(observed: &[u64], shares: &[f64]) -> f64 {
         sum += (*observed as f64 - expected).powi(2) / expected;
     }
     match shares.iter().filter(|share| **share > 0.0).count() {
-        // All went to the one that they should.
+        // All datagrams went to the expected server.
         1 => 1.0,
         servers => ChiSquared::new((servers - 1) as f64).unwrap().sf(sum),
     }
 }
 
-/// Runs a scheduler over both ways and numbers of servers that are out, and compares with the shares that `expected`
-/// makes of the weights in use.
+/// Runs a scheduler for both reasons and all numbers of unavailable servers, and compares the shares with those that
+/// `expected` computes from the weights in use.
 fn check(kind: Kind, weights: &[u32], outs: &[usize], expected: impl Fn(&[u32]) -> Vec<f64>) {
     let Some(mut bench) = Bench::open() else {
         return;
@@ -114,14 +114,14 @@ fn two_choices() {
         check(Kind::P2c, &weights, &[0, 1, 2], by_weight);
         check(Kind::Twos, &weights, &[0, 1, 2], |usable| {
             let mut shares = by_weight(usable);
-            // The kernel draws from 0 to the total, inclusive: the first of the list has one part more.
+            // The kernel draws from 0 to the total, inclusive, so the first server of the list has one more part.
             shares[3] += 1.0;
             shares
         });
     }
 }
 
-/// Most of a list that has a tree is out: draws fail, and the tree of sums decides.
+/// Most servers of a list with a tree are unavailable: draws fail, and the tree of sums decides.
 #[test]
 fn two_choices_of_a_long_list() {
     let weights: Vec<u32> = (0..24).map(|at| 1 + at % 3).collect();
@@ -144,7 +144,8 @@ fn hashes() {
     check(Kind::Mh, &[1; 4], &[0, 1, 2], equal);
 }
 
-/// Nothing is counted, so that the list's order decides: all to the newest, or the heaviest, of those that are usable.
+/// Nothing is counted, so the order of the list decides: all datagrams go to the newest, or the heaviest, of the usable
+/// servers.
 #[test]
 fn least_loads_of_idle_servers() {
     let newest = |usable: &[u32]| {

@@ -1,4 +1,4 @@
-//! What the keys of `[ipvs]` change, and the upper threshold of a server.
+//! The effect of the keys of `[ipvs]`, and the upper threshold of a server.
 
 use weir_abi::{
     DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, Forward, POLICY_EXPIRE, POLICY_SILENT, Reason,
@@ -46,7 +46,7 @@ fn sloppy_tcp_lets_any_packet_but_a_reset_begin() {
     bench.settle();
 }
 
-/// Whether a SYN on a flow that has come so far begins another one.
+/// Whether a SYN on a flow in this state starts a new flow.
 fn starts_new_flow(settings: u32, far: &[weir_wire::TcpFlags], weight: u32) -> bool {
     let Some(mut bench) = Bench::open() else {
         return false;
@@ -72,7 +72,7 @@ fn conn_reuse_mode_decides_when_a_port_is_reused() {
     }
     let fin_wait = SETTINGS_REUSE | SETTINGS_REUSE_FIN_WAIT;
     let nodest = SETTINGS_REUSE | SETTINGS_EXPIRE_NODEST;
-    // Settings, what came after the SYN, weight of the server then, whether another server's turn comes.
+    // Settings, the packets after the SYN, the server's weight then, and whether another server is selected.
     let cases: [(u32, &[weir_wire::TcpFlags], u32, bool); 11] = [
         (SETTINGS_REUSE, &[ACK], 1, false),
         (SETTINGS_REUSE, &[ACK, RST], 1, true),
@@ -138,7 +138,8 @@ fn packets_to_a_server_that_the_kernel_would_miss_are_dropped_until_it_is_back()
 
 #[test]
 fn server_is_full_at_upper_and_open_below_lower_threshold() {
-    // Upper, lower, and the number of flows below which it opens again: lower, or three quarters of upper.
+    // Upper threshold, lower threshold, and the number of flows below which the server accepts flows again: the lower
+    // one, or three quarters of the upper one.
     for (upper, lower, opens_below) in [(3, 0, 3), (4, 0, 3), (8, 0, 6), (4, 2, 2), (4, 4, 4)] {
         let Some(mut bench) = Bench::open() else {
             return;
@@ -153,7 +154,7 @@ fn server_is_full_at_upper_and_open_below_lower_threshold() {
         assert_eq!(overloaded(&bench), 1, "at {upper}");
         bench.settings(|settings| settings.timeouts[State::Close as usize] = u32::MAX);
         for left in (0..upper).rev() {
-            // A FIN before the ACK closes, and what is closed is over with the next packet.
+            // A FIN before the ACK closes the flow, and a closed flow ends with the next packet.
             let port = (left + 1) as u16;
             went(&mut bench, &tcp(port, FIN));
             if left < upper {
@@ -175,7 +176,7 @@ fn full_server_is_skipped_in_every_service_of_its_pool() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    // Counts of both services lie in one row, above those of the servers.
+    // The counts of both services are in one row, after those of the servers.
     let shared = bench.plane.sizes().dests;
     let of_pool = |last: u8, row: u32| direct(last).row(|dest| dest.live = row);
     let pool = [of_pool(1, shared), of_pool(2, shared + 1)];

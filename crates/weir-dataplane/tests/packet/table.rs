@@ -1,5 +1,5 @@
-//! A table without room: what finds no place goes by hash, and nothing is left half made. A table that is nearly full:
-//! nothing is refused that has a place.
+//! A full table: flows without a free entry are hashed, and no flow is half inserted. A nearly full table: no flow is
+//! refused while there is a free entry.
 
 use std::ops::Range;
 
@@ -82,7 +82,7 @@ fn full_home_bucket_spills_and_reclaims() {
             "found where it lies"
         );
     }
-    // All are established now. Without time to live the next SYN of each makes room and takes it.
+    // All are established. With a lifetime of 0, the next SYN of each frees the entry and uses it again.
     bench.settings(|settings| settings.timeouts[State::Established as usize] = u32::MAX);
     for flow in flows.values() {
         bench.send(&tcp(flow.cold.sport.get(), SYN));
@@ -98,7 +98,7 @@ fn nat_without_place_leaves_nothing_behind() {
     for port in 1000..1003 {
         assert_eq!(bench.send(&tcp(port, SYN)).counted, []);
     }
-    // One place is left: the reverse entry takes it, the forward one finds none.
+    // One entry is free: the reverse tuple takes it, and the forward tuple finds none.
     for port in 1003..1010 {
         let outcome = bench.send(&tcp(port, SYN));
         assert_eq!(
@@ -109,18 +109,18 @@ fn nat_without_place_leaves_nothing_behind() {
     }
 }
 
-/// Places of a small table with a stash, and how many nat flows fill 90 % of them.
+/// Entries of a small table with a stash, and how many nat flows fill 90 % of them.
 const SMALL: u32 = BUCKET_SLOTS * 150;
 const NEARLY: u16 = (SMALL * 9 / 20) as u16;
 
-/// Begins nat flows and demands a place for each.
+/// Starts nat flows and asserts that each gets its entries.
 fn begin_all(bench: &mut Bench, ports: Range<u16>) {
     for port in ports {
         assert_eq!(bench.send(&tcp(port, SYN)).counted, [], "port {port}");
     }
 }
 
-/// Ends flows: they are overdue at once, and no packet that follows begins another.
+/// Ends flows: they expire at once, and no later packet starts another one.
 fn end_all(bench: &mut Bench, ports: Range<u16>) {
     let after = |bench: &mut Bench, ticks| {
         bench.settings(|settings| settings.timeouts[State::SynRecv as usize] = ticks);
@@ -156,7 +156,7 @@ fn nat_refuses_nothing_at_90_percent_through_ten_turnovers() {
     }
     assert!(most > 0, "the stash was never used");
     bench.settle();
-    // What lies elsewhere is found there, from both sides, and leaves no mark behind.
+    // An entry in another bucket is found there, from both directions, and its removal leaves no mark.
     for port in oldest..oldest + NEARLY {
         assert_eq!(bench.send(&tcp(port, ACK)).verdict, Xdp::Tx, "port {port}");
     }
@@ -177,7 +177,7 @@ fn nat_refuses_nothing_at_90_percent_across_a_resize() {
     for (table, buckets) in (0..).zip([300, 150, 200]) {
         bench.reopen(sizes(BUCKET_SLOTS * buckets));
         bench.plane.activate().unwrap();
-        // Between the tables flows begin where both kinds of programs look.
+        // Between the two tables flows begin in a place that programs of both kinds search.
         let first = 1000 + NEARLY - 20 + table * 5;
         begin_all(&mut bench, first..first + 5);
         let moved = bench.plane.migrate_flows().unwrap();
@@ -205,8 +205,8 @@ fn nat_refuses_nothing_at_90_percent_on_two_cpus() {
         weir_sys::pin_thread(cpu.into()).unwrap();
         barrier.wait();
         for port in 1000 + cpu * half..1000 + (cpu + 1) * half {
-            // A CPU that is taken away while it holds a lock makes the other one refuse: the client's next SYN must
-            // have a place.
+            // If a CPU is preempted while it holds a lock, the other one refuses the flow: the client's next SYN must
+            // get an entry.
             let began = (0..4).any(|_| {
                 let run = plane
                     .test_run("weir_xdp", &TestInput::xdp(&tcp(port, SYN)))

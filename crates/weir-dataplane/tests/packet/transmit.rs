@@ -1,4 +1,4 @@
-//! The last step: tags, devices, the way up to the tc program, servers on the director itself.
+//! The last step: VLAN tags, devices, the path to the tc program, servers on the director itself.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::bench::{Bench, INGRESS, NewServer, OTHER_DEVICE, Xdp, hop_macs};
 use crate::route::{CLIENT4, SERVER4, VIP4, VIP6};
 use crate::wire::{ACK, Case, FIN, SYN, Shape, at, check_all};
 
-/// A service of one server on port 80 of its family's VIP; answers both.
+/// A service of one server on port 80 of its family's VIP; returns both.
 pub(crate) fn single(bench: &mut Bench, server: NewServer) -> (u32, u32) {
     let vip = if server.address.is_ipv4() { VIP4 } else { VIP6 };
     let (service, dests) = bench.serve(Kind::Rr, (vip, 80), &[server]);
@@ -114,7 +114,7 @@ fn packets_xdp_cannot_send_pass_with_complete_checksums() {
             (outcome.verdict, outcome.counted),
             (Xdp::Pass, vec![Reason::PassToTc])
         );
-        // The frame's addresses stay: the tc program writes them.
+        // The MAC addresses are unchanged: the tc program writes them.
         let to = if direct { VIP4 } else { SERVER4 };
         assert_eq!(
             outcome.frame,

@@ -1,4 +1,4 @@
-//! Towards servers through tunnels: every kind, every checksum, all pairs of families.
+//! Packets to servers through tunnels: every kind, every checksum, all pairs of families.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +12,7 @@ use crate::support::SECRET;
 use crate::transmit::{single, syn};
 use crate::wire::{SPOILT_BY, SYN, Shape, at};
 
-/// The hash that picks outer ports and labels.
+/// The hash that selects outer ports and flow labels.
 fn hash(shape: &Shape, from: SocketAddr, to: SocketAddr) -> u64 {
     FlowKey::new(SECRET).hash(&Tuple {
         src: from.ip().into(),
@@ -36,7 +36,7 @@ fn tunnel_out(shape: &Shape, ends: &Ends, server: &str, encapsulation: Encapsula
         padding: 0,
         ..shape.hopped()
     });
-    // The outer checksum is made from the inner one, believed to be right.
+    // The outer checksum is computed from the inner one, which is assumed to be correct.
     let inner = inside(Shape {
         padding: 0,
         bad_checksum: false,
@@ -87,7 +87,7 @@ fn tunnel_out(shape: &Shape, ends: &Ends, server: &str, encapsulation: Encapsula
     link.padding(shape.padding).ip_packet(&packet)
 }
 
-/// The outer checksum next to a deferred one, spoilt like the inner one that it is made from.
+/// The outer checksum with a deferred one: wrong by the same amount as the inner one that it is computed from.
 fn fill_udp(packet: &mut [u8], src: IpAddr, dst: IpAddr, spoilt: bool) {
     let at = if src.is_ipv4() { 20 } else { 40 };
     packet[at + 6..at + 8].fill(0);

@@ -1,4 +1,4 @@
-//! Two CPUs that meet the same new flows at the same time make one entry of each.
+//! Two CPUs that receive the same new flows at the same time create one entry for each.
 
 use std::sync::Barrier;
 
@@ -12,7 +12,7 @@ use crate::support::two_cpus;
 use crate::wire::{ACK, SYN, Shape, at};
 
 const FLOWS: u16 = 4000;
-/// Flows that may go without an entry, because a CPU was taken away while it held a bucket's lock.
+/// Flows that may have no entry, because a CPU was preempted while it held a bucket's lock.
 const MISSED_MAX: u64 = FLOWS as u64 / 20;
 
 fn race(forward: Forward) {
@@ -50,7 +50,7 @@ fn race(forward: Forward) {
         .filter(|flow| flow.meta().kind == KIND_FORWARD)
         .count() as u64;
     let count = |reason: Reason| plane.maps().reasons().unwrap()[reason.number() as usize];
-    // A CPU that is taken away while it holds a lock makes the other one go by hash; rare, and counted.
+    // If a CPU is preempted while it holds a lock, the other one selects by hash; this is rare and counted.
     let missed = count(Reason::CountLockMissed) + count(Reason::DropNoPlace);
     assert!(missed <= MISSED_MAX, "{missed} missed");
     let expected = u64::from(FLOWS) - missed..=u64::from(FLOWS);
@@ -58,7 +58,7 @@ fn race(forward: Forward) {
         expected.contains(&forwards),
         "{forwards} flows, {missed} missed"
     );
-    // Each CPU sends a SYN and an ACK of every flow; those of a missed one may be dropped.
+    // Each CPU sends a SYN and an ACK of every flow; those of a flow without an entry may be dropped.
     let packets = 4 * u64::from(FLOWS);
     assert!(sent >= packets - 4 * missed, "{sent} of {packets} sent");
     let total: u64 = (1..=3)

@@ -1,5 +1,5 @@
-//! Long lists that are walked: those of pools that more services share than a change of counts climbs through, and what
-//! `lblc` and `lblcr` look for when a remembered server is full. The model walks as well, by the kernel's rules.
+//! Long lists that are walked: those of pools shared by more services than a change of counts updates trees of, and the
+//! search of `lblc` and `lblcr` when a cached server is full. The model walks as well, by the kernel's rules.
 
 use weir_sched::{Kind, Mode};
 
@@ -55,9 +55,9 @@ fn hundred_servers_without_a_tree() {
     }
 }
 
-/// With and without a tree: as long as a server has room the address moves on, then it stays; and what is at its
-/// threshold is taken by a remembered choice of `lblc` alone (ip_vs_lblc.c asks for weight and load of that one,
-/// ip_vs_dest_set_min() of ip_vs_lblcr.c for the threshold as well).
+/// With and without a tree: while a server has room the address moves, then it stays. Only `lblc` still uses a cached
+/// server at its threshold (ip_vs_lblc.c checks its weight and load, ip_vs_dest_set_min() of ip_vs_lblcr.c also the
+/// threshold).
 #[test]
 fn address_with_all_servers_full() {
     const FEW: usize = 24;
@@ -79,7 +79,7 @@ fn address_with_all_servers_full() {
         for server in 1..=FEW {
             assert!(spread.contains(&server), "{kind}: {server} of {spread:?}");
         }
-        // No server is below half of its weight any more.
+        // No server is below half of its weight now.
         let stays = script.run(&[Flows(2 * FEW as u16)]);
         if kind == Kind::Lblc {
             assert!(stays.iter().all(|server| *server == stays[0]), "{stays:?}");
@@ -89,7 +89,7 @@ fn address_with_all_servers_full() {
         let chosen = script.run(&[Flows(5)]);
         let kept = if kind == Kind::Lblc { stays[0] } else { 0 };
         assert_eq!(chosen, [kept; 5], "{kind}");
-        // One has room again: the set has it, or the walk finds it.
+        // One has room again: it is in the set, or the walk finds it.
         assert_eq!(
             script.run(&[Empty(9), Weigh(9, 1000), Flows(1)]),
             [9],

@@ -1,5 +1,5 @@
-//! Packets of the tests: one shape, built for whichever ends it is sent between, so that what must come out is built
-//! the same way as what went in.
+//! Packets of the tests. One description is built for any pair of ends, so that the expected packet is built in the
+//! same way as the sent one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,10 +14,10 @@ pub(crate) const FIN: TcpFlags = TcpFlags(0x11);
 pub(crate) const RST: TcpFlags = TcpFlags::RST;
 pub(crate) const SYN_ACK: TcpFlags = TcpFlags(0x12);
 
-/// By how much a spoilt checksum is wrong.
+/// By how much a wrong checksum differs from the correct one.
 pub(crate) const SPOILT_BY: u16 = 0x1234;
 
-/// A packet but for its ends.
+/// A packet without its ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) udp: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Shape {
     pub(crate) tcp_options: &'static [u8],
     pub(crate) bad_checksum: bool,
     pub(crate) no_checksum: bool,
-    /// Bytes behind the IP packet.
+    /// Bytes after the IP packet.
     pub(crate) padding: usize,
 }
 
@@ -60,7 +60,7 @@ impl Shape {
         }
     }
 
-    /// As it leaves the director.
+    /// The packet as it leaves the director.
     pub(crate) const fn hopped(self) -> Self {
         Self {
             ttl: self.ttl - 1,
@@ -68,7 +68,7 @@ impl Shape {
         }
     }
 
-    /// The frame, from MAC, address and port to MAC, address and port.
+    /// The frame, with MAC address, IP address and port of source and destination.
     pub(crate) fn build(
         &self,
         macs: ([u8; 6], [u8; 6]),
@@ -122,8 +122,8 @@ impl Shape {
         frame
     }
 
-    /// Makes the transport checksum wrong, always by the same amount: a director that updates it by difference sends
-    /// what would be built here for the new ends.
+    /// Makes the transport checksum wrong, always by the same amount: a director that updates it incrementally sends
+    /// the packet that is built here for the new ends.
     fn spoil(&self, frame: &mut [u8]) {
         let l4 = weir_flow::parse(frame).unwrap().l4;
         let at = l4 + if self.udp { 6 } else { 16 };
@@ -142,7 +142,7 @@ pub(crate) fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().unwrap(), port)
 }
 
-/// One packet and what must become of it.
+/// One packet and its expected outcome.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) frame: Vec<u8>,

@@ -1,4 +1,4 @@
-//! As much of an object's BTF (Documentation/bpf/btf.rst) as the layout of structs needs.
+//! Reads the parts of an object's BTF (Documentation/bpf/btf.rst) that the layout of structs needs.
 
 use std::collections::BTreeMap;
 

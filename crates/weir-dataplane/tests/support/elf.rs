@@ -1,4 +1,5 @@
-//! As much of a 64-bit little-endian ELF file (System V gABI, "Object Files") as tests of a compiled object need.
+//! Reads the parts of a 64-bit little-endian ELF file (System V gABI, "Object Files") that tests of a compiled object
+//! need.
 
 /// The entry size of a symbol table.
 const SYMBOL: usize = 24;
@@ -15,7 +16,7 @@ pub(crate) struct Elf<'a> {
     headers: Vec<&'a [u8]>,
 }
 
-/// A symbol: where it lies in which section.
+/// A symbol: its section and its offset there.
 #[derive(Clone, Debug)]
 pub(crate) struct Symbol {
     pub(crate) name: String,
@@ -88,7 +89,7 @@ impl<'a> Elf<'a> {
             .collect()
     }
 
-    /// What a section's relocations are: offset in it, index of the symbol.
+    /// The relocations of a section: offset in it, index of the symbol.
     pub(crate) fn relocations(&self, section: usize) -> Vec<(usize, usize)> {
         let tables = (0..self.headers.len()).filter(|table| {
             let header = self.headers[*table];

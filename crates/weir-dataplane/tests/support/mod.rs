@@ -30,7 +30,7 @@ pub(crate) fn two_cpus() -> bool {
     weir_testing::require("two CPUs", weir_sys::pin_thread(1).is_ok())
 }
 
-/// A mount and network namespace of the calling thread, gone with it.
+/// A mount and network namespace of the calling thread; it ends with the thread.
 pub(crate) struct Sandbox {
     directory: PathBuf,
 }
@@ -57,7 +57,7 @@ impl Sandbox {
             )
         };
         assert_eq!(private, 0, "private mounts");
-        // Rows of next hops stay as the test writes them: the kernel answers no route lookup where forwarding is off.
+        // The rows of next hops stay as the test writes them: with forwarding off the kernel returns no routes.
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
         Self { directory }
     }
@@ -88,7 +88,7 @@ impl Drop for Sandbox {
 
 pub(crate) const SECRET: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
 
-/// Sizes that make opening quick.
+/// Sizes with which opening is fast.
 pub(crate) fn small() -> Sizes {
     Sizes {
         services: 16,
@@ -113,7 +113,7 @@ pub(crate) fn run(command: &str) {
     assert!(status.success(), "{command}: {status}");
 }
 
-/// A veth pair, both ends up; answers the ifindex of `a`.
+/// A veth pair, both ends up; returns the ifindex of `a`.
 pub(crate) fn veth(a: &str, b: &str) -> u32 {
     run(&format!("ip link add name {a} type veth peer name {b}"));
     run(&format!("ip link set {a} up"));
@@ -160,7 +160,7 @@ pub(crate) fn fill(dataplane: &Dataplane) {
         timeouts: [600; 16],
         syn_budget: 1_000_000,
         reject_budget: 1_000,
-        // Longer than it takes a busy machine to verify the programs.
+        // Longer than a busy machine needs to verify the programs.
         untracked_ticks: 600,
         ..Settings::default()
     };
@@ -189,7 +189,7 @@ pub(crate) fn listeners(address: IpAddr, port: u16) -> Vec<Listener> {
         .to_vec()
 }
 
-/// A TCP packet from 198.51.100.`client` to the VIP, checksums left out.
+/// A TCP packet from 198.51.100.`client` to the VIP, without checksums.
 pub(crate) fn tcp(client: u8, port: u16, flags: u8) -> Vec<u8> {
     let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     let mut ip = vec![

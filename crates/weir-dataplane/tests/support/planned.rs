@@ -1,6 +1,6 @@
-//! A configuration in the maps of a data plane, as rows and tables that weir-planner plans.
+//! A configuration in the maps of a data plane, as rows and tables that weir-planner computes.
 //!
-//! weir-engine writes the same rows in an order that is safe under traffic. Here nothing is sent meanwhile, so the
+//! weir-engine writes the same rows in an order that is safe under traffic. Here no packets arrive meanwhile, so the
 //! order does not matter and replaced tables are free at once.
 
 #![allow(dead_code, reason = "each test file uses its part")]
@@ -29,7 +29,7 @@ pub(crate) struct Planned {
     published: HashMap<u32, Published>,
 }
 
-/// A service's tables and where they are.
+/// A service's tables and their positions.
 #[derive(Debug)]
 struct Published {
     tables: Tables,
@@ -43,7 +43,7 @@ impl Published {
 }
 
 impl Planned {
-    /// Nothing is configured, and all elements are free.
+    /// No service is configured, and all elements are free.
     pub(crate) fn new(sizes: Sizes) -> Self {
         Self {
             desired: Desired::default(),
@@ -55,7 +55,7 @@ impl Planned {
         }
     }
 
-    /// Brings the allocation of one service in line with the configuration. `cursor` is where its walk is.
+    /// Allocates one service according to the configuration. `cursor` is the position of its walk.
     pub(crate) fn reconcile(&mut self, service: &str, cursor: Cursor) -> &ServiceSlot {
         self.reconcile_all(&[service], cursor);
         &self.allocation.services[service]
@@ -135,7 +135,7 @@ impl Planned {
         }
     }
 
-    /// Writes values that stay. Returns the first element, 0 for no value.
+    /// Writes values that do not change. Returns the first element, 0 for no value.
     pub(crate) fn write_values<T: Pod>(&mut self, plane: &Dataplane, values: &[T]) -> u32 {
         if values.is_empty() {
             return 0;
@@ -167,7 +167,7 @@ impl Planned {
         }
     }
 
-    /// A service's tree as packets left it, and as the counts in the maps make it.
+    /// A service's tree as packets have updated it, and as computed from the counts in the maps.
     pub(crate) fn trees(&self, plane: &Dataplane, service: u32) -> (Vec<u32>, Vec<u32>) {
         let published = &self.published[&service];
         let expected = tree(plane, &published.tables);

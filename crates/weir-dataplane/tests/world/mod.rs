@@ -25,7 +25,7 @@ pub(crate) const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 5];
 pub(crate) const CLIENT_PORT: u16 = 40_000;
 pub(crate) const PORT: u16 = 80;
 pub(crate) const SERVER_PORT: u16 = 8080;
-/// The loopback device of the test's namespace: where test packets seem to come from.
+/// The loopback device of the test's namespace: the ingress device of test packets.
 const IFINDEX: u32 = 1;
 /// The row of the server.
 const DEST: u32 = 1;
@@ -55,7 +55,7 @@ pub(crate) fn net(v6: bool) -> Net {
     }
 }
 
-/// Everything that a test may change before the rows are written.
+/// The settings that a test may change before the rows are written.
 pub(crate) struct Setup {
     pub(crate) net: Net,
     pub(crate) dest: Dest,
@@ -190,7 +190,7 @@ pub(crate) struct World {
     _sandbox: Sandbox,
 }
 
-/// What became of one packet.
+/// The outcome of one packet.
 pub(crate) struct Out {
     pub(crate) verdict: u32,
     pub(crate) frame: Vec<u8>,
@@ -202,7 +202,7 @@ impl Out {
         self.parsed.ip().unwrap()
     }
 
-    /// Sent, with every checksum right, those of a quoted packet's IP header included.
+    /// The sent packet, with all checksums correct, also in the IP header of a quoted packet.
     pub(crate) fn sent(&self) -> &Datagram {
         assert_eq!(self.verdict, XDP_TX, "not sent");
         let ip = self.ip();
@@ -252,7 +252,7 @@ impl World {
         self.plane.maps().reasons().unwrap()[reason.number() as usize]
     }
 
-    /// Begins the client's TCP flow and answers what the server gets.
+    /// Starts the client's TCP flow and returns the packet that the server receives.
     pub(crate) fn begin(&self) -> Out {
         let out = self.send(&tcp(
             self.net.client,
@@ -274,7 +274,7 @@ pub(crate) fn tcp(src: IpAddr, dst: IpAddr, sport: u16, dport: u16, flags: TcpFl
     frame().ip(src, dst).tcp(sport, dport).flags(flags).build()
 }
 
-/// An IP packet of a flow, with data of a length.
+/// An IP packet of a flow, with payload of a given length.
 pub(crate) fn tcp_packet(
     src: IpAddr,
     dst: IpAddr,

@@ -1,4 +1,4 @@
-//! An engine with the state of servers that its weights come from, without a proxy and without the owner file.
+//! An engine with the server state that its weights come from, without a proxy and without the owner file.
 
 #![allow(dead_code, reason = "each user needs its part")]
 

@@ -1,4 +1,4 @@
-//! Configurations that fail midway, and one that is large.
+//! Configurations that fail half-way, and a large one.
 
 use std::time::Instant;
 
@@ -82,7 +82,7 @@ fn large() -> Desired {
     desired
 }
 
-/// Prints how long it takes; asserts that it works.
+/// Prints the duration; asserts that it works.
 #[test]
 fn reload_of_a_thousand_services() {
     if !is_root() {

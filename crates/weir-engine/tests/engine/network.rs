@@ -1,5 +1,5 @@
-//! Devices without native XDP, with `attach = "xdp"`: the generic program comes after merging, which is stopped below
-//! it and given back.
+//! Devices without native XDP, with `attach = "xdp"`: the generic program runs after GRO, which is disabled on the
+//! lower device and restored afterwards.
 
 use crate::director::Director;
 use weir_engine::clean;
@@ -11,7 +11,7 @@ use super::{BOTH, PORT, VIP, desired};
 /// The director's address on a device whose lower device is d0.
 fn on_top(topology: &Topology, made: &str) {
     topology.director_feature("d0", "rx-gro", true);
-    // Only the device with the address may reply.
+    // Only the device with the address may answer ARP requests for it.
     topology.director_sysctl("net/ipv4/conf/all/arp_ignore", "1");
     topology.director_ip(&format!(
         "addr del 10.8.0.2/24 dev d0

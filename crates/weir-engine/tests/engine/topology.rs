@@ -1,4 +1,4 @@
-//! Namespaces around a bridge, and what runs in them.
+//! Namespaces around a bridge, and the programs in them.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -15,13 +15,13 @@ use weir_engine::Paths;
 use weir_sys::NetNs;
 use weir_sys::ethtool::Features;
 
-/// What a bulk server sends.
+/// The data of a bulk server.
 const BULK: usize = 50 << 20;
 
-/// How long anything may take before the test fails.
+/// The longest time that an operation may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connections that are open at a time while more and more begin.
+/// Number of connections that are open while more and more begin.
 const KEPT: usize = 100;
 
 /// As [`weir_testing::require_root`].
@@ -73,7 +73,7 @@ fn features(netns: &NetNs, interface: &str, wanted: &[(&str, bool)]) {
 
 impl Topology {
     pub(crate) fn new(name: &str) -> Self {
-        // Every test of the process has its maps and connections open at the same time.
+        // All tests of the process have their maps and connections open at the same time.
         weir_sys::raise_nofile().unwrap();
         let directory =
             std::env::temp_dir().join(format!("weir-engine-{name}-{}", std::process::id()));
@@ -105,8 +105,8 @@ impl Topology {
         ip(&self.client, "route add 192.0.2.10 via 10.8.0.2");
     }
 
-    /// A veth between a namespace and the bridge. Its bridge end merges what it receives, which is what makes veth
-    /// accept frames that the other end's program sends; senders compute checksums themselves, as behind a real card.
+    /// A veth pair between a namespace and the bridge. GRO is enabled on its bridge end, so that veth accepts frames
+    /// that the other end's program sends. Senders compute checksums themselves, as with a real network card.
     fn join(&self, netns: &NetNs, name: &str, address: &str) {
         let place = format!(
             "/proc/{}/fd/{}",
@@ -144,7 +144,7 @@ impl Topology {
         }
     }
 
-    /// Has each server answer every byte on `address` with its own address, as long as the process lives.
+    /// Each server answers every byte on `address` with its own address, as long as the process runs.
     pub(crate) fn serve(&self, address: &str, port: u16) {
         for (netns, own) in &self.servers {
             let own = *own;
@@ -166,14 +166,14 @@ impl Topology {
         }
     }
 
-    /// Has each server send [`BULK`] bytes to whoever connects.
+    /// Each server sends [`BULK`] bytes to every client.
     pub(crate) fn serve_bulk(&self, address: &str, port: u16) {
         for (netns, _) in &self.servers {
             send_bulk(netns, address, port);
         }
     }
 
-    /// Has the director itself do that, with checksums and segments left to the device, as the stack likes it.
+    /// The director itself does that, with checksums and segmentation left to the device, which is the stack's default.
     pub(crate) fn director_serves_bulk(&self, address: &str, port: u16) {
         for feature in ["tx-checksum-ip-generic", "tx-tcp-segmentation"] {
             features(&self.director, "d0", &[(feature, true)]);
@@ -181,7 +181,7 @@ impl Topology {
         send_bulk(&self.director, address, port);
     }
 
-    /// Fetches what a bulk server sends and looks at every byte.
+    /// Receives the data of a bulk server and checks every byte.
     pub(crate) fn download(&self, address: &str, port: u16) {
         let mut stream = self.connect(address, port).0;
         let mut block = vec![0; 1 << 16];
@@ -222,8 +222,8 @@ impl Topology {
         features(&self.director, interface, &[(name, on)]);
     }
 
-    /// The wire hands the director whole single packets, as a card does: a veth would pass on what another port merged,
-    /// with the checksum left to whoever sends it on.
+    /// The director receives single packets, as from a network card: a veth would pass on merged packets from another
+    /// port, whose checksums are unfinished.
     pub(crate) fn wire_finishes_packets(&self) {
         features(&self.wire, "d0-w", &[("tx-checksum-ip-generic", false)]);
     }
@@ -234,7 +234,7 @@ impl Topology {
             .unwrap()
     }
 
-    /// Waits until the client's neighbour table says that `address` is at the Ethernet address of the director's d0.
+    /// Waits until the client's neighbour table maps `address` to the Ethernet address of the director's d0.
     pub(crate) fn client_learns(&self, address: &str) {
         let link = ip(&self.director, "-o link show d0");
         let mac = link.split("link/ether ").nth(1).unwrap();
@@ -250,7 +250,7 @@ impl Topology {
         }
     }
 
-    /// Opens connections to the VIP one after the other while `work` runs in the director, three at least; answers
+    /// Opens connections to the VIP one after the other, at least three, while `work` runs in the director; returns
     /// them.
     pub(crate) fn connect_during(
         &self,
@@ -266,14 +266,14 @@ impl Topology {
                     let mut connection = self.connect(address, port);
                     connection.server();
                     connections.push(connection);
-                    // However long it takes, there are descriptors left.
+                    // There are enough descriptors, however long it takes.
                     if connections.len() > KEPT {
                         connections.remove(0).server();
                     }
                 }
                 connections
             });
-            // Also when `work` panics, so that the other thread ends.
+            // Also executed if `work` panics, so that the other thread ends.
             let done = catch_unwind(AssertUnwindSafe(|| self.run(work)));
             over.store(true, Ordering::Relaxed);
             let connections = connecting.join().unwrap();
@@ -341,7 +341,7 @@ impl Topology {
             );
             let links = ip(&self.director, "-o link show d0");
             let xdp = links.split("prog/xdp").nth(1).is_some().to_string();
-            // The kernel frees what was detached a moment later.
+            // The kernel frees detached programs a moment later.
             let facts: Vec<String> = text.lines().map(str::to_owned).chain([xdp]).collect();
             if facts.iter().all(|fact| !fact.contains("tentative")) || Instant::now() > deadline {
                 return facts;
@@ -380,12 +380,12 @@ impl Drop for Topology {
 pub(crate) struct Connection(TcpStream);
 
 impl Connection {
-    /// Reads to the end, whatever comes.
+    /// Reads to the end, whatever is received.
     pub(crate) fn drain(mut self) {
         let _all = std::io::copy(&mut self.0, &mut std::io::sink()).unwrap();
     }
 
-    /// Asks the server at the other end who it is.
+    /// Asks the server at the other end for its address.
     pub(crate) fn server(&mut self) -> String {
         self.0.write_all(b"?").unwrap();
         let mut name = Vec::new();
