@@ -1,4 +1,4 @@
-//! The API over TCP, `[node] admin`, from the command line: whom it serves, and what it says to whom.
+//! The API over TCP, `[node] admin`, from the command line: which clients are accepted, and what each of them receives.
 
 #[path = "admin/daemon.rs"]
 mod daemon;
@@ -48,7 +48,7 @@ fn active_file_errors_give_position_without_quoting() {
         assert!(!answer.contains(SECRET), "{path} quotes the file: {answer}");
         assert!(answer.contains("weir.toml:"), "{answer}");
     }
-    // The owner sees all of it.
+    // The owner receives the whole response.
     let (_, said) = daemon.weir(&["reload"]);
     assert!(said.contains(SECRET), "{said}");
 }
@@ -65,7 +65,7 @@ fn submitted_text_is_planned_applied_and_quoted() {
     assert!(planned.contains("pool more"), "{planned}");
     let applied = daemon.post("/v1/reload", Some(&token), &body(&more));
     assert!(applied.starts_with("HTTP/1.1 200"), "{applied}");
-    // The file is as it was, and a reload brings it back.
+    // The file is restored, and a reload activates it.
     let (_, said) = daemon.weir(&["plan"]);
     assert!(said.contains("- pool more"), "{said}");
     let json = serde_json::json!({
@@ -149,12 +149,12 @@ fn foreign_host_or_origin_is_rejected() {
     assert!(metrics.contains(counted), "{metrics}");
 }
 
-/// Holds as many connections as there are addresses, each with `said`, and asks for the metrics.
+/// Holds one connection per address, each after sending `said`, and requests the metrics.
 fn metrics_during(daemon: &AdminDaemon, from: impl Iterator<Item = u8>, said: &str) -> String {
     let mut held = Vec::new();
     for last in from {
         let mut stream = daemon::connect_from(last, daemon.admin);
-        // The daemon may have closed it already, to make room.
+        // The daemon may have closed it to make room for another connection.
         let _ = stream.write_all(said.as_bytes());
         held.push(stream);
     }
@@ -252,7 +252,7 @@ fn removed_token_is_rejected_after_reload() {
     daemon.write("tokens", "# none\n");
     assert!(daemon.weir(&["reload"]).0);
     assert_eq!(code(), 401);
-    // A file that others may write is refused, and what was active stays.
+    // A file that others may write is refused, and the active tokens stay.
     let tokens = daemon.directory.join("tokens");
     fs::set_permissions(&tokens, fs::Permissions::from_mode(0o660)).expect("a mode");
     let (reloaded, said) = daemon.weir(&["reload"]);
@@ -281,7 +281,7 @@ fn non_loopback_listener_requires_tls() {
     }
 }
 
-/// A program of another user on the unix socket, as a member of `socket_group` is.
+/// A program of another user on the unix socket, for example a member of `socket_group`.
 #[test]
 fn other_users_on_socket_cannot_name_files() {
     if !privileged() {
@@ -385,7 +385,7 @@ fn remote_client_uses_tls_and_token() {
     assert!(plain.ends_with("code=000"), "{plain}");
     let old = curl(&format!("--tls-max 1.1 {url}/metrics"), Some(&reader));
     assert!(old.ends_with("code=000"), "{old}");
-    // Another certificate comes with a reload.
+    // A reload activates another certificate.
     authority.sign("admin", "DNS:lb1.example");
     world.run_weir(&["reload"]);
     let renewed = format!(
@@ -396,7 +396,7 @@ fn remote_client_uses_tls_and_token() {
     assert!(renewed.ends_with("code=200"), "{renewed}");
 }
 
-/// The answer is larger than what the kernel takes for a client that reads nothing.
+/// The response is larger than the socket buffers of a client that reads nothing.
 #[test]
 fn clients_that_do_not_read_do_not_delay_others() {
     let servers: Vec<String> = (0..1000u32)

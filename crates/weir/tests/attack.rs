@@ -1,4 +1,4 @@
-//! One short round of `weir-lab attack` against Weir alone: what attackers take back does not stay at the server.
+//! One short round of `weir-lab attack` against Weir alone: no abandoned request stays at the server.
 
 mod world;
 
@@ -31,7 +31,7 @@ fn reset_attack_leaves_no_request_at_server() {
     let report = report(&["reset"]);
     println!("{}", report.table());
     let row = report.rows.first().expect("a row");
-    // An attack that sends nothing proves nothing.
+    // An attack that sends nothing tests nothing.
     assert!(row.sent_per_second > 500.0, "{row:?}");
     assert_eq!(row.requests_left(), 0.0, "{row:?}");
     assert!(report.passed());

@@ -1,4 +1,4 @@
-//! What the program says and how it ends, for commands that need neither rights nor a daemon.
+//! Output and exit codes of commands that need neither privileges nor a daemon.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static DIRECTORIES: AtomicU32 = AtomicU32::new(0);
 
-/// A directory of a test with a configuration in it.
+/// A test's directory with a configuration.
 struct Scratch {
     path: PathBuf,
 }
@@ -38,7 +38,7 @@ impl Scratch {
         self.command(line).output().unwrap()
     }
 
-    /// Exit code, stdout and stderr in one text.
+    /// Exit code, stdout and stderr as one text.
     fn run(&self, line: &str) -> String {
         let output = self.output(line);
         let text = format!(
@@ -217,7 +217,7 @@ fn colours_require_a_terminal() {
     assert!(!output.stderr.contains(&0x1b));
 }
 
-/// Name servers that never answer: in a network of its own whose packets to them get lost.
+/// Name servers that never answer: in a separate network namespace that drops packets to them.
 fn without_answers(scratch: &Scratch, line: &str) -> (Output, std::time::Duration) {
     let script = "ip link set lo up && ip route add 192.0.2.53/32 dev lo && mount --bind resolv.conf /etc/resolv.conf \
      && exec \"$@\"";
@@ -279,12 +279,13 @@ fn import_waits_two_seconds_for_dns_in_total() {
     ] {
         let (output, took) = without_answers(&scratch, &format!("import {line}"));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // Names of the hosts file need no name server. Two seconds, and what this machine needs for the rest.
+        // Names in the hosts file need no name server. The limit is two seconds and the time that this machine needs
+        // for the rest.
         assert!(
             took < std::time::Duration::from_secs(4),
             "{line} took {took:?}: {said}"
         );
-        // Servers without an address are lost.
+        // Servers without an address are dropped.
         assert_eq!(output.status.code(), Some(1), "{said}");
         let made = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(made.contains("127.0.0.1"), "{line}: {made} {said}");
@@ -330,7 +331,7 @@ fn durations_use_configuration_syntax() {
     let scratch = Scratch::new(GOOD);
     for time in ["500ms", "30s", "5m", "1h", "1d"] {
         let said = scratch.run(&format!("reload --guard {time}"));
-        // Without a daemon: the time was understood.
+        // There is no daemon, so this error shows that the duration was accepted.
         assert!(said.ends_with("exit 3\n"), "{said}");
     }
     let said = scratch.run("reload --guard 1y");
@@ -448,7 +449,7 @@ fn import_that_loses_an_access_rule_fails() {
     assert_eq!(kept.status.code(), Some(0));
 }
 
-/// A line that clients see something of, and one that they do not, in each program's language.
+/// One line that has an effect on clients and one that has none, in each program's language.
 const IMPORTED: &[(&str, &str, &str, &str)] = &[
     (
         "ipvsadm",

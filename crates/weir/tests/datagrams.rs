@@ -1,4 +1,4 @@
-//! What is no plain packet: datagrams in fragments, and echo requests to a VIP.
+//! Fragmented datagrams, and echo requests to a VIP.
 
 mod world;
 
@@ -16,7 +16,7 @@ fn config(family: Family, forward: &str, extra: &str) -> String {
     )
 }
 
-/// Datagrams that need several packets, there and back, by both servers.
+/// Datagrams in several packets, in both directions, with both servers.
 fn fragments(family: Family, forward: &str, extra: &str) {
     if !privileged() {
         return;
@@ -71,7 +71,7 @@ fn fragments_pass_l3dsr_v6() {
     fragments(Family::V6, "l3dsr", "");
 }
 
-/// A VIP answers echo requests, whether the director has the address or it is only routed there.
+/// A VIP answers echo requests, whether it is an address of the director or only routed to it.
 #[test]
 fn icmp_echo_to_vip_is_answered() {
     if !privileged() {

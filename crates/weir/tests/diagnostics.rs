@@ -1,4 +1,4 @@
-//! What is wrong is visible: where it is, in words that name it, and nowhere else.
+//! Faults are visible: at their place, with the name of what is wrong, and only there.
 
 mod world;
 

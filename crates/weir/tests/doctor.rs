@@ -1,4 +1,4 @@
-//! `weir doctor` and `weir real-server doctor` find what was broken on purpose, and say nothing where nothing is.
+//! `weir doctor` and `weir real-server doctor` find each fault that a test causes, and nothing on a healthy host.
 
 #[path = "doctor/conntrack.rs"]
 mod conntrack;
@@ -29,8 +29,8 @@ fn config(forward: &str) -> String {
     )
 }
 
-/// A program inside a host that has an `/etc/sysctl.d` of its own, which this machine's does not know of, and the
-/// `keepalived.conf` that a test has written below `keepalived`.
+/// A program on a host with a separate `/etc/sysctl.d`, and with the `keepalived.conf` that a test has written below
+/// `keepalived`.
 fn local(world: &World, host: &str, program: &str) -> Command {
     let directory = world.path(&format!("sysctl.d-{host}"));
     std::fs::create_dir_all(&directory).expect("a directory");
@@ -52,7 +52,7 @@ fn local(world: &World, host: &str, program: &str) -> Command {
     outer
 }
 
-/// Exit code and what was said.
+/// Exit code and output.
 fn asked(world: &World, host: &str, arguments: &[&str]) -> (i32, String) {
     let output = local(world, host, env!("CARGO_BIN_EXE_weir"))
         .args(arguments)
@@ -71,14 +71,14 @@ fn finds(world: &World, host: &str, arguments: &[&str], words: &[&str]) {
     }
 }
 
-/// A shell's line inside a host; it succeeds.
+/// A shell command on a host; it must succeed.
 fn does(world: &World, host: &str, line: &str) {
     let output = local(world, host, "sh").args(["-ec", line]).output();
     let output = output.expect("sh runs");
     assert!(output.status.success(), "{line}: {output:?}");
 }
 
-/// The command of the finding that says this, empty where an operator must decide; `None` = there is no such finding.
+/// The command of the finding with this text, empty if an operator must decide; `None` = there is no such finding.
 fn fix_of(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<String> {
     let mut arguments = arguments.to_vec();
     arguments.push("--json");
@@ -92,7 +92,7 @@ fn fix_of(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<S
     Some(one["mend"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The finding is there, and is gone after its command.
+/// The finding is reported, and is gone after its command was executed.
 fn fixes(world: &World, host: &str, arguments: &[&str], seen: &str) {
     let command = fix_of(world, host, arguments, seen);
     let command = command.unwrap_or_else(|| {
@@ -211,7 +211,7 @@ fn directors() {
     );
     assert_eq!(asked(&world, "director", &doctor).0, 0);
 
-    // What a router with a reverse path filter does to answers from the VIP.
+    // The effect of a router with a reverse path filter on replies from the VIP.
     for n in 0..2 {
         let line = format!(
             "nft 'add table inet t; add chain inet t out {{ type filter hook output priority 0; }}; add rule inet t \
@@ -241,7 +241,7 @@ fn directors() {
     );
 }
 
-/// Segments with an unfinished checksum: the counter rises, and the doctor names their source.
+/// Segments with an unfinished checksum: the counter increases, and the doctor names their source.
 #[test]
 fn wrong_checksums_at_server_are_reported() {
     if !privileged() {

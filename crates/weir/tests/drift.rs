@@ -33,7 +33,7 @@ fn repaired(world: &World, what: &str) -> u64 {
         .unwrap_or_else(|| panic!("{label} in {metrics}"))
 }
 
-/// Breaks something and waits for it to be whole again: clients are served, it was counted once and said once.
+/// Breaks something and waits until it is restored: clients are served, and the repair is counted and logged once.
 fn restored(world: &World, what: &str, words: &str, break_it: impl FnOnce()) {
     assert!(reaches(world), "before {words}");
     let (before, said) = (repaired(world, what), world.log().matches(words).count());
@@ -70,7 +70,7 @@ fn bpftool(arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The pin below a world's directory whose name ends so.
+/// The pin below a network's directory whose name ends with this text.
 fn pin(world: &World, name: &str) -> String {
     let output = Command::new("find")
         .arg(world.pin_dir("director"))
@@ -84,7 +84,7 @@ fn pin(world: &World, name: &str) -> String {
         .to_owned()
 }
 
-/// Requests without a pause, as long as this lives.
+/// Sends requests continuously until it is dropped.
 struct Load(std::process::Child);
 
 impl Load {
@@ -164,7 +164,7 @@ fn drifted_objects_are_restored() {
         "its neighbour has another link address",
         || {
             world.ip("server0", "link set eth0 address 02:00:00:00:00:77");
-            // What it says then tells its neighbours.
+            // The neighbours receive its announcements.
             let line = format!("ping -c 1 -W 1 {}", Family::V4.director());
             world.output("server0", &line);
         },
@@ -172,7 +172,7 @@ fn drifted_objects_are_restored() {
     assert!(load.goes_on(), "under load to the end");
 }
 
-/// One of thousands of listeners is gone, or leads elsewhere, or came from nowhere.
+/// One of thousands of listeners was removed, changed or added.
 #[test]
 fn large_table_elements_are_restored() {
     if !privileged() {
@@ -219,7 +219,7 @@ fn large_table_elements_are_restored() {
     assert!(load.goes_on(), "under load to the end");
 }
 
-/// The daemon of a server looks after what `weir real-server` set up there.
+/// The daemon on a server maintains the settings of `weir real-server` there.
 #[test]
 fn real_server_settings_are_restored() {
     if !privileged() {
@@ -324,7 +324,7 @@ fn replaced_program_is_restored() {
             .lines()
             .next()
             .unwrap_or_else(|| panic!("no link of XDP: {text}"));
-        // The daemon is stopped meanwhile: it could be faster than the other program.
+        // The daemon is stopped meanwhile, because it could repair faster than the other program runs.
         let command = format!(
             "daemon=$(pgrep -P {keeper}); kill -STOP $daemon; trap \"kill -CONT $daemon\" EXIT
              bpftool link detach pinned {link}

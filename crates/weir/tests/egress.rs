@@ -1,5 +1,5 @@
-//! The ways to servers and back: neighbours that are not resolved, a device that XDP cannot send to, servers behind
-//! routers, and a kernel that forwards or does not.
+//! The paths to servers and back: unresolved neighbours, a device that XDP cannot send to, servers behind routers, and
+//! a kernel with and without forwarding.
 
 mod world;
 
@@ -32,7 +32,7 @@ fn set_forwarding(world: &World, on: bool) {
     ));
 }
 
-/// The first connection after every neighbour was forgotten must work, by every server.
+/// The first connection after all neighbours were removed must work, with every server.
 fn survives_forgotten_neighbours(family: Family, forward: &str, extra: &str) {
     if !privileged() {
         return;
@@ -54,7 +54,7 @@ fn survives_in_mode(mode: Option<&'static str>, family: Family, forward: &str, e
         world.ip("director", "neigh flush all");
         for n in 0..2 {
             let address = family.server(n);
-            // A managed neighbour does not go by a flush.
+            // A flush does not remove a managed neighbour.
             world.output("director", &format!("ip neigh del {address} dev eth0"));
         }
         let answer = world.get(&url(family));
@@ -64,7 +64,7 @@ fn survives_in_mode(mode: Option<&'static str>, family: Family, forward: &str, e
             world.status()
         );
     }
-    // At tc the path itself sends by the stack's neighbours.
+    // At tc, the program itself sends through the stack's neighbours.
     let handed = world.packets("pass_to_tc") > 0;
     assert_eq!(handed, mode.is_some(), "{:#}", world.status());
 }
@@ -84,7 +84,8 @@ fn flushed_neighbours_are_resolved_tunnel_v4() {
     survives_forgotten_neighbours(Family::V4, "tunnel", "");
 }
 
-/// The path itself has neighbours resolved: their packets are not refused for a length that nothing has measured.
+/// The program itself has neighbours resolved: their packets are not refused because of a length that was not
+/// determined.
 #[test]
 fn neighbours_are_resolved_while_the_daemon_is_stopped() {
     if !privileged() {
@@ -106,7 +107,7 @@ fn neighbours_are_resolved_while_the_daemon_is_stopped() {
             let address = family.server(n);
             world.output("director", &format!("ip neigh del {address} dev eth0"));
         }
-        // The path asks the kernel for a way again after a tick.
+        // The program looks up the route again after a tick.
         std::thread::sleep(Duration::from_millis(1500));
         for _ in 0..2 {
             world.get(&url(family)).expect("an answer");
@@ -115,7 +116,7 @@ fn neighbours_are_resolved_while_the_daemon_is_stopped() {
     }
 }
 
-/// With and without the kernel's forwarding, to which Weir's flows owe nothing.
+/// With and without forwarding in the kernel, which Weir's flows do not need.
 fn forwarding(on: bool) {
     if !privileged() {
         return;
@@ -142,7 +143,7 @@ fn nat_works_without_kernel_forwarding() {
     forwarding(false);
 }
 
-/// The servers are on a segment of their own that the director reaches by a bridge, to which XDP cannot send.
+/// The servers are on a separate segment behind a bridge, to which XDP cannot send.
 #[test]
 fn egress_through_a_bridge_works() {
     if !privileged() {
@@ -205,7 +206,7 @@ fn losing_one_of_two_gateways_loses_nothing() {
     world.add_router("router0", 30);
     world.add_router("router1", 31);
     let family = Family::V4;
-    // The servers' own addresses are on a second network, which only the routers lead to.
+    // The servers' own addresses are in a second network that is reached only through the routers.
     for n in 0..2_u16 {
         let (host, far) = (format!("server{n}"), format!("10.72.0.{}", 20 + n));
         world.ip(&host, &format!("addr add {far}/32 dev lo"));

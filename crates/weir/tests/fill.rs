@@ -1,4 +1,4 @@
-//! A flow table that fills up: under `nat` no client is refused below 90 % of its slots, and `status` shows fill and
+//! A full flow table: under `nat` no client is refused below 90 % of its slots, and `status` shows the fill level and
 //! refusals.
 
 mod world;
@@ -21,7 +21,7 @@ fn config(max_flows: u32) -> String {
     )
 }
 
-/// One datagram from each port; none waits for an answer.
+/// One datagram from each port, without waiting for responses.
 fn send_from(world: &World, ports: std::ops::Range<u16>) {
     let (from, to) = (Family::V4.client(), SocketAddr::new(Family::V4.vip(), PORT));
     let sent = world.inside("client", move || {
@@ -62,12 +62,12 @@ fn nat_accepts_clients_up_to_90_percent_full() {
     let small = 8192 / 20 * 9;
     send_from(&world, first..first + small);
     assert_all_bound(&world, small.into());
-    // The same share of a table that the flows move to.
+    // The same fill level of the table that the flows move to.
     world.reload(&config(16_384));
     let large = 16_384 / 20 * 9;
     send_from(&world, first + small..first + large);
     assert_all_bound(&world, large.into());
-    // What is really full refuses, and says so.
+    // A full table refuses flows and reports it.
     send_from(&world, first + large..first + large + 1500);
     let refused = || world.packets("drop_no_place") > 0;
     wait_for("refusals", Duration::from_secs(20), refused);

@@ -1,6 +1,6 @@
-//! Generic XDP, which `attach = "xdp"` demands: the director's address is on a bridge, whose driver has no XDP. Packets
-//! that the kernel merged would be too large to send on, so Weir stops merging there and below, and `clean` gives it
-//! back.
+//! Generic XDP, as requested by `attach = "xdp"`: the director's address is on a bridge, whose driver has no XDP.
+//! Packets that the kernel merged would be too large to send, so Weir disables GRO on the bridge and below it, and
+//! `clean` enables it again.
 
 mod world;
 
@@ -8,7 +8,7 @@ use world::{Family, World, bracketed, privileged};
 
 const MIB: usize = 1 << 20;
 
-/// Whether the kernel merges what the director receives on `device`.
+/// Whether the kernel merges packets that the director receives on `device`.
 fn merges(world: &World, device: &str) -> bool {
     let output = world.output("director", &format!("ethtool -k {device}"));
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,5 +1,5 @@
-//! Health checks: a server that dies under load is taken out and comes back by itself, and no reload, restart or order
-//! of the file lets a dead one in.
+//! Health checks: a server that dies under load is taken out and returns by itself, and no reload, restart or order in
+//! the file makes a dead server usable.
 
 mod world;
 
@@ -76,7 +76,7 @@ fn counted(ab: Child) -> (u32, u32) {
     (number("Complete requests:"), number("Failed requests:"))
 }
 
-/// Lines of the daemon's log about a server that hold `words`.
+/// Lines of the daemon's log about a server that contain `words`.
 fn logged(world: &World, n: usize, words: &str) -> usize {
     let server = Family::V4.server(n).to_string();
     let lines = world.log();
@@ -128,7 +128,8 @@ fn dead_server_is_removed_and_returns_under_load() {
     let (complete, failed) = counted(ab);
     assert_eq!(complete, 20_000);
     assert!(failed < 20_000 / 2, "{failed} failed");
-    // A port of a connection that was established when the server died may come again: the director never saw it end.
+    // A client may reuse the port of a connection that was established when the server died: the director never saw its
+    // end.
     let (complete, failed) = counted(start_ab(&world, 2000));
     assert_eq!(complete, 2000);
     let open_at_once = 4;
@@ -158,7 +159,7 @@ fn restart_and_reload_keep_dead_server_out() {
         return;
     }
     let mut world = prepared(3);
-    // `start = "up"` would let it in for as long as two probes take.
+    // `start = "up"` would make the server usable for the time of two probes.
     let check = format!("{HTTP}\nstart = \"up\"");
     let mut pid = world.start_director(&config(&[0, 1, 2], "", &check));
     world.kill_nginx(1);
@@ -168,7 +169,7 @@ fn restart_and_reload_keep_dead_server_out() {
         world.reload(&config(&order, "", &check));
         assert_eq!(counted(start_ab(&world, 300)), (300, 0), "{order:?}");
     }
-    // Another check of the same server goes on from what the former one knew.
+    // Another check of the same server continues from the state of the former one.
     let tcp = "kind = \"tcp\"\nstart = \"up\"";
     world.reload(&config(&[2, 1, 0], "", tcp));
     assert_eq!(counted(start_ab(&world, 300)), (300, 0), "another check");
@@ -181,7 +182,7 @@ fn restart_and_reload_keep_dead_server_out() {
         (&status["state"], &status["since"]),
         (&"down".into(), &since)
     );
-    // None of it left it stranded.
+    // The server stays usable through all of this.
     world.start_nginx_on("server1", 1, "");
     wait_for_states(&world, &["up", "up", "up"]);
     world.kill_director(pid);
@@ -295,7 +296,7 @@ fn notify_programs_run_for_pools_and_services() {
         "pool=web server= service= down up",
         "pool=web server= service=web down up",
     ]);
-    // An operator's word takes the pool's last server away as well.
+    // An override also takes out the last server of a pool.
     let server = format!("web/{}", Family::V4.server(0));
     world.run_weir(&["server", &server, "drain"]);
     wait_for("the second time", PATIENCE, || {

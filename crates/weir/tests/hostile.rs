@@ -1,4 +1,5 @@
-//! Every kind of check against every kind of bad server: none holds a probe longer than its timeout, and all are down.
+//! Every kind of check with every kind of hostile server: no probe takes longer than its timeout, and all servers are
+//! down.
 
 mod world;
 
@@ -10,7 +11,7 @@ use world::{Family, World, privileged, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A kind, keys that it needs, and how a good server's answer would begin.
+/// A kind, the keys that it requires, and how the response of a good server begins.
 const STREAMS: [(&str, &str, &[u8]); 9] = [
     ("http", "", b"HTTP/1.1 200 OK\r\nServer: ha"),
     ("https", "verify = false", &[22, 3, 3, 0, 122, 2, 0, 0, 118]),
@@ -36,7 +37,7 @@ const DATAGRAMS: [(&str, &str, &[u8]); 2] = [
     ),
 ];
 
-/// What a hostile server does; the first port of each kind is closed.
+/// Behaviour of a hostile server; the first port of each kind is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Play {
     Refused,
@@ -85,7 +86,7 @@ fn play_stream(mut client: TcpStream, play: Play, beginning: &'static [u8]) {
             }
         }
     }
-    // Until the probe gives up.
+    // Until the probe times out.
     while client.read(&mut [0; 512]).is_ok_and(|length| length > 0) {}
 }
 

@@ -1,4 +1,5 @@
-//! What `weir import` makes of a file balances, checks and fails over as the file says, without the program it was for.
+//! The configuration that `weir import` writes for a file balances, checks and fails over as the file says, without the
+//! original program.
 
 mod world;
 
@@ -72,7 +73,7 @@ server {
 }
 ";
 
-/// The configuration that a file becomes.
+/// The configuration that results from a file.
 fn imported(world: &World, program: &str, text: &str) -> String {
     let file = world.path("theirs.conf");
     fs::write(&file, text).expect("written");
@@ -95,7 +96,7 @@ fn wait_for_states(world: &World, states: [&str; 2]) {
     });
 }
 
-/// Which servers answer.
+/// The servers that answer.
 fn answering(world: &World) -> Vec<String> {
     let url = format!("http://{}/name", Family::V4.vip());
     let get = |_| {
@@ -142,7 +143,7 @@ fn imported_ldirectord_file_balances_and_fails_over() {
     balances_and_fails_over("ldirectord", LDIRECTORD);
 }
 
-/// The status and the body of an answer of the director's proxy.
+/// The status and the body of a response of the director's proxy.
 fn ask(world: &World, host: &str, path: &str) -> String {
     let line = format!(
         "curl -s -m 5 -w %{{http_code}} -H Host:{host} http://{}:8080{path}",

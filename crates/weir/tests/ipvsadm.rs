@@ -1,5 +1,5 @@
-//! The program under the name `ipvsadm`: manual services balance packets, outlive the daemon, and coexist with the
-//! file's.
+//! The program under the name `ipvsadm`: its services balance packets, survive the daemon, and coexist with those of
+//! the file.
 
 mod world;
 
@@ -16,7 +16,7 @@ const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
 /// Exit code, output, errors.
 type Said = (i32, String, String);
 
-/// `ipvsadm LINE` in the director.
+/// Runs `ipvsadm LINE` in the director.
 fn ipvsadm(world: &World, line: &str) -> Said {
     with_input(world, line, "")
 }
@@ -47,21 +47,21 @@ fn with_input(world: &World, line: &str, input: &str) -> Said {
     )
 }
 
-/// The same, which must succeed in silence or with a listing.
+/// Runs a line that must succeed without errors; returns its output.
 fn done(world: &World, line: &str) -> String {
     let (code, output, errors) = ipvsadm(world, line);
     assert_eq!((code, errors.as_str()), (0, ""), "{line}: {output}");
     output
 }
 
-/// The same, refused with these words.
+/// Runs a line that must be refused with this text.
 fn refused(world: &World, line: &str, code: i32, words: &str) {
     let (found, output, errors) = ipvsadm(world, line);
     assert!(errors.contains(words), "{line}: {errors}");
     assert_eq!((found, output.as_str()), (code, ""), "{line}");
 }
 
-/// Which server answers.
+/// The server that answers.
 fn answers(world: &World) -> String {
     let url = format!("http://{}/name", Family::V4.vip());
     let body = world.get(&url).expect("an answer");
@@ -127,7 +127,7 @@ fn manual_service_balances_and_outlives_daemon() {
     let only: Vec<String> = (0..4).map(|_| answers(&world)).collect();
     assert!(only.iter().all(|name| *name == only[0]), "{only:?}");
     done(&world, "--set 100 0 50");
-    // Calls at the same time wait for each other.
+    // Concurrent calls wait for each other.
     std::thread::scope(|calls| {
         for _ in 0..3 {
             calls.spawn(|| done(&world, "-Z"));
@@ -149,7 +149,7 @@ fn manual_service_balances_and_outlives_daemon() {
     world.reload(NODE);
     assert_eq!(answers(&world), only[0], "after a reload");
 
-    // An operator's word holds for these servers too.
+    // An override applies to these servers too.
     let other = Family::V4.server(usize::from(only[0] == "server1"));
     done(&world, &format!("-e {} -g -w 1", server(0)));
     let name = format!("ipvsadm:tcp/{}:80/{other}:80", Family::V4.vip());
@@ -159,7 +159,7 @@ fn manual_service_balances_and_outlives_daemon() {
     assert!(left.iter().all(|name| *name != only[0]), "{left:?}");
     world.run_weir(&["server", &name, "ready"]);
 
-    // Without a scheduler nothing new begins.
+    // Without a scheduler no new flow begins.
     done(&world, &format!("-E {service} -s none"));
     let url = format!("http://{}/name", Family::V4.vip());
     assert!(world.get_within(2, &url).is_err());
@@ -305,7 +305,7 @@ fn configured_services_are_listed_and_read_only() {
     assert_eq!(done(&world, "-L --daemon"), "");
     assert_eq!(done(&world, "-S -n"), before);
 
-    // A weight is an override, and the file's own takes it back.
+    // A weight is an override, and setting the weight of the file removes it.
     done(&world, &format!("-e {web} -r 10.71.0.20 -w 0"));
     assert_eq!(
         world.server_status("10.71.0.20".parse().expect("an address"))["override"],
@@ -314,7 +314,7 @@ fn configured_services_are_listed_and_read_only() {
     done(&world, &format!("-e {web} -r 10.71.0.20 -w 1"));
     assert!(world.server_status("10.71.0.20".parse().expect("an address"))["override"].is_null());
 
-    // A file that claims what ipvsadm made changes nothing.
+    // A file that claims a service of ipvsadm changes nothing.
     let claim = world.path("claim.toml");
     let text = format!("{NODE}{FILE}").replace("\"10.71.0.10:80\"", "\"udp/10.71.0.10:53\"");
     fs::write(&claim, text).expect("written");
@@ -359,7 +359,7 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
     assert_eq!(restore(&saved).0, 0);
     assert_eq!(done(&world, "-S -n"), saved, "a round trip");
 
-    // A rejected line is reported and the next one is read; the exit code is that of the last line.
+    // A rejected line is reported, and the next one is executed; the exit code is that of the last line.
     let (code, _, errors) = restore("-A -t 10.71.0.11:80 -s nope\nipvsadm -A -t 10.71.0.12:80\n");
     assert_eq!(
         (code, errors.as_str()),
@@ -370,7 +370,7 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
     let (code, _, errors) = restore("-L -q\n-A -t 10.71.0.13:80\n");
     assert_eq!((code, errors.as_str()), (0, "-q: unknown option\n"));
 
-    // A mistake ends it; what stood before it is done.
+    // A syntax error ends the run; the lines before it stay executed.
     let (code, _, errors) = restore("-A -t 10.71.0.14:80\n-A -t 10.71.0.15\n-A -t 10.71.0.16:80\n");
     assert_eq!(
         (code, errors.as_str()),
@@ -469,7 +469,7 @@ fn imported_table_is_valid_configuration() {
         .output()
         .expect("weir runs");
     let notes = String::from_utf8_lossy(&output.stderr).into_owned();
-    // Clients of a service that is lost are served no more.
+    // Clients of a removed service are no longer served.
     assert_eq!(output.status.code(), Some(1), "{notes}");
     let lost = notes.split_once("BEHAVIOUR CHANGES").expect("a heading").1;
     assert!(
@@ -479,7 +479,7 @@ fn imported_table_is_valid_configuration() {
     assert!(lost.contains("\n  line 7: "), "{notes}");
     assert_eq!(notes.matches("line ").count(), 2, "{notes}");
     let text = String::from_utf8(output.stdout).expect("text");
-    // The tool adds no address, and neither does the file: it says so, and how Weir would.
+    // Neither the tool nor the file adds the address: the file's warning says so, and how Weir would add it.
     let first = text.lines().next().expect("a line");
     assert_eq!(
         first,
@@ -496,7 +496,7 @@ fn imported_table_is_valid_configuration() {
         .lines()
         .filter(|line| !line.contains("sctp") && !line.contains("--pe"))
         .collect();
-    // Flags have one order in what is saved.
+    // Saved flags have a fixed order.
     let carried = carried
         .join("\n")
         .replace("sh-port,sh-fallback", "sh-fallback,sh-port")

@@ -1,8 +1,8 @@
-//! Random command lines, valid and broken, against a director: none crashes it, none that is refused changes the table,
+//! Random command lines, valid and invalid, with a director: none crashes it, none that is refused changes the table,
 //! and the table always equals a model.
 //!
-//! The model knows nothing of the parser: lines are drawn together with what they must do, and the table is kept as the
-//! text that `-S` shall print.
+//! The model does not use the parser: each line is generated together with its effect, and the table is kept as the
+//! text that `-S` must print.
 
 mod world;
 
@@ -29,10 +29,11 @@ impl Dice {
     }
 }
 
-/// Services by their option, as `-S` prints it: what follows `-s`, and servers by address with what follows theirs.
+/// Services by their option as printed by `-S`, with the text after `-s`, and servers by address with the text after
+/// theirs.
 type Model = BTreeMap<&'static str, (String, BTreeMap<String, String>)>;
 
-/// Their order is that of listings.
+/// In the order of listings.
 const SERVICES: [&str; 6] = [
     "-t 10.71.0.10:80",
     "-t 10.71.0.11:443",
@@ -47,7 +48,7 @@ fn port(service: &str) -> &str {
     port
 }
 
-/// A line that means something, and what it makes of the model: `None` = it is refused.
+/// A valid line and its effect on the model; `None` = it is refused.
 fn line(dice: &mut Dice, model: &Model) -> (String, Option<Model>) {
     let service = dice.pick(&SERVICES);
     let known = model.contains_key(service);
@@ -101,7 +102,7 @@ fn line(dice: &mut Dice, model: &Model) -> (String, Option<Model>) {
     }
 }
 
-/// Options as given, as printed, and whether they are good.
+/// Options as given, as printed, and whether they are valid.
 fn service_options(dice: &mut Dice, service: &str) -> (String, String, bool) {
     let v6 = service.contains('[');
     let packets = service.starts_with("-u");
@@ -142,14 +143,14 @@ fn service_options(dice: &mut Dice, service: &str) -> (String, String, bool) {
     (given, printed, valid)
 }
 
-/// Address with port, options as given and as printed, and whether they are good.
+/// Address with port, options as given and as printed, and whether they are valid.
 fn server_options(dice: &mut Dice, service: &str) -> (String, String, String, bool) {
     let v6 = service.contains('[');
     let six = if dice.roll(8) == 0 { !v6 } else { v6 };
     let host = 20 + dice.roll(3);
     let method = dice.pick(&["-g", "-i", "-m", ""]);
     let own = dice.pick(&["8080", port(service)]);
-    // Only masquerading has a port of its own.
+    // Only masquerading has a separate port.
     let port = if method == "-m" { own } else { port(service) };
     let address = match six {
         true => format!("[fd71::{host}]:{port}"),
@@ -190,7 +191,7 @@ fn server_options(dice: &mut Dice, service: &str) -> (String, String, String, bo
     (address, given, printed, valid)
 }
 
-/// What is no line of the tool, or asks for nothing that there is.
+/// Lines that are invalid, or refer to a service that does not exist.
 fn broken(dice: &mut Dice) -> String {
     let words = [
         "-A",
@@ -227,11 +228,11 @@ fn broken(dice: &mut Dice) -> String {
     ];
     let count = 1 + dice.roll(6);
     let tail: Vec<&str> = (0..count).map(|_| dice.pick(&words)).collect();
-    // Ends in what no command takes, so that nothing of it can come into force.
+    // The line ends with an argument that no command accepts, so no part of it may be applied.
     format!("{} --no-such", tail.join(" "))
 }
 
-/// What `-S -n` shall print, as a set of lines: the order is tested elsewhere.
+/// The expected output of `-S -n`, as a set of lines: the order is tested elsewhere.
 fn text(model: &Model) -> Vec<String> {
     let mut lines = Vec::new();
     for (service, (options, servers)) in model {
@@ -323,7 +324,7 @@ fn table_matches_model_at_length() {
         taken > steps / 10 && refused > steps / 10,
         "{taken} taken, {refused} refused"
     );
-    // The state file tells a new daemon the same.
+    // A new daemon reads the same table from the state file.
     world.kill_director(pid);
     let (_, without, _) = say("-S -n");
     let mut without: Vec<&str> = without.lines().collect();

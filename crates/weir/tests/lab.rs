@@ -1,4 +1,5 @@
-//! The lab's experiment of reloads, short: its peers and Weir are disturbed, and Weir's clients notice nothing.
+//! A short form of the lab's experiment with reloads: peers and Weir are reloaded under load, and Weir's clients see no
+//! error.
 
 mod world;
 
@@ -53,7 +54,7 @@ fn reloads_upgrades_and_deaths_compared_with_haproxy_at_length() {
             row["latency_ms"]["100"].as_f64() >= row["latency_ms"]["50"].as_f64(),
             "{row}"
         );
-        // What a peer loses is shown.
+        // Failed requests of a peer are shown.
         let peer = method.starts_with("haproxy")
             && (method != "haproxy-protect" || work.starts_with("kept"));
         if !peer {

@@ -1,4 +1,4 @@
-//! `weir lab run … --fail`: the story of a server that stops under load and comes back, as an operator would watch it.
+//! `weir lab run … --fail`: a server stops under load and returns, as an operator sees it.
 
 mod world;
 
@@ -18,7 +18,7 @@ fn story(experiment: &str, method: &str) {
         .output()
         .expect("weir runs");
     let _ = std::fs::remove_dir_all(&report);
-    // It fails by itself where a request failed that must not.
+    // The command fails if a request failed that must not.
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{errors}");
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

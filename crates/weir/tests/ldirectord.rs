@@ -1,5 +1,5 @@
-//! ldirectord as Debian packages it, unmodified: the program is bound over the name that it calls, in a mount namespace
-//! of its own, and it balances by its checks.
+//! ldirectord as Debian packages it, unmodified: the program is mounted over the name that it calls, in a separate
+//! mount namespace, and forwards according to its checks.
 
 mod world;
 
@@ -12,7 +12,7 @@ use world::{Family, World, privileged, wait_for};
 
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
 
-/// Both names that ldirectord tries; on a merged /usr they are one.
+/// Both names that ldirectord tries; with a merged /usr they are the same file.
 const NAMES: [&str; 2] = ["/sbin/ipvsadm", "/usr/sbin/ipvsadm"];
 
 /// The report's file, with a shorter interval.
@@ -90,7 +90,7 @@ fn wait_for_table(world: &World, what: &str, condition: impl Fn(&str) -> bool) {
     }
 }
 
-/// Which servers answer.
+/// The servers that answer.
 fn answering(world: &World) -> Vec<String> {
     let url = format!("http://{}/name", Family::V4.vip());
     let get = |_| {
@@ -140,6 +140,6 @@ fn ldirectord_removes_dead_server_and_restores_it() {
     });
     world.start_nginx_on("server0", 0, "");
     wait_for_table(&world, "both servers again", |table| table == both);
-    // It has fewer connections than the other by now.
+    // It has fewer connections than the other one.
     assert!(answering(&world).contains(&"server0".to_owned()));
 }

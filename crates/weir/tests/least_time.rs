@@ -34,7 +34,7 @@ fn config_with(node: &str, pool: &str) -> String {
     )
 }
 
-/// A server on every host that answers a request of any length after a delay, which the test changes.
+/// A server on every host that answers a request of any length after a delay, which the test can change.
 struct Servers {
     delays_us: Vec<Arc<AtomicU64>>,
     stop: Arc<AtomicBool>,
@@ -131,7 +131,7 @@ impl Clients {
         }
     }
 
-    /// Ends them; the number of requests that failed.
+    /// Stops them; returns the number of failed requests.
     fn end(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
@@ -159,7 +159,7 @@ fn connections(world: &World) -> Vec<u64> {
         .collect()
 }
 
-/// The server's part of the next `count` connections, in percent.
+/// The server's share of the next `count` connections, in percent.
 fn share(world: &World, server: usize, count: u64) -> f64 {
     let before = connections(world);
     let mut now = Vec::new();
@@ -212,7 +212,7 @@ fn slow_server_gets_fewer_connections_under_direct() {
         println!("server {n}: {}", latency(&world, n));
     }
     assert_eq!(latency(&world, 0)["method"], "timestamps");
-    // A request that took 1 ms, with what a loaded machine adds.
+    // A request of 1 ms, plus the delay of a busy machine.
     assert!(latency(&world, 1)["p50_ms"].as_f64() < Some(15.0));
     let metrics = world.metrics();
     assert!(metrics.contains("weir_server_latency_seconds{"));
@@ -226,7 +226,7 @@ fn slow_server_gets_fewer_connections_under_direct() {
     servers.end();
 }
 
-/// A world with servers and clients under `direct`.
+/// A network with servers and clients under `direct`.
 fn started(node: &str, pool: &str) -> (World, Servers, Clients) {
     let mut world = World::new(SERVERS);
     let servers = Servers::start(&world);
@@ -262,7 +262,7 @@ fn weights_follow_latency_and_flows_stay() {
     wait_for("a smaller weight", 2 * PATIENCE, || {
         weight(&world, 0) * 3 < weight(&world, 1)
     });
-    // A flow that moved would be reset by its new server.
+    // Its new server would reset a flow that moved.
     for stream in &mut held {
         stream
             .write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
@@ -322,7 +322,7 @@ fn estimation_can_be_switched_off() {
     for n in 0..SERVERS {
         assert!(latency(&world, n).is_null());
     }
-    // Not one packet was looked at.
+    // No packet was sampled.
     let metrics = world.metrics();
     let counted = metrics
         .lines()

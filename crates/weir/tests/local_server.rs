@@ -16,7 +16,7 @@ fn config(family: Family, servers: &str, forward: &str, extra: &str) -> String {
     )
 }
 
-/// One server is the director, the other a machine: both answer in turn, with the large file intact.
+/// One server is the director, the other a machine: both answer in turn, and the large file arrives intact.
 fn the_director_serves(family: Family, forward: &str, own: &str) {
     if !privileged() {
         return;
@@ -66,7 +66,7 @@ fn direct_v4_reaches_a_local_server() {
     the_director_serves(Family::V4, "direct", "");
 }
 
-/// A server that is a client of the service: by `nat` with `snat` both servers answer it, itself included.
+/// A server that is a client of the service: by `nat` with `snat` both servers answer it, including itself.
 #[test]
 fn server_connects_to_its_own_vip() {
     if !privileged() {
@@ -106,7 +106,7 @@ fn director_connects_to_its_own_vip() {
     world.start_nginx(4 * MIB);
     world.start_sink(9000, family);
     let servers = format!("\"{}\"", family.server(0));
-    // Two ports: the third connection at a time finds none.
+    // Two ports: there is none for a third connection at the same time.
     let snat = "snat = { addresses = [\"10.71.0.3\"], ports = \"20000-20001\" }\n";
     let text =
         config(family, &servers, "nat", snat).replace(":80\"]", ":80\", \"10.71.0.10:9000\"]");

@@ -1,4 +1,4 @@
-//! What must cost no connection: reloads, the daemon's death and return; and two directors that do not touch each
+//! Reloads, a crash of the daemon and its restart break no connection; two directors on one machine do not affect each
 //! other.
 
 mod world;
@@ -250,7 +250,7 @@ fn upgrades_fail_nothing(mode: Option<&'static str>) {
         );
         counted = connections.unwrap_or(0);
         world.run_weir(&["upgrade"]);
-        // Dead within a quarter of a second, again and again, it would be one that cannot run: the keeper would give
+        // If it died within a quarter of a second several times, the keeper would regard it as unable to run and give
         // up.
         std::thread::sleep(Duration::from_millis(500));
         // The daemon is the keeper's child.

@@ -1,6 +1,6 @@
-//! Services that listen on firewall marks: an nft rule marks packets to an address of the director's own or to one that
-//! is routed to it, Weir leads them to its device and balances them, with and without a daemon, and leaves nothing
-//! behind.
+//! Services that listen on firewall marks: an nft rule marks packets to an address of the director or to one that is
+//! routed to it. Weir leads them to its device and balances them, with and without a daemon, and removes everything
+//! afterwards.
 
 mod world;
 
@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const BIG_BYTES: usize = 1 << 20;
 const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
-/// An address on no interface: its packets reach the director by a route.
+/// An address on no interface: a route leads its packets to the director.
 fn routed(family: Family) -> std::net::IpAddr {
     let text = match family {
         Family::V4 => "198.51.100.7",
@@ -35,7 +35,7 @@ fn config(forward: &str, more: &str) -> String {
     text
 }
 
-/// Two servers, a director that forwards and marks what goes to ports 80 and 81 of the VIPs with 7.
+/// Two servers, and a director that forwards and marks packets to ports 80 and 81 of the VIPs with 7.
 fn prepared() -> World {
     let mut world = World::new(2);
     world.start_nginx(BIG_BYTES);
@@ -66,7 +66,7 @@ fn prepared() -> World {
     world
 }
 
-/// What answers `count` requests to an address.
+/// The servers that answer `count` requests to an address.
 fn answers(world: &World, vip: std::net::IpAddr, count: u16) -> BTreeSet<String> {
     let fetch = |n| {
         let url = format!("http://{}:{}/name", bracketed(vip), 80 + n % 2);
@@ -145,7 +145,7 @@ fn marked_packets_are_balanced_under_nat() {
     let during = network(&world);
     assert_eq!(during.matches("fwmark 0x7 ").count(), 2, "{during}");
 
-    // Without the services nothing is led away any more; with them again everything is.
+    // Without the services no packet is led to the device; after they return, all are.
     world.reload("[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n");
     world.reload(&text);
     serves(&world, Family::V4.vip());
@@ -210,12 +210,12 @@ fn mark_without_server_is_rejected_and_other_marks_pass() {
         "{:#}",
         world.status()
     );
-    // The director itself has no server there.
+    // There is no server on the director.
     let error = refused(Family::V6.vip());
     assert!(error.contains("(7)"), "{error}");
 }
 
-/// What one uses marks for with IPVS: a client's flows to several ports go to one server.
+/// The usual purpose of marks in IPVS: a client's flows to several ports go to one server.
 #[test]
 fn ipvsadm_mark_keeps_ports_of_a_client_together() {
     if !privileged() {
@@ -274,7 +274,7 @@ fn ipvsadm_mark_keeps_ports_of_a_client_together() {
 
     world.kill_director(pid);
     assert_eq!(answers(&world, Family::V4.vip(), 4).len(), 1);
-    // Without the daemon the tool leads packets elsewhere itself.
+    // Without the daemon the tool itself changes the rules.
     let output = world
         .weir("director")
         .args(["ipvsadm", "-D", "-f", "7"])
@@ -287,7 +287,7 @@ fn ipvsadm_mark_keeps_ports_of_a_client_together() {
     assert_eq!(answers(&world, Family::V6.vip(), 4).len(), 1);
 }
 
-/// `cache_bypass`: while no server is usable, packets go on to where they were sent.
+/// `cache_bypass`: while no server is usable, packets continue to their original destination.
 #[test]
 fn marked_packets_may_continue_without_a_server() {
     if !privileged() {
@@ -332,7 +332,7 @@ fn marked_packets_may_continue_without_a_server() {
     assert!(world.packets("pass_bypass") >= 2, "{:#}", world.status());
 }
 
-/// What `networkctl reconfigure`, a script and an operator's slip do to rules, routes and devices.
+/// The effects of `networkctl reconfigure`, a script and an operator's mistake on rules, routes and devices.
 #[test]
 fn mark_devices_are_restored() {
     if !privileged() {

@@ -1,6 +1,6 @@
-//! Offloads as a machine has them: checksums that the sender left to its device, segments that are cut last. Bulk
-//! transfers in both directions through every forward, over veth and a bridge with ethtool's defaults, where one hop
-//! finishes checksums itself, so that a receiver's trust in unfinished ones hides nothing.
+//! Offloads as on a real machine: checksums that the sender leaves to its device, and segmentation at the end of the
+//! path. Bulk transfers in both directions through every forward, over veth and a bridge with ethtool's defaults. One
+//! hop computes checksums itself, so that a receiver that accepts unfinished checksums hides no error.
 
 #[path = "offload/bulk.rs"]
 mod bulk;
@@ -23,9 +23,9 @@ use frames::{Capture, Seen};
 use world::{Family, World, bracketed, full_prefix, privileged, sh};
 
 const MB: usize = 1_000_000;
-/// What `make test` moves, each way.
+/// Bytes that `make test` transfers in each direction.
 const SHORT: usize = 20 * MB;
-/// What `make soak` moves.
+/// Bytes that `make soak` transfers.
 const LONG: usize = 1_000 * MB;
 const PORT: u16 = 5001;
 const XDP: &str = "attach = \"xdp\"\n";
@@ -33,13 +33,13 @@ const XDP: &str = "attach = \"xdp\"\n";
 /// Offloads of the segment's devices.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Offloads {
-    /// ethtool's defaults, but the director finishes checksums of what it sends.
+    /// ethtool's defaults, but the director computes the checksums of the packets that it sends.
     Defaults,
-    /// The same with GRO at every veth, as bulk over a bridge of containers has it.
+    /// The same with GRO on every veth, as container networks use it for bulk transfers over a bridge.
     Merging,
 }
 
-/// Puts the segment's devices back to the defaults, which a world's are not.
+/// Resets the segment's devices to the defaults, which a test network does not have.
 fn set_offloads(world: &World, servers: usize, offloads: Offloads) {
     let wire = world.namespace("wire");
     let gro = if offloads == Offloads::Merging {
@@ -83,7 +83,7 @@ fn config(family: Family, node: &str, forward: &str) -> String {
     )
 }
 
-/// A host's count of this name (snmp_counter.rst, TCP).
+/// A host's counter of this name (snmp_counter.rst, TCP).
 fn tcp_counter(world: &World, host: &str, name: &str) -> u64 {
     let output = world.output(host, "cat /proc/thread-self/net/snmp");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -98,7 +98,7 @@ fn is_soak() -> bool {
     std::env::var_os("WEIR_SOAK").is_some()
 }
 
-/// How much is moved, and the links' sizes.
+/// Number of bytes, and MTU of the links.
 fn extent() -> (usize, &'static [usize]) {
     if is_soak() {
         (LONG, &[1500, 9000])
@@ -107,7 +107,7 @@ fn extent() -> (usize, &'static [usize]) {
     }
 }
 
-/// The same path with the director as a router, before Weir runs there: what `make soak` compares with.
+/// The same path with the director as a router, before Weir runs there; `make soak` compares with it.
 fn without_weir(world: &World, family: Family, from: &str, bytes: usize) -> Option<Bulk> {
     let to_server = format!(
         "{}/{} via {}",
@@ -144,8 +144,8 @@ fn without_weir(world: &World, family: Family, from: &str, bytes: usize) -> Opti
     Some(bulk)
 }
 
-/// One transfer each way between a host and the server, and not one wrong checksum: neither where stacks count them,
-/// nor in a frame of the director's, where GRO lets frames be seen as they come.
+/// One transfer in each direction between a host and the server, without a wrong checksum: neither in the counters of
+/// the stacks, nor in a captured frame of the director if GRO allows frames to be captured unchanged.
 fn moves(world: &World, family: Family, forward: &str, from: &str, plain: Option<Bulk>) {
     let (bytes, _) = extent();
     let gro = String::from_utf8_lossy(&world.output("server0", "ethtool -k eth0").stdout)
@@ -184,7 +184,7 @@ fn moves(world: &World, family: Family, forward: &str, from: &str, plain: Option
     }
 }
 
-/// A transfer each way in a world of its own; in `make soak` longer ones, with both MTUs.
+/// One transfer in each direction in a separate network; in `make soak` longer ones, with both MTUs.
 fn bulk(forward: &str, family: Family, node: &str, offloads: Offloads) -> Option<World> {
     if !privileged() {
         return None;
@@ -206,7 +206,7 @@ fn bulk(forward: &str, family: Family, node: &str, offloads: Offloads) -> Option
     last
 }
 
-/// Both families, by the mode that veth has by itself and by native XDP; the worlds of IPv6.
+/// Both families, in the default mode of veth and with native XDP; the networks for IPv6.
 fn both_families(forward: &str, offloads: Offloads) -> Option<[World; 2]> {
     bulk(forward, Family::V4, "", offloads)?;
     bulk(forward, Family::V4, XDP, offloads)?;
@@ -214,7 +214,7 @@ fn both_families(forward: &str, offloads: Offloads) -> Option<[World; 2]> {
     Some([by_itself, bulk(forward, Family::V6, XDP, offloads)?])
 }
 
-/// Native XDP leaves packets with unfinished checksums to tc one by one; at tc all of them are balanced.
+/// Native XDP leaves single packets with unfinished checksums to tc; at tc all packets are balanced.
 #[test]
 fn bulk_moves_through_nat_at_length() {
     let Some([by_itself, xdp]) = both_families("nat", Offloads::Defaults) else {
@@ -267,7 +267,7 @@ fn bulk_moves_through_l3dsr_at_length() {
     both_families("l3dsr", Offloads::Defaults);
 }
 
-/// The whole path on socket buffers, which stand for many segments, where the configuration demands it.
+/// The whole path on socket buffers that represent many segments, if the configuration requires it.
 #[test]
 fn bulk_moves_at_tc_at_length() {
     let Some(world) = bulk("nat", Family::V4, "attach = \"tc\"\n", Offloads::Merging) else {

@@ -1,5 +1,5 @@
-//! What an operator does to a director that serves, and what a mistake must not cost: reloads that are taken back,
-//! drains, starts that fail, configurations that this machine cannot have, a daemon that hangs.
+//! An operator's actions on a director under load, and mistakes that must not cause errors: reloads that are rolled
+//! back, drains, failed starts, configurations that do not fit this machine, a daemon that hangs.
 
 mod world;
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use world::{Family, World, privileged, wait_for};
 
-/// Much longer than anything here takes, much shorter than a closed flow is remembered.
+/// Much longer than any step here takes, and much shorter than the lifetime of a closed flow.
 const SOON: Duration = Duration::from_secs(40);
 
 fn config(forward: &str, more: &str) -> String {
@@ -36,7 +36,7 @@ fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// `weir ARGUMENTS` in the director: whether it succeeded, its code, and all that it printed.
+/// Runs `weir ARGUMENTS` in the director: whether it succeeded, its exit code, and its whole output.
 fn weir(world: &World, arguments: &[&str]) -> (Option<i32>, String) {
     let output = world.weir("director").args(arguments).output();
     let output = output.expect("weir runs");
@@ -126,7 +126,7 @@ fn drain_waits_for_open_flows_and_not_for_closed_ones() {
         said,
         format!("{name} is drained: no new connections, no open connection\n")
     );
-    // One that a client holds is waited for.
+    // A connection that a client keeps open is waited for.
     let to = SocketAddr::new(Family::V4.vip(), 80);
     let (open, close) = std::sync::mpsc::channel::<()>();
     let (made, is_made) = std::sync::mpsc::channel();
@@ -181,7 +181,7 @@ fn failed_start_leaves_nothing_pinned_and_names_the_foreign_program() {
     if !privileged() {
         return;
     }
-    // Of the first director, and of the second one.
+    // The devices of the first director and of the second one.
     second_director_is_refused(None, None, "tc program: weir_skb");
     second_director_is_refused(None, Some("xdp"), "tc program: weir_skb");
     second_director_is_refused(Some("xdp"), None, "XDP program: weir_xdp");
@@ -197,7 +197,7 @@ fn second_director_is_refused(
     world.start_nginx(1 << 16);
     let servers = config("nat", "").replace(&format!(", \"{}\"", Family::V4.server(1)), "");
     world.start_director(&servers);
-    // Another director of the same namespace finds its interface taken.
+    // Another director in the same namespace finds its interface in use.
     world.set_mode(other);
     let path = world.write_config(&servers);
     let second = |arguments: &[&str]| {
@@ -223,7 +223,7 @@ fn second_director_is_refused(
         "pinned by a start that failed: {:?}",
         std::fs::read_dir(world.pin_dir("second")).map(|all| all.flatten().collect::<Vec<_>>())
     );
-    // What needs no XDP starts.
+    // A configuration that needs no XDP starts.
     let proxied = world.write_config(&proxy_alone("0.0.0.0:8080"));
     let log = std::fs::File::create(world.path("second.log")).expect("a log");
     let mut daemon = second(&["run"])
@@ -270,7 +270,7 @@ fn missing_interface_is_rejected_with_its_position() {
     ["check", "plan", "run"]
         .iter()
         .for_each(|command| refuses(command));
-    // The same with a daemon to ask.
+    // The same with a running daemon.
     let mut world = world;
     world.start_director("[node]\ninterfaces = [\"eth0\"]\n");
     let path = world.path("bad.toml");
@@ -306,12 +306,12 @@ fn plan_rejects_what_reload_rejects() {
             }
         }
     };
-    // A certificate that is none.
+    // A file that is not a certificate.
     std::fs::write(world.path("bad.pem"), "nothing\n").expect("written");
     let bad = world.path("bad.pem").display().to_string();
     let tls = proxy_alone("0.0.0.0:443") + &format!("tls = {{ certificates = \"{bad}\" }}\n");
     refused(&tls, &["next.toml:8:1", "bad.pem"]);
-    // An address that another program listens on.
+    // An address on which another program listens.
     let address = SocketAddr::new(Family::V4.director(), 9000);
     let taken = world.inside("director", move || std::net::TcpListener::bind(address));
     let _taken = taken.join().expect("the thread").expect("the port is free");
@@ -319,7 +319,7 @@ fn plan_rejects_what_reload_rejects() {
         &proxy_alone(&address.to_string()),
         &["Address already in use"],
     );
-    // The daemon's own may stay.
+    // The daemon's own listener may stay.
     std::fs::write(&path, proxy_alone(&listen)).expect("written");
     let (code, said) = weir(&world, &["plan", "-c", &file]);
     assert_eq!(code, Some(0), "{said}");
@@ -355,7 +355,7 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
         "{said}"
     );
     assert!(said.contains("showing the pinned data plane"), "{said}");
-    // What cannot do without it says that it waits.
+    // A command that needs the daemon reports that it waits.
     let packet = format!("tcp {}:40000 {}:80", Family::V4.client(), Family::V4.vip());
     let mut explain = world
         .weir("director")

@@ -1,4 +1,4 @@
-//! Orders of operators reach both planes or neither.
+//! Orders of operators are applied to both planes or to neither.
 
 mod world;
 

@@ -1,4 +1,4 @@
-//! Another local user, and another machine, try what they can: nothing secret is read, nothing is changed.
+//! Another local user and another machine try every access: they can read no secret and change nothing.
 
 #[path = "admin/daemon.rs"]
 #[allow(dead_code, reason = "this test needs a part of it")]
@@ -15,7 +15,7 @@ use world::{Family, World, privileged};
 
 const SECRET: &str = "TOPSECRET-sticky-0123456789";
 
-/// What changes something, and what names a file.
+/// Requests that change something, and requests that name a file.
 const CHANGES: [(&str, &str, &str); 7] = [
     ("POST", "/v1/reload", ""),
     ("POST", "/v1/reload", "{\"text\": \"\"}"),
@@ -45,7 +45,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The directory, and everything in it and below.
+/// The directory, and everything below it.
 fn walk(directory: &Path) -> Vec<PathBuf> {
     let mut found = vec![directory.to_owned()];
     for entry in fs::read_dir(directory).expect("a directory").flatten() {
@@ -58,8 +58,7 @@ fn walk(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Names, sizes and contents, as root sees them; what the daemon writes of itself (state, counts) may change at any
-/// time.
+/// Names, sizes and contents, as root sees them. The daemon itself may change its files (state, counts) at any time.
 fn names(directory: &Path) -> Vec<PathBuf> {
     let mut names = walk(directory);
     names.retain(|path| path.extension().is_none_or(|it| it != "new"));
@@ -175,7 +174,7 @@ fn remote_client_without_token_is_rejected() {
     let reads =
         ["/v1/caller", "/v1/status", "/metrics", "/v1/explain"].map(|path| ("GET", path, ""));
     for (method, path, body) in reads.into_iter().chain(CHANGES) {
-        // Without a token, with that of the runtime directory, with a guess.
+        // Without a token, with the token of the runtime directory, with a guessed one.
         for token in ["", own.trim(), "0123456789abcdef0123456789abcdef"] {
             let mut command = world.command("client", "curl");
             command.args(["-sS", "--max-time", "20", "--cacert", &authority.ca()]);

@@ -1,4 +1,4 @@
-//! Servers that take no connections are found out by their clients' packets, without any check.
+//! Servers that accept no connections are detected from the clients' packets, without any check.
 
 mod world;
 
@@ -22,7 +22,7 @@ fn config(family: Family, forward: &str, servers: usize, pool: &str) -> String {
     )
 }
 
-/// New connections from the client, one after the other and some at a time, until the world ends.
+/// New connections from the client, sequential and concurrent, until the network is removed.
 fn start_clients(world: &World, family: Family) -> Child {
     let url = format!("http://{}/name", bracketed(family.vip()));
     let once = format!("curl -s -o /dev/null --connect-timeout 3 -m 4 {url}");
@@ -84,9 +84,9 @@ fn found_out(family: Family, forward: &str, broken: &str, repair: &str) {
     assert_eq!(server["state"], "unchecked", "apart from checks");
     assert!(world.metrics().contains("weir_server_ejected{"));
     let log = world.log();
-    // On a slow machine it may have failed its trial since, and be out for longer.
+    // On a slow machine it may have failed its trial meanwhile and be ejected for longer.
     assert_eq!(log.matches("seconds=10\n").count(), 1, "{log}");
-    // The others are never ejected for it, and it comes back by itself.
+    // The others are never ejected, and it returns by itself.
     sh(repair);
     let before = world.server_status(family.server(1))["connections"].as_u64();
     wait_for("its return", PATIENCE, || {
@@ -148,7 +148,7 @@ fn ejections_stay_below_max_ejected() {
         assert_eq!(away.count(), 1, "50 % of three");
         std::thread::sleep(Duration::from_millis(200));
     }
-    // No server is ejected where none may be.
+    // If no ejection is allowed, no server is ejected.
     world.reload(&config(family, "direct", 3, "max_ejected = 0"));
     wait_for("all are taken back", PATIENCE, || {
         (0..3).all(|n| ejected(&world, family, n).is_none())

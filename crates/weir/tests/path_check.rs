@@ -1,5 +1,5 @@
-//! Checks through a service's own forward: a server that answers, and whose clients would get nothing, is found out and
-//! said why.
+//! Checks through a service's own forward: a server that answers the check directly, but whose clients would get no
+//! reply, is detected, with the reason.
 
 mod world;
 
@@ -47,7 +47,7 @@ fn sysctl(world: &World, host: &str, assignment: &str) {
     assert!(output.status.success(), "{assignment}: {output:?}");
 }
 
-/// Every forward whose servers answer clients themselves: the VIP is taken from the server and given back.
+/// Every forward whose servers answer clients directly: the VIP is removed from the server and added again.
 fn vip_that_is_missing(family: Family, forward: &str, prepared: &[&str]) {
     if !privileged() {
         return;
@@ -72,7 +72,7 @@ fn vip_that_is_missing(family: Family, forward: &str, prepared: &[&str]) {
     world.ip("server0", &format!("addr add {address} dev lo{nodad}"));
     wait_for_reason(&world, family, "up", "http 200");
 
-    // A server that is down is not blamed on the path.
+    // If a server is down, the path is not blamed.
     world.kill_nginx(0);
     wait_for_reason(&world, family, "down", "connection refused");
     let status = world.server_status(family.server(0));
@@ -181,7 +181,7 @@ fn nat_requires_the_return_path() {
     wait_for_reason(&world, Family::V4, "up", "http 200");
 }
 
-/// Without the straight probe the reason says no more than was seen.
+/// Without the direct probe the reason states only what was observed.
 #[test]
 fn path_check_without_application_check() {
     if !privileged() {
@@ -204,7 +204,7 @@ fn path_check_without_application_check() {
     });
 }
 
-/// A server that two services use by one pool, each with its own VIP.
+/// A server that two services use through one pool, each with its own VIP.
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn missing_vip_affects_only_its_service() {
@@ -289,7 +289,7 @@ fn missing_vip_affects_only_its_service() {
     assert!(states("web")[0].contains("state=\"up\""), "{metrics}");
     assert!(states("other")[0].contains("state=\"down\""), "{metrics}");
 
-    // What is known survives a reload, and the daemon.
+    // The state survives a reload and a restart of the daemon.
     world.reload(&config.replace("200ms", "250ms"));
     is_alone(&wait(&world, ["up", "down"]));
     let before = world.status()["services"][1]["servers"][0]["since"].clone();
@@ -312,7 +312,7 @@ fn missing_vip_affects_only_its_service() {
     wait(&world, ["up", "down"]);
 }
 
-/// A path that breaks in one of two services is reported to `notify` with server and service, and so is its return.
+/// If a path breaks in one of two services, `notify` gets server and service, also when the path recovers.
 #[test]
 fn path_change_runs_the_notify_program() {
     if !privileged() {

@@ -1,4 +1,4 @@
-//! Checks against the servers that they are made for, as Debian has them, each a process of the test's own.
+//! Checks of the server programs that they are made for, as Debian packages them; each runs as a process of the test.
 
 #[path = "peers/grpc.rs"]
 mod grpc;
@@ -19,7 +19,7 @@ fn config(checks: &[(&str, impl AsRef<str>)]) -> String {
     checks::config(checks, "2s")
 }
 
-/// Waits until a pool's server is in that state, with a reason that holds these words.
+/// Waits until a pool's server is in that state, with a reason that contains these words.
 fn wait_for_state(world: &World, name: &str, state: &str, reason: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -34,7 +34,7 @@ fn wait_for_state(world: &World, name: &str, state: &str, reason: &str) {
     }
 }
 
-/// Starts a program on server 0 that ends with the world.
+/// Starts a program on server 0 that ends with the network.
 fn start(world: &mut World, program: &str, arguments: &[&str]) {
     let log = std::fs::File::create(world.path("peer.log")).expect("a log");
     let child = world
@@ -56,7 +56,7 @@ fn wait_for_port(world: &World, port: u16) {
     });
 }
 
-/// A directory that an account owns, below one that everybody may enter.
+/// A directory of another account, below one that everybody may enter.
 fn owned(world: &World, name: &str, account: &str) -> String {
     let path = world.path(name);
     std::fs::create_dir_all(&path).expect("a directory");
@@ -64,7 +64,7 @@ fn owned(world: &World, name: &str, account: &str) -> String {
     path.display().to_string()
 }
 
-/// Runs a command of the machine as an account.
+/// Runs a command as an account.
 fn as_account(account: &str, program: &Path, arguments: &[&str]) {
     let output = Command::new("setpriv")
         .args(["--reuid", account, "--regid", account, "--clear-groups"])
@@ -93,7 +93,7 @@ fn mariadb_checks_do_not_block_the_host() {
     let directory = format!("--datadir={data}");
     let socket = format!("--socket={data}/socket");
     let pid = format!("--pid-file={data}/pid");
-    // Only hosts whose names are known are locked out, so the director gets one that this server alone sees.
+    // Only hosts whose names are known are blocked, so the director gets a name that only this server resolves.
     let accounts = world.path("accounts");
     std::fs::write(&accounts, "CREATE USER probe@'%';\n").expect("accounts");
     let hosts = world.path("hosts");
@@ -236,7 +236,7 @@ fn http_body_check_passes_with_nginx() {
     let http = |expect: &str| {
         format!("kind = \"http\"\nport = 80\npath = \"/name\"\nexpect = {{ {expect} }}")
     };
-    // Of "server0" and a line end.
+    // "server0" and a line end.
     let md5 = http("digest = \"9eb5c9f0a0d7fd1f9e2d2b4e1c7a6c11\"");
     let digest = Command::new("sh")
         .args(["-c", "printf 'server0\\n' | md5sum | cut -c -32; printf 'server0\\n' | sha256sum | cut -c -64"])
@@ -276,7 +276,7 @@ fn file_check_follows_changes() {
     let file = world.path("weight");
     std::fs::write(&file, "42\n").expect("the file is written");
     let check = format!("kind = \"file\"\nfile = \"{}\"", file.display());
-    // By the interval alone nothing would change while the test lasts.
+    // The interval alone would cause no change during the test.
     let config = config(&[("file", &check)]).replace("\"300ms\"", "\"10m\"");
     world.start_director(&config);
     let weighs = |weight: u64| {

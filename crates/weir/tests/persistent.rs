@@ -1,4 +1,4 @@
-//! Persistence and one-packet services with real servers: over ports, reloads, weights, a killed daemon.
+//! Persistence and one-packet services with real servers: over ports, reloads, weights, and a killed daemon.
 
 mod world;
 
@@ -105,7 +105,7 @@ fn persistent_client_keeps_its_server_v6() {
     client_stays_with_its_server(Family::V6);
 }
 
-/// A server that is gone and comes back finds its clients again.
+/// A removed server that returns gets its clients back.
 #[test]
 fn readded_server_regains_its_clients() {
     if !privileged() {
@@ -132,7 +132,7 @@ fn readded_server_regains_its_clients() {
     assert_eq!(all(&world, family), BTreeSet::from([first]));
 }
 
-/// One socket's datagrams go to every server in turn, and nothing is remembered.
+/// One socket's datagrams go to every server in turn, and no server is kept for it.
 #[test]
 fn one_packet_services_schedule_every_datagram() {
     if !privileged() {
@@ -208,7 +208,8 @@ fn sorry_server_takes_over() {
     assert_eq!(answers(world), both);
 }
 
-/// Servers take as many connections as they may, of all services of the pool together, and accept again below that.
+/// Servers accept connections up to their thresholds, counted over all services of the pool, and accept again below
+/// them.
 #[test]
 fn upper_threshold_limits_connections() {
     if !privileged() {
@@ -230,7 +231,7 @@ fn upper_threshold_limits_connections() {
     world.start_director(&text(3, 2));
     let at = |port| SocketAddr::new(family.vip(), port);
     assert_eq!(world.hold(at(80), 4), 4);
-    // What was closed counts until its time is up, in the other service too.
+    // A closed connection is counted until its entry expires, also in the other service.
     assert_eq!(world.hold(at(81), 4), 1, "{:#}", world.status());
     let full = |n: usize| world.server_status(family.server(n))["overloaded"].clone();
     assert_eq!((full(0), full(1)), (true.into(), true.into()));

@@ -1,5 +1,5 @@
-//! One build after another, both ways, under traffic: by `weir upgrade` and by a death. With `WEIR_OLDER`, the path of
-//! another build's program, that one and the present one take turns; without it the present one follows itself.
+//! Two builds alternate under traffic, by `weir upgrade` and by a crash. `WEIR_OLDER` is the path of another build's
+//! program; without it the present build alternates with itself.
 
 #[path = "previous_build/failed_upgrade.rs"]
 mod failed_upgrade;
@@ -67,7 +67,7 @@ fn upgrade_and_downgrade_keep_everything_nat() {
     }
 }
 
-/// Where nothing was made by the older build before.
+/// The older build has made nothing here before.
 fn went_back(scene: &Scene) {
     let older = older();
     let (mut walk, _) = Walk::start(scene, present());

@@ -1,4 +1,4 @@
-//! Every kind of check from the running program: against real peers where Debian has them, and against hostile ones.
+//! Every kind of check with the program: against real peers if Debian has them, and against hostile ones.
 
 mod world;
 
@@ -37,7 +37,7 @@ fn wait_for_each(world: &World, wanted: &[(&str, &str, u64, &str)]) {
     }
 }
 
-/// A TCP server in server0 that does `play` with each client.
+/// A TCP server in server0 that runs `play` with each client.
 fn hostile(world: &World, port: u16, play: fn(TcpStream)) {
     world
         .inside("server0", move || {

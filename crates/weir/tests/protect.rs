@@ -1,5 +1,5 @@
-//! `weir protect` around another program's reload: HAProxy's plain `-sf` under load, from outside and from the host
-//! itself; and what becomes of connections when the command takes too long, or Weir dies.
+//! `weir protect` during another program's reload: HAProxy's plain `-sf` under load, from outside and from the host
+//! itself; and the connections if the command takes too long or Weir dies.
 
 mod world;
 
@@ -62,7 +62,7 @@ impl Balancer {
         balancer
     }
 
-    /// The report's reload: a new process takes the addresses and tells the old one to end.
+    /// The report's reload: a new process opens the addresses and tells the old one to end.
     fn reload_line(&self) -> String {
         let path = |name: &str| self.world.path(name).display().to_string();
         let (file, pid) = (path("haproxy.cfg"), path("haproxy.pid"));
@@ -77,7 +77,7 @@ impl Balancer {
         command
     }
 
-    /// The same reload, protected. Without `listen`, what listens is found.
+    /// The same reload, protected. Without `listen`, the listening addresses are detected.
     fn protected(&self, listen: &[&str]) -> Command {
         let mut command = self.world.weir("director");
         command.arg("protect");
@@ -88,7 +88,7 @@ impl Balancer {
         command
     }
 
-    /// Reloads every 100 ms while `ab` runs; how many requests failed, and how many reloads there were.
+    /// Reloads every 100 ms while `ab` runs; returns the numbers of failed requests and of reloads.
     fn under_load(
         &self,
         host: &str,
@@ -118,7 +118,7 @@ impl Balancer {
                 "{}",
                 String::from_utf8_lossy(&done.stderr)
             );
-            // It warns of what it could not wait for or hold, which may be what a failure came from.
+            // It warns about connections that it could not wait for or hold, which may have caused a failure.
             print!("{}", String::from_utf8_lossy(&done.stderr));
             reloads += 1;
             std::thread::sleep(Duration::from_millis(100));
@@ -130,7 +130,7 @@ impl Balancer {
             let line = text.lines().find_map(|line| line.split_once(label));
             line?.1.split_whitespace().next()?.parse().ok()
         };
-        // After some refused connections it gives up; what it has not asked then has failed as well.
+        // After some refused connections it gives up; its remaining requests have failed as well.
         let done = number("Complete requests:").or_else(|| number("Total of"));
         let failed = requests - done.unwrap_or(0) + number("Failed requests:").unwrap_or(0);
         let slowest = text.lines().find(|line| line.contains("(longest request)"));
@@ -175,7 +175,7 @@ fn protected_reload_refuses_no_connection_at_length() {
         return;
     }
     let balancer = Balancer::start();
-    // For comparison: the same reload without protection, until it has cost a request.
+    // For comparison: the same reload without protection, until a request has failed.
     let mut lost = 0;
     for _ in 0..20 {
         let url = balancer.url("client", Family::V4);
@@ -186,7 +186,7 @@ fn protected_reload_refuses_no_connection_at_length() {
             break;
         }
     }
-    // Chance decides whether a SYN waits in the queue that is closed; how many it hits is shown, not asserted.
+    // Whether a SYN is in the queue that is closed depends on chance; the number of failures is shown, not asserted.
     println!("unprotected: {lost} requests failed");
 
     let requests = if soak() { 50_000 } else { 5_000 };
@@ -247,7 +247,7 @@ impl Held {
         }
     }
 
-    /// Connects from outside; how long that took.
+    /// Connects from outside; returns how long that took.
     fn connect(&self) -> std::thread::JoinHandle<Duration> {
         let to = self.to;
         self.world.inside("client", move || {
@@ -300,7 +300,7 @@ fn timeout_releases_held_connections() {
         return;
     }
     let mut held = Held::start(&["--max", "700ms"]);
-    // Held until the time is over, then let go; those that come later are not held at all.
+    // Held until the time limit, then released; later packets are not held.
     held.connect().join().expect("the client");
     assert!(held.protect.try_wait().expect("it can be asked").is_none());
     let later = held.connect().join().expect("the client");
@@ -320,7 +320,7 @@ fn killed_weir_releases_held_connections() {
     assert!(!client.is_finished(), "the connection was not held");
     held.protect.kill().expect("it runs");
     held.protect.wait().expect("it ends");
-    // The one that was held comes by its own retry, a new one at once.
+    // The held connection is established by its own retransmission, a new one at once.
     client.join().expect("the client");
     held.connect().join().expect("the client");
     let value = || {
@@ -410,7 +410,7 @@ fn terminated_protection_restores_the_sysctl() {
     let world = World::new(0);
     let to = SocketAddr::new(Family::V4.director(), PORT);
     let listener = world.inside("director", move || TcpListener::bind(to).expect("a port"));
-    // Nothing accepts: this one is waited for.
+    // Nothing accepts: this connection is waited for.
     let _listener = listener.join().expect("the thread");
     let client = world.inside("client", move || {
         TcpStream::connect(to).expect("a connection")
@@ -436,7 +436,7 @@ fn terminated_protection_restores_the_sysctl() {
         .spawn()
         .expect("weir runs");
     wait_for("the sysctl", Duration::from_secs(20), || value() == "1");
-    // Signals are heard from before that on.
+    // Signals are handled from before that on.
     let pid = rustix::process::Pid::from_child(&protect);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
     assert_eq!(protect.wait().expect("it ends").code(), Some(143));

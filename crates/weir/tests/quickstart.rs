@@ -1,8 +1,8 @@
-//! The README's quick start, taken from its text and run as printed: a file and commands, on machines that nothing
-//! prepared.
+//! The README's quick start, taken from its text and run as printed: a file and commands, on machines without
+//! preparation.
 //!
-//! Each host is a network namespace with a mount namespace of its own, so that `/etc/weir`, `/run` and bpffs are where
-//! the README has them. The package's unit for servers is run by what a service manager would make of it.
+//! Each host is a network namespace with a separate mount namespace, so that `/etc/weir`, `/run` and bpffs are at the
+//! README's paths. The package's unit for servers is executed as a service manager would.
 
 mod world;
 
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use world::{World, privileged, wait_for};
 
-/// What a machine of its own would have: its own /etc, /run, /usr/sbin, /usr/local/sbin and bpffs, and as `$2` what was
-/// built.
+/// The separate file systems of a host: /etc, /run, /usr/sbin, /usr/local/sbin and bpffs, and as `$2` the built
+/// program.
 const OWN_PLACES: &str = "\
     mount --make-rprivate / && mount -t tmpfs tmpfs \"$1\" && cd \"$1\" && \
     mkdir etc etc-work sbin sbin-work local local-work home && \
@@ -68,7 +68,7 @@ impl Machine {
             .args(["sh", "-c"])
             .arg(format!("cd {} && {line}", self.home.display()))
             .env("NO_COLOR", "1")
-            // Debian's for root.
+            // Debian's PATH for root.
             .env(
                 "PATH",
                 "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -81,7 +81,7 @@ impl Machine {
         self.shell(line).output().expect("nsenter runs")
     }
 
-    /// What the line prints, when it succeeds.
+    /// The output of a command that succeeds.
     fn prints(&self, line: &str) -> String {
         let output = self.run(line);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -124,7 +124,7 @@ fn commands(block: &str) -> Vec<(String, String)> {
     lines
         .map(|line| {
             let (who, command) = line.split_once('#').expect("WHO# COMMAND");
-            // What follows two spaces and a number sign is for the reader, and a shell skips it.
+            // Text after two spaces and a number sign is a remark for the reader, which the shell ignores.
             (who.to_owned(), command.trim().to_owned())
         })
         .collect()
@@ -166,7 +166,7 @@ fn readme_quick_start_works_as_printed() {
     let mut world = World::new(2);
     world.start_nginx(1 << 20);
     for n in 0..2 {
-        // What the check asks for.
+        // The file that the check requests.
         let page = world.path(&format!("www{n}/html/index.html"));
         fs::write(page, "hello\n").expect("a page");
     }
@@ -193,7 +193,7 @@ fn readme_quick_start_works_as_printed() {
                 world.adopt(child.spawn().expect("it starts"));
             }
             "director" => {
-                // The reader looks again until the checks have an opinion.
+                // The reader repeats the command until the checks have results.
                 wait_for("two servers that are up", Duration::from_secs(30), || {
                     let seen = director.run(&command);
                     String::from_utf8_lossy(&seen.stdout)
@@ -248,7 +248,7 @@ fn readme_quick_start_works_as_printed() {
     client.prints("curl -sSf --max-time 5 http://10.0.0.11/name");
     let listing = director.prints("ipvsadm -Ln");
     assert!(listing.contains("10.0.0.11:80"), "{listing}");
-    // What it left is taken back.
+    // Everything that it added is removed again.
     let doctor = director.run("weir doctor");
     assert!(
         doctor.status.success(),
@@ -257,7 +257,7 @@ fn readme_quick_start_works_as_printed() {
     );
 }
 
-/// What systemd makes of a unit's variables and command lines, for an instance: `%i`, Environment=, EnvironmentFile=,
+/// How systemd expands a unit's variables and command lines for an instance: `%i`, Environment=, EnvironmentFile=,
 /// words.
 fn unit_commands(unit: &str, instance: &str, machine: &Machine) -> Vec<(String, String)> {
     let unit = unit.replace("%i", instance);

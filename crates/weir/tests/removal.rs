@@ -1,4 +1,4 @@
-//! Servers that leave while connections go on: what `on_remove` says, quiescing, and what operators say at run time.
+//! Servers that are removed during connections: `on_remove`, weight 0, and overrides.
 
 mod world;
 
@@ -39,7 +39,7 @@ fn name(world: &World) -> String {
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
-/// A download that lasts some seconds, begun.
+/// A started download of some seconds.
 fn slow_download(world: &World) -> Child {
     let child = world
         .command("client", "curl")
@@ -55,7 +55,7 @@ fn slow_download(world: &World) -> Child {
     child
 }
 
-/// A download by the first server, which the configuration then replaces by the second.
+/// A download from the first server, which the configuration then replaces by the second one.
 fn replaced_under_a_download(on_remove: &str) -> (World, std::process::Output, bool) {
     let mut world = prepared(12 * MIB);
     world.start_director(&config(on_remove, "\"10.71.0.20\""));
@@ -103,7 +103,7 @@ fn reset_ends_downloads() {
     );
 }
 
-/// An address that is routed to the director and is none of its own.
+/// An address that is routed to the director and is not configured there.
 fn routed_vip(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::new(10, 99, 0, 10).into(),
@@ -122,7 +122,7 @@ fn routed_config(family: Family, forward: &str, server: usize) -> String {
     )
 }
 
-/// Sends until the peer reports that the connection is gone; returns the error.
+/// Sends until the peer reports the end of the connection; returns the error.
 fn until_refused(mut talk: impl FnMut() -> std::io::Result<()>) -> ErrorKind {
     let mut refused = None;
     wait_for("the client gets an error", Duration::from_secs(20), || {
@@ -179,7 +179,7 @@ fn removed_behind_a_routed_vip(family: Family, forward: &str) {
             udp.send(b"and now")?;
             udp.recv(&mut answer).map(drop)
         });
-        // The same client is served by the server that is left.
+        // The remaining server serves the same client.
         let mut again = TcpStream::connect((vip, 80)).expect("another connection");
         again
             .write_all(b"GET /name HTTP/1.0\r\n\r\n")
@@ -236,7 +236,7 @@ fn reschedule_moves_flows_to_another_server() {
         return;
     }
     let (world, output, whole) = replaced_under_a_download("reschedule");
-    // The other server does not know the connection and says so itself.
+    // The other server does not know the connection and resets it.
     assert!(!output.status.success() && !whole, "{:#}", world.status());
     assert!(world.server_status(Family::V4.server(1))["connections"].as_u64() >= Some(2));
 }

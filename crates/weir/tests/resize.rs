@@ -1,4 +1,5 @@
-//! The flow table changes its size or layout while connections begin, go on and end: no packet is lost over it.
+//! The flow table changes its size or layout while connections begin, continue and end: no packet is lost because of
+//! it.
 
 mod world;
 
@@ -53,7 +54,8 @@ fn resized_table_loses_no_packet_under_nat_at_length() {
     }
 }
 
-/// Puts the pinned table, of whatever layout it is, into one of the release before, as that release would have left it.
+/// Converts the pinned table, whatever its layout, to the layout of the previous release, as that release would have
+/// left it.
 fn become_the_release_before(world: &World) {
     let pins = world.pin_dir("director");
     let opened = world.inside("director", move || {
@@ -75,7 +77,7 @@ fn present_layout() -> u32 {
     OpenOptions::new("").flow_layout
 }
 
-/// What directories of tables of a layout begin with.
+/// The beginning of the directory names of tables of a layout.
 fn flows_of(layout: u32) -> String {
     format!("flows-{layout}-")
 }

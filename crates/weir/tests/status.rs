@@ -1,5 +1,4 @@
-//! What the program says of itself: status with and without a daemon, metrics, the API, explanations, and the VIPs that
-//! it adds and takes away.
+//! Status with and without a daemon, metrics, the API, explanations, and the VIPs that the program adds and removes.
 
 mod world;
 

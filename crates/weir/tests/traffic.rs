@@ -1,4 +1,4 @@
-//! The program over a real network: every forwarding method carries real traffic, in both families.
+//! The program in a real network: every forwarding method carries real traffic, in both families.
 
 mod world;
 
@@ -23,8 +23,8 @@ fn config(family: Family, forward: &str, extra: &str) -> String {
     )
 }
 
-/// What every method must carry: both servers in turn, a large download and upload intact, UDP both ways, a narrow
-/// path.
+/// Traffic that every method must carry: both servers in turn, a large download and upload intact, UDP in both
+/// directions, a narrow path.
 fn carries_everything(world: &mut World, family: Family) {
     let vip = family.vip();
     let url = format!("http://{}", bracketed(vip));
@@ -63,7 +63,7 @@ fn carries_everything(world: &mut World, family: Family) {
         );
     }
 
-    // A path of 1400 bytes towards the servers: the client must get the ICMP error, and the upload must still arrive.
+    // A path of 1400 bytes to the servers: the client must get the ICMP error, and the upload must still arrive.
     for n in 0..2 {
         let (flag, prefix) = if family == Family::V6 {
             ("-6 ", 128)

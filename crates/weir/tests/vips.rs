@@ -1,4 +1,4 @@
-//! VIPs of proxy services: added by `vip_interface`, announced, and taken back, with and without a layer 4 engine.
+//! VIPs of proxy services: added by `vip_interface`, announced, and removed again, with and without a layer 4 engine.
 
 mod world;
 
@@ -50,7 +50,7 @@ fn proxy_vip_is_added_announced_and_removed() {
     }
     let mut world = World::new(1);
     world.start_nginx(1024);
-    // A neighbour that believes another machine to have them learns better by the announcement alone.
+    // A neighbour with another MAC address in its table is corrected by the announcement alone.
     for vip in [V4, V6] {
         world.ip(
             "client",
@@ -73,12 +73,12 @@ fn proxy_vip_is_added_announced_and_removed() {
     assert_eq!(vip_state(&world, "www"), "added");
     let pins = world.pin_dir("director");
     assert!(!pins.exists(), "a proxy alone needs no data plane");
-    // What another program removes comes back.
+    // An address that another program removes is restored.
     world.ip("director", &format!("addr del {V4}/32 dev eth0"));
     wait_for("the address again", Duration::from_secs(10), || {
         has(&world, V4)
     });
-    // A service that is gone takes its address along, and one that was there before stays.
+    // If a service is removed, its address is removed; an address that was there before stays.
     world.reload(&config(&other("10.71.0.10:80")));
     assert!(!has(&world, V4) && !has(&world, V6), "nothing needs them");
     assert_eq!(vip_state(&world, "other"), "local");
@@ -108,7 +108,7 @@ fn open_connection_keeps_its_vip() {
         stream
     });
     let mut held = held.join().expect("connected");
-    // It has begun a request: a reload leaves it.
+    // A request is in progress: a reload does not abort it.
     world.reload(&config(&other(&format!("[{V6}]:80"))));
     assert!(has(&world, V4), "a connection needs it");
     held.write_all(b"Connection: close\r\n\r\n").expect("sent");
@@ -134,7 +134,7 @@ fn engine_takes_over_vips() {
     assert_eq!(vip_state(&world, "www"), "added");
     let url = format!("http://{}/name", bracketed(V4.parse().expect("an address")));
     world.get(&url).unwrap_or_else(|error| panic!("{error}"));
-    // Another daemon remembers them all the same.
+    // Another daemon still knows them.
     world.kill_director(pid);
     let pid = world.start_director(&config(layer_4));
     wait_for("the proxy's address to go", Duration::from_secs(10), || {
@@ -183,7 +183,7 @@ fn missing_proxy_vip_is_reported() {
     );
 }
 
-/// What `weir` says on both streams.
+/// What `weir` prints to both streams.
 fn said(world: &World, arguments: &[&str]) -> String {
     let output = world.weir("director").args(arguments).output();
     let output = output.expect("weir runs");
@@ -215,7 +215,7 @@ fn without_vip_interface_it_is_warned_about(services: &str, vips: &[&str]) {
         assert!(check.contains(&removed), "{check}");
         assert!(check.contains("will be removed from eth0"), "{check}");
     }
-    // It is so.
+    // The warning is correct.
     world.reload(&format!("{POOL}{services}"));
     wait_for("the addresses to go", Duration::from_secs(10), || {
         !vips.iter().any(|vip| has(&world, vip))

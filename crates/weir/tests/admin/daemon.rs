@@ -16,10 +16,10 @@ use weir_testing::free_address;
 
 static DAEMONS: AtomicU32 = AtomicU32::new(0);
 
-/// How long an answer may take on a busy machine; less than the daemon waits for a header that does not come.
+/// How long a response may take on a busy machine; less than the daemon waits for an incomplete header.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// A whole answer.
+/// A complete response.
 pub struct Answer(pub String);
 
 impl Answer {
@@ -51,7 +51,7 @@ pub fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
 fn connect(from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let made = socket(AddressFamily::INET, SocketType::STREAM, None)?;
-    // So that an answer that is not read stays with the daemon.
+    // A small buffer, so that an unread response stays with the daemon.
     rustix::net::sockopt::set_socket_recv_buffer_size(&made, 4096)?;
     bind(&made, &from)?;
     connect(&made, &to)?;
@@ -59,7 +59,7 @@ fn connect(from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 impl AdminDaemon {
-    /// `more` are keys of `[node.admin]`; `TOKENS` in it is the file `tokens`.
+    /// `more` contains keys of `[node.admin]`; `TOKENS` in it is replaced by the file `tokens`.
     pub fn start(more: &str) -> Self {
         Self::start_with(more, "\"127.0.0.1:1\"")
     }
@@ -132,7 +132,7 @@ impl AdminDaemon {
         fs::read_to_string(self.directory.join("run/token")).expect("a token")
     }
 
-    /// A new token of the file.
+    /// A new token in the file.
     pub fn token(&self, name: &str, role: &str) -> String {
         let file = self.directory.join("tokens");
         let output = program(&self.directory)
@@ -145,7 +145,7 @@ impl AdminDaemon {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// Whether `weir ARGUMENTS` succeeded, and what it said.
+    /// Whether `weir ARGUMENTS` succeeded, and its output.
     pub fn weir(&self, arguments: &[&str]) -> (bool, String) {
         let output = program(&self.directory).args(arguments).output();
         let output = output.expect("weir runs");
@@ -156,7 +156,7 @@ impl AdminDaemon {
         )
     }
 
-    /// One request, and all that comes until the daemon closes.
+    /// Sends one request and returns everything up to the end of the connection.
     pub fn raw(&self, request: &str) -> String {
         let mut stream = connect_from(1, self.admin);
         stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
@@ -207,7 +207,7 @@ impl Drop for AdminDaemon {
     }
 }
 
-/// A directory with an authority in it, and what it signs.
+/// A directory with a certificate authority and the certificates that it signs.
 pub struct Authority(PathBuf);
 
 impl Authority {
@@ -234,7 +234,7 @@ impl Authority {
         self.0.join("ca.pem").display().to_string()
     }
 
-    /// `FILE.pem` with chain and key, for these names; its path.
+    /// `FILE.pem` with chain and key, for these names; returns its path.
     pub fn sign(&self, file: &str, names: &str) -> String {
         self.openssl(&format!(
             "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={file} -keyout {file}.key -out {file}.csr"

@@ -1,11 +1,11 @@
-//! The dashboard: its headers, whom it shows what, and that it shows what the status document says.
+//! The dashboard: its headers, its content by role, and that it shows the values of the status document.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::daemon::AdminDaemon;
 
-/// The response of the unix socket to a request with these curl arguments, with its status behind it.
+/// The response of the unix socket to a request with these curl arguments, followed by its status.
 fn socket(daemon: &AdminDaemon, arguments: &[&str]) -> String {
     let output = Command::new("curl")
         .args(["-sS", "-w", " code=%{http_code}", "--unix-socket"])
@@ -87,7 +87,7 @@ fn pages_of_other_origins_change_nothing() {
             .1
             .contains("\"state\": \"drain\"")
     );
-    // Over TCP a page has no token.
+    // Over TCP the page has no token.
     let answer = daemon.raw(&format!(
         "POST /v1/servers/p/127.0.0.1:1 HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\nConnection: close\r\n\
          Content-Length: 18\r\n\r\n{{\"state\": \"ready\"}}",
@@ -96,7 +96,7 @@ fn pages_of_other_origins_change_nothing() {
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
 }
 
-/// Runs the page's script without a browser, against the documents of this daemon.
+/// Runs the page's script without a browser, with the documents of this daemon.
 #[test]
 fn script_shows_what_the_status_says() {
     let daemon = AdminDaemon::start_with(

@@ -1,4 +1,4 @@
-//! What the counters call strange is strange: Weir's own conversations are not.
+//! The counters for unexpected packets do not count Weir's own connections.
 
 use super::PATIENCE;
 use super::world::{Family, World, bracketed, privileged, wait_for};
@@ -47,7 +47,7 @@ fn quiet(family: Family) {
     });
     let url = format!("http://{}:83/name", bracketed(vip));
     assert_eq!(world.get(&url).as_deref(), Ok(&b"server0\n"[..]));
-    // An answer that comes after its probe gave up has no socket any more.
+    // An answer that arrives after its probe has timed out has no socket any more.
     let late = world.packets("pass_no_service");
     assert!(late <= 3, "{:#}", world.status()["reasons"]);
     assert!(
@@ -56,7 +56,7 @@ fn quiet(family: Family) {
         world.status()["reasons"]
     );
 
-    // Packets to a closed port still count.
+    // Packets to a closed port are still counted.
     let url = format!("http://{}:99/name", bracketed(vip));
     world
         .get_within(2, &url)

@@ -1,4 +1,4 @@
-//! Under `nat` without `snat`, a server whose gateway is not the director: a warning, and no more than that.
+//! Under `nat` without `snat`, a server whose gateway is not the director causes a warning, and nothing else.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::world::{Family, World, bracketed, full_prefix, privileged, sh, wait_f
 /// The VIP of a `direct` service with the same pool.
 const SECOND: &str = "10.71.0.11";
 
-/// A small flow table: the daemon reads all of it to tell clients apart, and the longer that takes the less often.
+/// A small flow table: the daemon reads all of it to distinguish clients, less often if that takes longer.
 fn config(family: Family) -> String {
     format!(
         "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 16384\n\n\
@@ -32,7 +32,7 @@ fn shared(check: &str) -> String {
     )
 }
 
-/// A world with that pool, in which server 0 alone sends the replies of the `nat` service to the director.
+/// A network with that pool, in which only server 0 sends the replies of the `nat` service to the director.
 fn shared_world(check: &str) -> World {
     let mut world = World::new(2);
     world.start_nginx(64);
@@ -79,7 +79,7 @@ fn is_used(world: &World, service: &str, n: usize) -> bool {
     server["ejected"].is_null() && server["effective_weight"] == 1
 }
 
-/// Three more addresses of the client's, as many clients.
+/// Three additional addresses of the client; each counts as a client.
 fn clients(family: Family) -> Vec<String> {
     (40..43).map(|n| family.host(n).to_string()).collect()
 }
@@ -95,7 +95,7 @@ fn add_clients(world: &World, family: Family) {
     }
 }
 
-/// Each client asks `times`; how many answers came.
+/// Each client sends `times` requests; returns the number of responses.
 fn ask(world: &World, family: Family, times: usize) -> usize {
     let url = format!("http://{}/name", bracketed(family.vip()));
     let asked: Vec<_> = clients(family)
@@ -129,7 +129,7 @@ fn warning(world: &World, family: Family, n: usize) -> Value {
     world.server_status(family.server(n))["warning"].clone()
 }
 
-/// Routes of a server to the clients by way of the director.
+/// Routes of a server to the clients through the director.
 fn route(world: &World, family: Family, n: usize, change: &str) {
     let flag = if family == Family::V6 { "-6 " } else { "" };
     for address in clients(family) {
@@ -187,7 +187,7 @@ fn found(family: Family) {
         assert_eq!(logged.count(), 1, "{log}");
     }
 
-    // One server gets its route: its warning goes with the first replies, the other's stays.
+    // One server gets its route: its warning ends with the first replies, and the other server's stays.
     route(&world, family, 0, "add");
     wait_for("the end of one warning", PATIENCE, || {
         ask(&world, family, 1);
@@ -234,7 +234,7 @@ fn dead_server_is_down_without_warning() {
     assert!(!world.log().contains("get no reply"));
 }
 
-/// The other server answers clients, so that this one would be an outlier; its check says that it is alive.
+/// The other server answers clients, so this one would be an outlier, but its check shows that it is alive.
 #[test]
 fn server_with_wrong_gateway_is_not_ejected_while_its_check_passes() {
     if !privileged() {
@@ -265,7 +265,7 @@ fn server_with_wrong_gateway_is_not_ejected_while_its_check_passes() {
     assert!(!doctor.contains("is ejected"), "{doctor}");
 }
 
-/// The gateway of a server changes while it serves. Until a probe has passed since, it may be taken for dead.
+/// The gateway of a server changes while it serves. Until a later probe has passed, the server may be considered dead.
 #[test]
 fn server_with_changed_gateway_returns_with_a_warning() {
     if !privileged() {
@@ -294,7 +294,7 @@ fn server_with_changed_gateway_returns_with_a_warning() {
     });
 }
 
-/// Without a check it may be dead: then it is ejected, from the service whose clients get no answer and from no other.
+/// Without a check it may be dead. It is then ejected from the service whose clients get no reply, and from no other.
 #[test]
 fn ejection_affects_only_the_unanswered_service() {
     if !privileged() {

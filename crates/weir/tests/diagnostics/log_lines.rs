@@ -1,4 +1,4 @@
-//! The director's log: each change once, and as text.
+//! The director's log contains each change once, as plain text.
 
 use super::PATIENCE;
 use super::log_line::first_with_debug_output;

@@ -1,4 +1,4 @@
-//! Pools that only routes of a proxy service lead to are watched and shown like all others.
+//! Pools that are used only by routes of a proxy service are checked and shown like all others.
 
 use serde_json::Value;
 
@@ -67,7 +67,7 @@ fn routed_pools_show_their_probes_and_reasons() {
         .find(|line| line.contains("connection refused"));
     assert!(line.is_some_and(|line| line.contains("--")), "{text}");
 
-    // The successor shows them at once, before and after its first probes.
+    // The next daemon shows them at once, before and after its first probes.
     world.run_weir(&["upgrade"]);
     let status = world.status();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What conntrack does to a server's clients where rules have set it to work.
+//! The effect of conntrack on a server's clients if rules enable it.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use super::server::{DOCTOR, prepared};
 use super::*;
 
-/// A connection that is older than the rules: conntrack has not seen its beginning.
+/// A connection that is older than the rules: conntrack has not seen its handshake.
 #[test]
 fn untracked_connections_are_reported() {
     if !privileged() {
@@ -47,8 +47,8 @@ fn untracked_connections_are_reported() {
     client.join().expect("the client ends");
 }
 
-/// The limit is the machine's and not the namespace's, so that here the table is filled in place of making it smaller,
-/// and emptied in place of making it larger.
+/// The limit belongs to the machine, not to the namespace. So the test fills the table instead of reducing the limit,
+/// and empties it instead of raising the limit.
 #[test]
 fn nearly_full_conntrack_table_is_reported() {
     if !privileged() {

@@ -1,4 +1,4 @@
-//! What the director's own stack drops, and who else on the segment has a VIP.
+//! Packets that the director's own stack drops, and other hosts on the segment that have a VIP.
 
 use super::*;
 
@@ -90,7 +90,7 @@ fn director_firewall_rules_are_reported() {
     assert!(serves(&world));
 }
 
-/// XDP passes by what would drop everything.
+/// XDP runs before the rules that would drop everything.
 #[test]
 fn layer_4_traffic_bypasses_the_firewall() {
     if !privileged() {
@@ -156,7 +156,7 @@ fn marked_packets_pass_forward_chains() {
     );
     assert!(serves(&world));
 
-    // Answers go straight to the client: conntrack has not seen them, and strays are not let through.
+    // Replies go directly to the client, so conntrack sees packets of unknown connections, and the rules drop them.
     does(&world, "director", "nft delete table ip filter");
     rules(
         &world,
@@ -213,7 +213,7 @@ fn duplicate_ipv6_vip_is_reported() {
     sound(&world, &doctor);
 }
 
-/// A server that has lost the VIP, and one with no listener.
+/// A server without the VIP, and a server without a listener.
 #[test]
 fn server_that_does_not_answer_is_reported() {
     if !privileged() {
@@ -247,7 +247,7 @@ fn server_that_does_not_answer_is_reported() {
     assert_eq!(fix_of(&world, "director", &doctor, refuses), None);
 }
 
-/// A server that has the VIP on its own interface: sysctls of ARP do not silence that one.
+/// A server that has the VIP on its network interface: the ARP sysctls have no effect there.
 #[test]
 fn server_answering_arp_for_vip_is_reported() {
     if !privileged() {
@@ -278,7 +278,7 @@ fn server_answering_arp_for_vip_is_reported() {
             "weir real-server up --forward direct --vip 10.71.0.10",
         ],
     );
-    // As long as it is there `up` refuses, with the same command.
+    // While the address is present, `up` fails and names the same command.
     let (code, text) = asked(
         &world,
         "server1",
@@ -313,7 +313,7 @@ fn server_answering_arp_for_vip_is_reported() {
     sound(&world, &doctor);
 }
 
-/// What ipvsadm made is in no file, and is looked at all the same, with a daemon and without.
+/// Services made by ipvsadm are in no file and are checked nevertheless, with and without a daemon.
 #[test]
 fn ipvsadm_services_are_examined() {
     if !privileged() {
@@ -335,7 +335,7 @@ fn ipvsadm_services_are_examined() {
     let silent =
         "server 10.71.0.21 of ipvsadm:tcp/10.71.0.10:80 does not answer a SYN for 10.71.0.10:80";
     finds(&world, "director", &doctor, &[silent]);
-    // Without -c it is the file that is active.
+    // Without -c, the active file is checked.
     finds(&world, "director", &["doctor"], &[silent]);
     world.run_weir(&["ipvsadm", "-A", "-u", "10.71.0.12:53", "-s", "rr"]);
     finds(
@@ -353,7 +353,7 @@ fn ipvsadm_services_are_examined() {
     );
 }
 
-/// The VIP of a standby is on the active director, which answers for it: both are as they should be.
+/// The VIP of a standby is on the active director, which answers for it. This is not a fault.
 #[test]
 fn standby_lacks_the_vip_that_keepalived_moves() {
     if !privileged() {
@@ -390,7 +390,7 @@ fn standby_lacks_the_vip_that_keepalived_moves() {
     finds(&world, "director", &doctor, &["two directors are active"]);
 }
 
-/// The kernel forgets neighbours that were not used for a while: that is no fault of theirs.
+/// The kernel removes neighbours that were unused for a while. This is not a fault.
 #[test]
 fn unresolved_neighbours_are_resolved_first() {
     if !privileged() {

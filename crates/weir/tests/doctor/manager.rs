@@ -1,10 +1,10 @@
-//! A manager of the network that takes VIPs off, here systemd-networkd with a message bus of its own.
+//! A network manager that removes VIPs; here systemd-networkd with a separate message bus.
 
 use std::process::{Child, Stdio};
 
 use super::*;
 
-/// Files and a bus that this machine's do not know of, in the director's network namespace, and networkd among them.
+/// Separate files and a separate bus in the director's network namespace, with networkd.
 struct Managed<'w> {
     world: &'w World,
     process: Child,
@@ -37,7 +37,7 @@ impl<'w> Managed<'w> {
         Self { world, process }
     }
 
-    /// A shell's line among these files.
+    /// A shell command with these files.
     fn shell(&self, line: &str) -> std::process::Output {
         let weir = self.world.weir("director");
         let mut command = Command::new("nsenter");
@@ -78,7 +78,7 @@ impl<'w> Managed<'w> {
 
 impl Drop for Managed<'_> {
     fn drop(&mut self) {
-        // The end of its input ends it, and its children.
+        // End of input ends it and its children.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }

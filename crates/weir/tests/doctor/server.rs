@@ -1,10 +1,10 @@
-//! What keeps a server from serving its VIP, and what its next boot forgets.
+//! Faults that keep a server from serving its VIP, and settings that are lost at its next boot.
 
 use super::*;
 
 pub(super) const DOCTOR: [&str; 2] = ["real-server", "doctor"];
 
-/// One server behind a director, prepared for the VIP's port 80, and all is well.
+/// One server behind a director, prepared for the VIP's port 80, without a fault.
 pub(super) fn prepared() -> World {
     let mut world = World::new(1);
     world.start_nginx(64);
@@ -18,7 +18,7 @@ pub(super) fn prepared() -> World {
     world
 }
 
-/// Whether a client gets an answer through the director.
+/// Whether a client gets a response through the director.
 fn serves(world: &World) -> bool {
     let line = format!(
         "curl -s -f -o /dev/null -m 2 http://{}/name",
@@ -54,7 +54,7 @@ fn server_firewall_rules_are_reported() {
          ct state established,related accept\n iifname lo accept\n tcp dport 22 accept\n }\n}",
         "drops clients' packets for 10.71.0.10:80 direct, by its policy",
     );
-    // As iptables writes them: the chain of the address family, a chain that is jumped to.
+    // In the form that iptables writes: the chain of the address family jumps to another chain.
     cut_off(
         &world,
         "table ip filter {\n chain web {\n tcp dport { 80, 443 } counter drop\n }\n chain INPUT {\n\
@@ -91,7 +91,7 @@ fn server_firewall_rules_are_reported() {
     assert_eq!(code, 0, "{text}");
 }
 
-/// The kernel's other firewall, whose rules nft does not show.
+/// The kernel's other firewall, whose rules nft does not list.
 #[test]
 fn iptables_legacy_rules_are_reported() {
     if !privileged() {
@@ -120,7 +120,7 @@ fn iptables_legacy_rules_are_reported() {
     assert!(serves(&world));
     let (code, text) = asked(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
-    // Without the tool it is said what is not seen.
+    // Without the tool, the doctor reports what it cannot check.
     let output = local(&world, "server0", "env")
         .args(["PATH=/nowhere", env!("CARGO_BIN_EXE_weir")])
         .args(DOCTOR)
@@ -152,7 +152,7 @@ fn settings_lost_at_reboot_are_reported() {
         "echo 'net.ipv4.conf.all.arp_ignore = 0' > /etc/sysctl.d/90-other.conf",
     );
     fixes(&world, "server0", &DOCTOR, "90-other.conf sets it to 0");
-    // What was said is what a boot does.
+    // The reported settings are those after a boot.
     does(
         &world,
         "server0",
@@ -160,7 +160,7 @@ fn settings_lost_at_reboot_are_reported() {
     );
     let (code, text) = asked(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
-    // Nothing that Weir has not set is asked for.
+    // Nothing is reported about settings that Weir does not make.
     world
         .weir("server0")
         .args(["real-server", "down"])
@@ -207,14 +207,14 @@ fn vip_used_as_source_address_is_reported() {
     assert_eq!(fix_of(&world, "server0", &DOCTOR, "not deprecated"), None);
     assert_eq!(fix_of(&world, "server0", &DOCTOR, source), None);
 
-    // What a boot script without preferred_lft leaves.
+    // The state that a boot script without preferred_lft leaves.
     world.ip(
         "server0",
         &format!("addr replace {v6}/128 dev lo preferred_lft forever"),
     );
     fixes(&world, "server0", &DOCTOR, "not deprecated");
 
-    // The interface has addresses of its own, and a route does not ask for them.
+    // The interface has other addresses, and a route does not require them.
     world.ip(
         "server0",
         &format!("route add 198.51.100.0/24 dev eth0 src {v4}"),

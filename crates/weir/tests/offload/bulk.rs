@@ -1,4 +1,4 @@
-//! Streams through a VIP: much at once in both directions, or a little at a time.
+//! Streams through a VIP: bulk in both directions, or a little at a time.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use crate::world::{Family, World, wait_for};
 
-/// A stall that TCP does not get over is one that lasts.
+/// A stall that TCP does not recover from.
 const PATIENCE: Duration = Duration::from_secs(20);
 const CHUNK: usize = 1 << 16;
 
-/// How fast the bytes went.
+/// Rates of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bulk {
     bytes: usize,
@@ -29,7 +29,7 @@ impl Bulk {
 }
 
 impl Bulk {
-    /// Its rates as parts of another's.
+    /// Its rates relative to those of another transfer.
     pub(crate) fn ratio_to(&self, other: &Self) -> String {
         let ((up, down), (other_up, other_down)) = (self.rates(), other.rates());
         format!("{:.2} × up, {:.2} × down", up / other_up, down / other_down)
@@ -54,7 +54,7 @@ fn any(family: Family) -> IpAddr {
     }
 }
 
-/// The byte at an offset of the stream: each is known, so that a wrong one is noticed.
+/// The byte at an offset of the stream: every byte is predictable, so a wrong one is detected.
 fn pattern(at: usize) -> u8 {
     (at.wrapping_mul(2_654_435_761) >> 13) as u8
 }
@@ -133,7 +133,7 @@ fn connect(world: &World, from: &str, address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// `bytes` from a host to the server, by an address that leads there, then as many back.
+/// Sends `bytes` from a host to the server by this address, then the same number back.
 pub(crate) fn move_through(
     world: &World,
     family: Family,
@@ -158,7 +158,7 @@ pub(crate) fn move_through(
     Bulk { bytes, up, down }
 }
 
-/// One connection that says a little from time to time.
+/// One connection that sends a little from time to time.
 pub(crate) struct Slow(TcpStream);
 
 impl Slow {
@@ -179,7 +179,7 @@ impl Slow {
         ))
     }
 
-    /// Says something and waits for the echo.
+    /// Sends a message and waits for the echo.
     pub(crate) fn exchanges(&mut self, limit: Duration) {
         let said = vec![7; 10_000];
         self.0.set_read_timeout(Some(limit)).expect("a timeout");
@@ -189,7 +189,7 @@ impl Slow {
         assert_eq!(said, heard);
     }
 
-    /// Goes on until the connection ends, for at most this long, and returns how it ended.
+    /// Continues until the connection ends, for at most this time, and returns how it ended.
     pub(crate) fn ends(&mut self, limit: Duration) -> Option<ErrorKind> {
         self.0.set_read_timeout(Some(limit)).expect("a timeout");
         let mut heard = [0; CHUNK];

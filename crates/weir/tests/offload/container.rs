@@ -1,12 +1,12 @@
-//! Clients in a container: behind a host that routes, and behind one that also translates their addresses. Their
-//! segments pass that host whole, with checksums that no device has finished.
+//! Clients in a container: behind a host that routes, and behind one that also translates their addresses. The host
+//! passes on whole segments with checksums that no device has finished.
 
 use super::world::{Family, World, privileged, sh};
 use super::{Offloads, config, extent, is_soak, moves, set_mtu, set_offloads};
 
 const CONTAINER: &str = "container";
 
-/// A namespace behind the client's host, which routes for it, or translates its addresses.
+/// A namespace behind the client's host, which routes for it or translates its addresses.
 fn add_container(world: &mut World, mtu: usize, translates: bool) {
     let (inside, host) = (world.namespace(CONTAINER), world.namespace("client"));
     sh(&format!(

@@ -1,5 +1,5 @@
-//! Frames of the director's, as a host next to it receives them: every checksum in them is right, also inside a tunnel.
-//! What the director leaves to hardware that is not there shows here, where a receiver's stack would trust it.
+//! Frames of the director as an adjacent host receives them: every checksum in them is correct, also inside a tunnel.
+//! This detects checksums that the director leaves to missing hardware and that a receiver's stack would accept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,24 +15,24 @@ const TCP: u8 = 6;
 const IP_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 
-/// What was received.
+/// The received frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) frames: u64,
     pub(crate) wrong: u64,
 }
 
-/// A capture that goes on until it is ended.
+/// A capture that runs until it is ended.
 pub(crate) struct Capture {
     stop: Arc<AtomicBool>,
     work: JoinHandle<Seen>,
 }
 
 impl Capture {
-    /// Begins to look at what a host receives from the director.
+    /// Starts to capture the frames that a host receives from the director.
     pub(crate) fn start(world: &World, host: &str, family: Family) -> Self {
         let (ifindex, _) = link(world, host);
-        // Its device may be one of several, with an address of its own; the others have one.
+        // Its device may be one of several and have an address; the other ones have one.
         let others = ["client", "server0"].map(|host| link(world, host).1);
         let ethertype = match family {
             Family::V4 => 0x0800,
@@ -77,7 +77,7 @@ fn link(world: &World, host: &str) -> (u32, [u8; 6]) {
     (u32::try_from(index).expect("a small number"), address)
 }
 
-/// The sum of RFC 1071 over parts of an even length, the last one aside; all ones where a checksum among them is right.
+/// The sum of RFC 1071 over parts of even length, except for the last one; all ones if it includes a correct checksum.
 fn sum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let word = |pair: &[u8]| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low));
@@ -88,7 +88,7 @@ fn sum(parts: &[&[u8]]) -> u16 {
     total as u16
 }
 
-/// Whether the checksums of an IP packet are right, as far as it has any that are known here.
+/// Whether the checksums of an IP packet are correct, as far as it has any of a known kind.
 fn is_right(packet: &[u8]) -> bool {
     let number = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
     let (addresses, protocol, payload) = if packet[0] >> 4 == 4 {

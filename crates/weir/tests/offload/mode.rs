@@ -1,4 +1,5 @@
-//! The mode follows the configuration at a reload and at a start, in both directions, under connections that go on.
+//! The attach mode follows the configuration at a reload and at a start, in both directions, without breaking
+//! connections.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -47,8 +48,9 @@ fn attach_mode_change_keeps_connections() {
     }
 }
 
-/// Clients that do not pause, with ethtool's defaults: a program that meets packets before its settings fit them would
-/// send on wrong checksums. A daemon that starts where another left native XDP moves the path to tc likewise.
+/// Clients that send continuously, with ethtool's defaults: a program that receives packets before its settings are
+/// correct would send wrong checksums. A daemon that starts after one with native XDP moves the path to tc in the same
+/// way.
 #[test]
 fn attach_mode_change_under_load_loses_no_packet() {
     if !privileged() {

@@ -1,5 +1,5 @@
-//! Clients that Weir refuses at tc, where their packets' checksums are unfinished: they hear of it at once, and what is
-//! dropped does not reach the director's own stack.
+//! Clients that Weir refuses at tc while their packets' checksums are unfinished: they are notified at once, and
+//! dropped packets do not reach the director's stack.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ fn without_servers(text: &str, family: Family) -> String {
     text.replace(&servers, "servers = []")
 }
 
-/// How a connection to the VIP ends that no server accepts.
+/// How a connection to the VIP ends if no server accepts it.
 fn refusal(world: &World, family: Family, limit: Duration) -> ErrorKind {
     let address = SocketAddr::new(family.vip(), PORT);
     let connecting = world.inside("client", move || {
@@ -64,8 +64,7 @@ fn removed_server_resets_its_clients() {
     }
 }
 
-/// Above the limit of answers: a packet that is dropped does not go on to the stack, which would answer it with a
-/// reset.
+/// Above the limit of replies: a dropped packet does not reach the stack, which would answer with a reset.
 #[test]
 fn dropped_packets_do_not_reach_the_local_stack() {
     if !privileged() {

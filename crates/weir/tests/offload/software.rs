@@ -1,5 +1,5 @@
-//! The director's address on a device without native XDP over one with default offloads: by itself the path runs at tc
-//! there.
+//! The director's address on a device without native XDP, over a device with default offloads: by default the path runs
+//! at tc there.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ fn config_on(device: &str, family: Family, node: &str, forward: &str) -> String 
     config(family, node, forward).replace("\"eth0\"", &format!("\"{device}\""))
 }
 
-/// Bulk through forwards of both families, with `attach` left out; through all of them in `make soak`.
+/// Bulk through forwards of both families, without `attach`; through all of them in `make soak`.
 fn bulk_moves_on(device: &str, kind: &str, over: fn(&World)) {
     if !privileged() {
         return;
@@ -78,8 +78,8 @@ fn merging(world: &World) -> bool {
     output(world, "ethtool -k eth0").contains("generic-receive-offload: on")
 }
 
-/// Generic XDP on a bridge, which earlier versions had by themselves, gives way to tc at a restart, under clients that
-/// do not pause, and nothing of it remains.
+/// Generic XDP on a bridge, the default of earlier versions, is replaced by tc at a restart under continuous load, and
+/// nothing of it remains.
 #[test]
 fn generic_xdp_changes_to_tc_without_losing_connections() {
     if !privileged() {

@@ -11,13 +11,13 @@ const OTHER: &str = "10.71.0.33";
 /// The director's address on its second wire to the server.
 const SIDE: &str = "10.72.0.3";
 
-/// Everybody who connects to a port of server 0: from where, and the first bytes that were sent.
+/// The source of every connection to a port of server 0, and the first bytes that were received.
 fn recorder(world: &World, port: u16) -> Receiver<(String, Vec<u8>)> {
     let (sender, receiver) = channel();
     let listening = world.inside("server0", move || {
         let listener = TcpListener::bind(("0.0.0.0", port)).expect("the port is free");
         std::thread::spawn(move || {
-            // Whoever resets at once has no address any more but this one.
+            // A client that resets at once has only this address.
             while let Ok((mut client, from)) = listener.accept() {
                 let from = from.ip().to_string();
                 let _ = client.set_read_timeout(Some(Duration::from_millis(500)));
@@ -68,7 +68,7 @@ fn probes_use_configured_source_and_target() {
     wired(&world);
     let ports = 7001..=7003;
     let recorders: Vec<_> = ports.map(|port| recorder(&world, port)).collect();
-    // Datagrams and echoes are counted by the server's own rules.
+    // Datagrams and echo requests are counted by rules on the server.
     let rules = format!(
         "table inet seen {{\n chain in {{\n type filter hook input priority 0;\n\
          ip saddr {OTHER} icmp type echo-request counter name pinged\n\
@@ -103,7 +103,7 @@ fn probes_use_configured_source_and_target() {
             "udp",
             format!("kind = \"udp\"\nport = 7004\npayload = \"78\"\n{source}"),
         ),
-        // An address that is not the director's says nothing of the server.
+        // An address that the director does not have says nothing about the server.
         (
             "absent",
             "kind = \"tcp\"\nport = 7001\nsource = \"10.71.0.99\"".to_owned(),
@@ -150,7 +150,7 @@ fn proxy_header_precedes_the_probe() {
     world.ip("director", &format!("addr add {OTHER}/24 dev eth0"));
     let (director, at) = (Family::V4.director(), Family::V4.server(0));
     let recorders: Vec<_> = (7001..=7004).map(|port| recorder(&world, port)).collect();
-    // nginx believes the header, and refuses who sends none.
+    // nginx trusts the header, and refuses clients that send none.
     let root = world.path("proxied").display().to_string();
     std::fs::create_dir_all(&root).expect("a directory");
     let text = format!(
@@ -195,7 +195,7 @@ fn proxy_header_precedes_the_probe() {
     let (_, tcp) = heard(&recorders[0]);
     assert!(begins(&tcp, header(&director).as_bytes()), "{tcp:?}");
     assert!(tcp.ends_with(b" 7001\r\n"), "{tcp:?}");
-    // Version 2's LOCAL: a connection of the director's own.
+    // LOCAL of version 2: a connection of the director itself.
     let (_, agent) = heard(&recorders[1]);
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
     assert!(begins(&agent, local), "{agent:?}");

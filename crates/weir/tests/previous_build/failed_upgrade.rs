@@ -1,4 +1,4 @@
-//! Programs that do not come to be in charge, however far they come: the one that is goes on, with everything it had.
+//! Programs that fail to take over at any stage: the running daemon continues, with its whole state.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -47,8 +47,8 @@ fn upgrade_to_a_non_program_changes_nothing() {
     walk.end();
 }
 
-/// Lets whatever starts next fail when everything but its socket is ready: the data plane is its own by then. A
-/// mount point cannot be renamed over.
+/// The next program that starts fails when everything except its socket is ready; the data plane has been taken over by
+/// then. A mount point cannot be replaced by a rename.
 fn fails_late(walk: &mut Walk, program: &Path) {
     let socket = walk.world.path("run-director").join("weir.sock");
     let run = |command: &mut Command| {
@@ -73,7 +73,7 @@ fn fails_late(walk: &mut Walk, program: &Path) {
     walk.goes_on();
 }
 
-/// An operator's word has its effect in the kernel, and is remembered.
+/// An override is applied in the kernel, and persisted.
 fn obeys(walk: &mut Walk, pid: u32) {
     let forward = "direct";
     let server = format!("{forward}/{}", Family::V4.server(1));
@@ -101,7 +101,7 @@ fn upgrade_failing_at_the_end_is_undone() {
     walk.end();
 }
 
-/// Another build would have created its maps again and moved everything to them.
+/// Another build would have created its maps again and moved all flows to them.
 #[test]
 fn upgrade_failing_after_map_replacement_leaves_nothing() {
     if !privileged() {
@@ -124,7 +124,7 @@ fn upgrade_failing_after_map_replacement_leaves_nothing() {
     walk.end();
 }
 
-/// Killed at whatever it was doing, or soon after it was in charge.
+/// Killed at an arbitrary moment, or soon after it has taken over.
 #[test]
 fn upgrade_killed_at_any_point_loses_nothing() {
     if !privileged() {
@@ -135,7 +135,7 @@ fn upgrade_killed_at_any_point_loses_nothing() {
     let (armed, ticks, program) = (path("armed"), path("ticks"), path("dies"));
     for seconds in ["0.02", "0.05", "0.1", "0.2", "0.4", "0.7", "1.0"] {
         fs::write(&armed, "").expect("written");
-        // Once: whoever is started after it lives.
+        // Once: the next one is not killed.
         let text = format!(
             "#!/bin/sh\nif mv {armed} {ticks} 2>/dev/null; then (sleep {seconds}; kill -9 $$; rm {ticks}) & fi\nexec \
              {} \"$@\"\n",

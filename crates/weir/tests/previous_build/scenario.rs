@@ -1,5 +1,5 @@
-//! A director under load, with what must outlive every change of its program: flows, a persistent client's choice, an
-//! operator's word, what ipvsadm made, totals.
+//! A director under load, and the state that must survive every change of its program: flows, a persistent client's
+//! server, an override, services of ipvsadm, totals.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ pub(crate) fn older() -> PathBuf {
     std::env::var_os("WEIR_OLDER").map_or_else(|| present().to_owned(), PathBuf::from)
 }
 
-/// Each forward on a port of its own, and one service whose clients stay with their server.
+/// Each forward on a separate port, and one service with persistence.
 pub(crate) struct Scene {
     forwards: &'static [(u16, &'static str)],
     sticky: u16,
 }
 
-/// Replies straight from the servers, but for the persistent clients'.
+/// Replies directly from the servers, except for the persistent clients'.
 pub(crate) const STRAIGHT: Scene = Scene {
     forwards: &[(80, "direct"), (82, "tunnel")],
     sticky: 83,
@@ -72,14 +72,14 @@ impl Scene {
         if self.forwards.iter().any(|(_, forward)| *forward == "nat") {
             world.route_replies_through_director();
         } else {
-            // With the VIP on its loopback a server also takes what comes by its link address.
+            // With the VIP on its loopback device a server also accepts packets to its link address.
             world.prepare_servers(&["--forward", "tunnel", "--vip", &vip]);
         }
         world
     }
 }
 
-/// A director under load, and what is to stay as it is.
+/// A director under load, and the state that must not change.
 pub(crate) struct Walk {
     pub(crate) world: World,
     pub(crate) config: String,
@@ -95,7 +95,7 @@ impl Walk {
         let (mut world, config) = (scene.world(), scene.config());
         let pid = world.start_director_by(program, &config);
         let vip = Family::V4.vip();
-        // What ipvsadm makes, and an operator's word.
+        // A service of ipvsadm, and an override.
         let (service, server) = (format!("{vip}:90"), format!("{}:80", Family::V4.server(0)));
         for line in [
             vec!["ipvsadm", "-A", "-t", &service, "-s", "wrr"],
@@ -153,7 +153,7 @@ impl Walk {
             .collect()
     }
 
-    /// How many connections server `n` of a service has had, and the others together.
+    /// How many connections server `n` of a service has had, and how many the others together.
     pub(crate) fn new_connections(&self, service: &str, n: usize) -> (u64, u64) {
         let status = self.world.status();
         let services = status["services"].as_array().expect("services").iter();
@@ -165,7 +165,7 @@ impl Walk {
         (servers.remove(n), servers.iter().sum())
     }
 
-    /// All clients are served, and everything is as it was.
+    /// All clients are served, and the state is unchanged.
     pub(crate) fn goes_on(&mut self) {
         for load in &self.loads {
             load.wait_for_more(150);
@@ -198,7 +198,7 @@ impl Walk {
         self.totals = totals;
     }
 
-    /// `weir upgrade TO`, said by program `by`.
+    /// Program `by` runs `weir upgrade TO`.
     pub(crate) fn upgrade(&mut self, by: &Path, to: &Path) -> (bool, String) {
         let mut command = self.world.weir_by(by, "director");
         let output = command.arg("upgrade").arg(to).output().expect("weir runs");
