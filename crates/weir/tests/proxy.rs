@@ -1,5 +1,5 @@
-//! Proxy services from the command line, over loopback and without rights: requests, reloads and dying servers under
-//! load, and the end.
+//! Proxy services from the command line, over loopback and without privileges: requests, reloads and failing servers
+//! under load, and shutdown.
 
 #[path = "proxy/client_abort.rs"]
 mod client_abort;
@@ -114,7 +114,7 @@ use weir_testing::free_address;
 
 static PROXIES: AtomicU32 = AtomicU32::new(0);
 
-/// A daemon with a directory of its own.
+/// A daemon with a separate directory.
 struct Proxy {
     directory: PathBuf,
     child: Child,
@@ -125,8 +125,7 @@ struct Proxy {
 /// The program under test.
 const PRESENT: &str = env!("CARGO_BIN_EXE_weir");
 
-/// With `WEIR_OLDER`, the path of another build's program, that one runs first, and upgrades go forth and back between
-/// the two.
+/// `WEIR_OLDER` is the path of another build's program: that one runs first, and upgrades alternate between the two.
 fn first_program() -> String {
     std::env::var("WEIR_OLDER").unwrap_or_else(|_| PRESENT.to_owned())
 }
@@ -179,7 +178,7 @@ impl Proxy {
             .expect("the daemon starts")
     }
 
-    /// After the end of the one before.
+    /// Starts again after the previous daemon has ended.
     fn start_again(&mut self) {
         self.child = Self::run(&self.directory);
         self.await_answer();
@@ -200,7 +199,7 @@ impl Proxy {
             .env("NO_COLOR", "1");
     }
 
-    /// Whether it succeeded, and what it printed.
+    /// Whether it succeeded, and its output.
     fn weir(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new(PRESENT);
         Self::set_directories(&mut command, &self.directory);
@@ -212,7 +211,7 @@ impl Proxy {
         )
     }
 
-    /// `weir upgrade` to the program that is not in charge.
+    /// Runs `weir upgrade` to the program that is not running.
     fn upgrade(&self) -> (bool, String) {
         match self.upgrades.fetch_add(1, Ordering::Relaxed) % 2 {
             0 => self.weir(&["upgrade"]),
@@ -271,7 +270,7 @@ impl Client {
         self.0.write_all(text.as_bytes()).expect("it is taken");
     }
 
-    /// One response with Content-Length: head and body; `None` = the connection ended before it began.
+    /// One response with Content-Length: head and body; `None` = the connection ended before the response began.
     fn response(&mut self) -> std::io::Result<Option<(String, Vec<u8>)>> {
         let mut head = Vec::new();
         let mut byte = [0u8; 1];
@@ -321,7 +320,7 @@ fn requests_of_one_connection_are_balanced_and_connections_reused() {
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         counts[usize::from(body.starts_with(b"two\n"))] += 1;
     }
-    // Fair draws give a server fewer than 13 of 64 in one of a million runs.
+    // With a fair scheduler a server gets fewer than 13 of 64 requests in one of a million runs.
     assert!(counts.iter().all(|count| *count >= 13), "{counts:?}");
     assert_eq!(
         one.connections() + two.connections(),
@@ -407,7 +406,7 @@ fn bodies_pass_in_every_framing() {
     assert_eq!(client.response().unwrap().unwrap().1, b"11");
     assert!(client.response().unwrap().is_some());
     assert_eq!(client.ask("TP/1.1\r\nHost: a\r\n\r\n").1, b"0");
-    // The server's end is the response's.
+    // The end of the server's connection ends the response.
     client.send("GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut rest = String::new();
     client.0.read_to_string(&mut rest).unwrap();
@@ -642,8 +641,9 @@ fn proxy_runs_without_privileges() {
         configuration(listen, "http", &[origin.address()], ""),
     )
     .unwrap();
-    // The build directory may be closed to others; the program is not. Copied by another program: what one of this
-    // process's children of another test might still have open for writing could not be run (ETXTBSY).
+    // The build directory may not be accessible to other users, but the program is. It is copied by another program: a
+    // file that a child of this process, started by another test, still has open for writing cannot be executed
+    // (ETXTBSY).
     let sh = "cp \"$1\" \"$2/weir\" && chown -R 65534:65534 \"$2\"";
     let copied = Command::new("sh")
         .args(["-c", sh, "sh", env!("CARGO_BIN_EXE_weir")])

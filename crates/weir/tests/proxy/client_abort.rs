@@ -1,4 +1,4 @@
-//! Clients that leave before they have their response: nothing of their requests is left at servers, in queues or in
+//! Clients that close before they have their response: nothing of their requests remains at servers, in queues or in
 //! the daemon.
 
 use std::net::Shutdown;
@@ -12,7 +12,7 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server that answers when the test says so, and knows which of its requests have lost their client.
+/// A server that answers when the test requests it, and counts the requests whose client has closed.
 pub(super) struct Slow {
     pub(super) address: SocketAddr,
     seen: Arc<Seen>,
@@ -21,7 +21,7 @@ pub(super) struct Slow {
 #[derive(Default)]
 struct Seen {
     requests: AtomicU64,
-    /// Requests without an answer whose connection is open.
+    /// Unanswered requests whose connection is open.
     open: AtomicI64,
     held: Mutex<Vec<TcpStream>>,
     /// Answers at once.
@@ -53,7 +53,7 @@ impl Slow {
         self.seen.open.load(Ordering::Relaxed)
     }
 
-    /// Answers all that wait, and all that come.
+    /// Answers all waiting and all later requests.
     pub(super) fn answer(&self) {
         self.seen.quick.store(true, Ordering::Relaxed);
         for mut stream in self.seen.held.lock().expect("no panics").drain(..) {
@@ -94,7 +94,7 @@ fn serve(mut stream: TcpStream, seen: &Seen) {
     }
 }
 
-/// Waits for a condition; how long that took.
+/// Waits for a condition; returns how long it took.
 pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !holds() {
@@ -119,7 +119,7 @@ fn descriptors(proxy: &Proxy) -> usize {
         .count()
 }
 
-/// A pool of one server that takes `most` requests at once.
+/// A pool of one server that accepts `most` requests at once.
 fn limited(proxy: &Proxy, server: SocketAddr, most: u32, more: &str) {
     let text = configuration(proxy.listen, "http", &[server], more).replace(
         &format!("servers = [\"{server}\"]"),
@@ -130,7 +130,8 @@ fn limited(proxy: &Proxy, server: SocketAddr, most: u32, more: &str) {
     proxy.reload(&text);
 }
 
-/// 2 × 2 000 requests whose clients end, by FIN and by a reset, while the server works, and as many that end at once.
+/// 2 × 2 000 requests whose clients close, by FIN and by a reset, while the server works, and as many that close at
+/// once.
 #[test]
 fn abandoned_requests_end_at_the_server() {
     const CLIENTS: usize = 1_000;
@@ -185,7 +186,7 @@ fn abandoned_requests_end_at_the_server() {
     let _ = fs::remove_file(&log);
 }
 
-/// Whoever closes only its sending side gets its answer where the key says so; a reset ends the request all the same.
+/// A client that closes only its sending side gets its response if the key allows it; a reset ends the request anyway.
 #[test]
 fn half_closed_client_gets_its_response_without_abort_on_close() {
     let origin = Slow::start();
@@ -204,7 +205,7 @@ fn half_closed_client_gets_its_response_without_abort_on_close() {
     assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
 }
 
-/// What a client sends ahead is no end, and is served in its turn.
+/// Pipelined data is not an end, and is served in its turn.
 #[test]
 fn pipelined_requests_are_not_taken_for_a_close() {
     let authority = Authority::new("ahead");
@@ -218,7 +219,7 @@ fn pipelined_requests_are_not_taken_for_a_close() {
     client.send(GET);
     over_tls.write_all(GET.as_bytes()).expect("taken");
     until("both are at the server", || origin.open() == 2);
-    // In portions of their own, while the server works.
+    // In separate segments, while the server works.
     for _ in 0..2 {
         client.send(GET);
         over_tls.write_all(GET.as_bytes()).expect("taken");
@@ -240,7 +241,7 @@ fn pipelined_requests_are_not_taken_for_a_close() {
     }
 }
 
-/// The end of a TLS session counts, also while the connection under it stays open.
+/// The end of a TLS session counts, even if the TCP connection stays open.
 #[test]
 fn close_notify_ends_the_request() {
     let authority = Authority::new("notify");
@@ -291,7 +292,7 @@ fn departed_queued_clients_do_not_delay_others() {
     assert_eq!(origin.requests(), 3, "none of those that left was sent");
 }
 
-/// Two abandoned requests free their slots, and do not count against the server.
+/// Two abandoned requests release their slots and are not counted as faults of the server.
 #[test]
 fn abandoned_requests_free_their_slots() {
     let origin = Slow::start();
@@ -308,7 +309,7 @@ fn abandoned_requests_free_their_slots() {
             .collect();
         until("both are at the server", || origin.requests() == came + 2);
         drop(two);
-        // Without a queue, a client that comes before is answered 503.
+        // There is no queue, so a client that comes earlier gets a 503.
         until("both slots are free", || {
             service(&proxy)["servers"][0]["active_connections"] == 0
         });
@@ -321,7 +322,7 @@ fn abandoned_requests_free_their_slots() {
     assert!(service["servers"][0]["ejected"].is_null(), "{service:#}");
 }
 
-/// Over HTTP/2 the stream is reset: the client's to the first Weir, and the first Weir's to the second.
+/// Over HTTP/2 the stream is reset: that of the client by the client, and that between two Weirs by the first one.
 #[test]
 fn abandoned_requests_reset_their_streams() {
     let origin = Slow::start();
@@ -347,7 +348,7 @@ fn abandoned_requests_reset_their_streams() {
     assert!(connections > Some(0), "connections stay");
 }
 
-/// Streams that are reset while they are queued leave the queue.
+/// Streams that are reset while they are queued are removed from the queue.
 #[test]
 fn reset_streams_leave_the_queue() {
     let origin = Slow::start();
@@ -403,7 +404,7 @@ fn reset_ends_a_half_closed_tunnel() {
     let half = Client::connect(silent.listen);
     let (_server, _) = listener.accept().expect("it comes");
     half.0.shutdown(Shutdown::Write).expect("half closed");
-    // Both end: one by a reset as it is, the other after its half.
+    // Both end: one by a reset at once, the other after a half-close.
     std::thread::sleep(Duration::from_millis(100));
     for client in [&client, &half] {
         reset(client);

@@ -41,7 +41,7 @@ fn included_files_and_defaults_apply_on_reload() {
     assert!(head.starts_with("HTTP/1.1 403"), "{head}");
     let (done, said) = proxy.weir(&["explain", "--request", &format!("GET http://{listen}/no")]);
     assert!(done && said.contains("30-routes.toml:3"), "{said}");
-    // A file that changes is read by the next reload, and errors name it.
+    // A changed file is read by the next reload, and errors name it.
     write(
         "30-routes.toml",
         "# rules\n[[route]]\nservice = \"s\"\npath = \"/no\"\nstatus = 404\n",
@@ -108,7 +108,7 @@ fn replaced_certificates_are_loaded_without_a_reload() {
         }
     };
     let first = shown();
-    // A pair that does not fit is reported, and the former one stays.
+    // A mismatched pair is reported, and the former certificate stays active.
     std::thread::sleep(Duration::from_secs(3));
     let old = fs::read(&path).expect("a file");
     fs::write(&path, "no certificate").expect("written");

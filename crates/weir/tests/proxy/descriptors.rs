@@ -1,4 +1,4 @@
-//! The limit of open files, and disks without room: clients that are in are served, and the daemon always answers.
+//! Limits of open files, and full disks: accepted clients are served, and the daemon always answers.
 
 use super::client_abort::{Slow, until};
 use super::*;
@@ -28,7 +28,8 @@ fn start_by(by: &[&str], servers: &[SocketAddr], more: &str) -> Proxy {
     proxy
 }
 
-/// Clients far beyond the limit that ask nothing: those that do ask are served, new ones come in, and status answers.
+/// Many more idle clients than the limit allows: clients with requests are served, new ones are accepted, and status
+/// answers.
 fn idle_clients_make_room(limit: u32, idle: usize) {
     weir_sys::raise_nofile().expect("many descriptors");
     let origin = Origin::start("o");
@@ -38,7 +39,7 @@ fn idle_clients_make_room(limit: u32, idle: usize) {
     let mut held: Vec<Client> = Vec::with_capacity(idle);
     for number in 0..idle {
         let mut client = Client::connect(proxy.listen);
-        // Some have asked before, and are between two requests.
+        // Some have sent a request before, and are between two requests.
         if number < 40 {
             assert!(client.ask(GET).0.starts_with("HTTP/1.1 200 "));
         }
@@ -49,7 +50,7 @@ fn idle_clients_make_room(limit: u32, idle: usize) {
         let mut client = Client::connect(proxy.listen);
         let (head, _) = client.ask(GET);
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-        // Between two requests a client is idle, and may be closed for another one; half an answer it never gets.
+        // A client between two requests is idle and may be closed for another one; it never gets half of a response.
         match client
             .0
             .write_all(GET.as_bytes())
@@ -92,11 +93,11 @@ fn idle_clients_are_closed_when_descriptors_run_out() {
 
 #[test]
 fn idle_clients_are_closed_at_twenty_thousand_descriptors() {
-    // Each client is a descriptor of this process, too.
+    // Each client is also a descriptor of this process.
     idle_clients_make_room(20_000, 11_000);
 }
 
-/// As many clients as fit, none of them idle: all are served, the others wait to be accepted, and status answers.
+/// As many clients as fit, none of them idle: all are served, others wait to be accepted, and status answers.
 #[test]
 fn busy_clients_are_served_and_others_wait_when_descriptors_run_out() {
     let origin = Slow::start();
@@ -118,14 +119,14 @@ fn busy_clients_are_served_and_others_wait_when_descriptors_run_out() {
         proxy.status()["services"][0]["accept_pauses"].as_u64() > Some(0)
     });
     origin.answer();
-    // One after the other leaves, and another comes in.
+    // As clients close, others are accepted.
     for mut client in clients.drain(..) {
         let answer = client.response().expect("whole").expect("an answer");
         assert!(answer.0.starts_with("HTTP/1.1 200 "), "{}", answer.0);
     }
     let service = &proxy.status()["services"][0];
     assert_eq!(service["errors"], 0, "{service:#}");
-    // One a minute and worker.
+    // One per minute and worker.
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let lines = proxy.log().matches("clients are waiting").count();
     assert!((1..=workers).contains(&lines), "{}", proxy.log());
@@ -162,7 +163,7 @@ fn nofile_limit_is_raised_and_restored_for_children() {
 }
 
 /// A limit of connections that descriptors do not allow is reported by `check`, at start and by `status`; the default
-/// is not.
+/// limit is not.
 #[test]
 fn limits_beyond_the_descriptors_are_reported() {
     let origin = Origin::start("o");
@@ -191,8 +192,8 @@ fn limits_beyond_the_descriptors_are_reported() {
     assert!(check.status.success() && said.contains(SAYS), "{said}");
 }
 
-/// A full disk: requests go on, one line is logged at once and none in the seconds after it, and one when there is room
-/// again.
+/// A full disk: requests are served, one line is logged at once and none in the following seconds, and one when there
+/// is space again.
 #[test]
 fn full_disk_is_reported_once() {
     let origin = Origin::start("o");
@@ -200,7 +201,7 @@ fn full_disk_is_reported_once() {
     fs::create_dir_all(&disk).expect("a directory");
     let path = disk.join("access.log");
     let more = format!("access_log = \"{}\"", path.display());
-    // In a mount namespace of its own.
+    // In a separate mount namespace.
     let script = format!(
         "mount -t tmpfs -o size=64k tmpfs '{}' && exec \"$@\"",
         disk.display()

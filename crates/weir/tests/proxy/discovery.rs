@@ -1,4 +1,4 @@
-//! Servers that DNS knows, from a real dnsmasq; and servers that users of the API add and take out under load.
+//! Servers from DNS, with a real dnsmasq; and servers that users of the API add and remove under load.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use super::{Client, GET, Origin, Proxy, configuration, free_address};
 
 const NAME: &str = "_http._tcp.web.test";
 
-/// dnsmasq on a port of its own, until it is dropped.
+/// dnsmasq on a separate port, until it is dropped.
 struct Dns(Child);
 
 impl Dns {
@@ -92,7 +92,7 @@ fn servers_follow_dns_and_stay_when_records_vanish() {
     assert_eq!([0, 1, 2].map(weight), [Some(1), Some(2), Some(3)]);
 
     let comers = Comers::start(proxy.listen);
-    // A server that stops serving blocks no other; records live for a second.
+    // A name server that stops answering does not delay the others; records live for a second.
     drop(dns.take());
     dns = Some(Dns::start(at, &all[..2]));
     until("two servers", || names(&proxy) == named(&all[..2]));
@@ -115,7 +115,7 @@ fn servers_follow_dns_and_stay_when_records_vanish() {
     assert!(served > 0);
     assert_eq!((refused, broken), (0, 0));
 
-    // Over a restart without any answer as well.
+    // They survive a restart without any answer as well.
     drop(dns.take());
     assert!(proxy.terminate().success());
     proxy.start_again();
@@ -155,7 +155,7 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
         let answer = call(&proxy, method, path, body);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     };
-    // Alone first: under load it waits for a processor like everybody.
+    // First without load: under load the request waits for a processor like all others.
     let mut alone = Vec::new();
     for _ in 0..5 {
         for (method, body) in [("PUT", r#"{"weight": 3}"#), ("DELETE", "")] {
@@ -194,7 +194,7 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
     );
     assert_eq!((refused, broken), (0, 0));
 
-    // What is added gets clients, is kept over a reload and a restart, and has an origin.
+    // An added server gets clients, survives a reload and a restart, and shows its origin.
     done("PUT", &path, "");
     proxy.reload(&configuration(proxy.listen, "http", &[one.address()], ""));
     assert!(proxy.terminate().success());

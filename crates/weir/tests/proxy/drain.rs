@@ -1,4 +1,4 @@
-//! `weir server … drain --wait` and what `weir server` reports.
+//! `weir server … drain --wait`, and the reports of `weir server`.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use super::keeper::until;
 use super::{Client, GET, Origin, Proxy, configuration};
 
-/// The server's part of the status document.
+/// The entry of the server in the status document.
 fn server(proxy: &Proxy, at: usize) -> serde_json::Value {
     proxy.status()["services"][0]["servers"][at].clone()
 }
 
-/// `weir server ARGUMENTS`, which must end long before idle connections would by themselves.
+/// Runs `weir server ARGUMENTS`, which must end long before idle connections would close by themselves.
 fn ends_soon(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
     const IDLE: Duration = Duration::from_secs(60);
     let begun = Instant::now();
@@ -24,7 +24,7 @@ fn ends_soon(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
 fn drain_closes_idle_server_connections_without_waiting() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address(), two.address()], "");
-    // Clients with a new connection each: connections to servers are kept for the next one.
+    // Clients with a new connection each: connections to servers are kept for the next client.
     for _ in 0..16 {
         Client::connect(proxy.listen).ask(GET);
     }
@@ -38,7 +38,7 @@ fn drain_closes_idle_server_connections_without_waiting() {
         format!("{name} is drained: no new connections, no open connection\n")
     );
     until("its connections to close", || waiting(0) == Some(0));
-    // The other server's stay, and what the drained one had come back with it.
+    // The connections of the other server stay, and the drained one has no more than it had.
     assert!(waiting(1) > Some(0));
     let (done, said) = proxy.weir(&["server", &name, "ready"]);
     assert!(
@@ -69,7 +69,7 @@ fn drain_waits_for_active_requests_up_to_its_timeout() {
         said.contains("1 open connection after 1 s; the server stays drained"),
         "{said}"
     );
-    // It ends with the connection.
+    // The command ends when the connection ends.
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| ends_soon(&proxy, &["server", &name, "drain", "--wait"]));
         client.send("still");
@@ -126,7 +126,7 @@ fn clean_removes_proxy_overrides_and_runtime_state() {
     let name = format!("p/{}", one.address());
     assert!(proxy.weir(&["server", &name, "drain"]).0);
     assert!(proxy.terminate().success());
-    // A restart alone keeps it.
+    // A restart alone does not remove it.
     proxy.start_again();
     assert_eq!(server(&proxy, 0)["state"], "drain");
     assert!(proxy.terminate().success());

@@ -1,4 +1,4 @@
-//! Servers whose answers show that nothing good comes from them are left out for a while, without any check.
+//! Servers whose responses show that they are faulty are ejected for a while, without any check.
 
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::AtomicU8;
@@ -9,7 +9,8 @@ const WELL: u8 = 0;
 const FAILS: u8 = 1;
 const HANGS_UP: u8 = 2;
 
-/// A server that does well, answers 500, or ends without a word, as the test wishes; one connection for each request.
+/// A server that answers normally, answers 500, or closes without an answer, as the test selects; one request per
+/// connection.
 struct Moody {
     address: SocketAddr,
     mood: Arc<AtomicU8>,
@@ -24,7 +25,7 @@ impl Moody {
         let (its_mood, its_asked) = (Arc::clone(&mood), Arc::clone(&asked));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                // A connection that breaks is the test's own doing.
+                // The test breaks connections on purpose.
                 let _ = serve(&stream, its_mood.load(Ordering::Relaxed));
                 its_asked.fetch_add(1, Ordering::Relaxed);
             }
@@ -55,7 +56,7 @@ fn serve(mut stream: &TcpStream, mood: u8) -> std::io::Result<()> {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks without a pause until `done` says so of the status; answers how many 200 and others came.
+/// Sends requests continuously until `done` returns true for the status; returns the number of 200 and other responses.
 fn ask_until(
     proxy: &Proxy,
     what: &str,
@@ -119,7 +120,7 @@ fn failing_server_is_ejected_and_retried() {
     });
     assert_eq!((during[1], moody.asked()), (0, before));
 
-    // It comes back by itself; and when it hangs up, clients do not even notice, because others are asked in its place.
+    // It returns by itself. If it closes connections, clients do not notice, because other servers are tried.
     moody.mood.store(WELL, Ordering::Relaxed);
     let back = ask_until(&proxy, "the trial", |service| {
         reason(service).is_none() && moody.asked() > before + 20
@@ -132,7 +133,7 @@ fn failing_server_is_ejected_and_retried() {
     assert_eq!(hung[1], 0, "a request that can be repeated is");
 }
 
-/// Where all fail, none is better: all stay in use. Where none may be ejected, none is.
+/// If all servers fail, none is better, and all stay in use. If no ejection is allowed, none is ejected.
 #[test]
 fn no_ejection_when_all_fail_or_when_disabled() {
     let all = [Moody::start(), Moody::start()];

@@ -1,4 +1,4 @@
-//! Many reloads under `ab`, each run next to one without reloads, with the latencies of both.
+//! Many reloads under `ab`; each run alternates with one without reloads, with the latencies of both.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -9,11 +9,11 @@ use super::{Proxy, configuration, free_address};
 
 /// Rounds of one quiet and one disturbed run each.
 const ROUNDS: usize = 5;
-/// How often is looked whether a quiet run is over, and how often the short form reloads.
+/// Interval of checks whether a quiet run has ended, and of reloads in the short form.
 const SELDOM: Duration = Duration::from_millis(35);
 const OFTEN: Duration = Duration::from_millis(20);
 
-/// nginx on two addresses: what a thread for each connection would cost is not to be among the latencies.
+/// nginx on two addresses: the cost of a thread per connection must not be part of the latencies.
 struct Nginx {
     child: Child,
     addresses: [SocketAddr; 2],
@@ -61,14 +61,14 @@ impl Drop for Nginx {
     }
 }
 
-/// What `ab` saw: failed requests, and the latency of 99.99 % and of all in milliseconds.
+/// Results of `ab`: failed requests, and the latency of 99.99 % and of all requests in milliseconds.
 struct Seen {
     failed: u64,
     most: u64,
     all: u64,
 }
 
-/// Runs `ab`, and `work` every so often, until it ends.
+/// Runs `ab`, and `work` periodically until it ends.
 fn under_load(proxy: &Proxy, requests: u64, every: Duration, mut work: impl FnMut()) -> Seen {
     let all = proxy.directory.join("requests.tsv");
     let mut ab = Command::new("ab")
@@ -134,15 +134,14 @@ fn requests_survive_many_reloads_at_length() {
     for _ in 0..ROUNDS {
         let begun = Instant::now();
         quiet.push(under_load(&proxy, requests / 5, SELDOM, || {}));
-        // As many reloads to so many requests as are wanted, and some more: each costs CPU time that the requests do
-        // without.
+        // The given ratio of reloads to requests, and a few more: each reload takes CPU time from the requests.
         let every = if at_length {
             begun.elapsed() / (wanted as u32 / ROUNDS as u32 * 6 / 5)
         } else {
             OFTEN
         };
         disturbed.push(under_load(&proxy, requests / 5, every, || {
-            // One server and one limit more or less each time: pools and plans are rebuilt.
+            // One server and one limit change each time, so pools and plans are rebuilt.
             let servers = [two, one];
             let servers = &servers[..1 + reloads % 2];
             let more = format!("limits = {{ retries = {} }}", 1 + reloads % 3);

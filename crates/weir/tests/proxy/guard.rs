@@ -1,4 +1,4 @@
-//! Reloads on probation.
+//! Reloads with a guard.
 
 use std::net::SocketAddr;
 
@@ -36,7 +36,7 @@ fn reload_with_failing_servers_is_rolled_back() {
     let mut client = Client::connect(proxy.listen);
     assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
 
-    // Without checks requests tell.
+    // Without checks, requests show whether a server works.
     let text = configuration(proxy.listen, "http", &[closed], "");
     std::fs::write(&file, text).expect("written");
     std::thread::scope(|scope| {
@@ -79,7 +79,7 @@ fn guarded_reload_is_undone_by_a_kill_and_kept_by_a_rejected_reload() {
         assert!(!guarded.join().expect("the command").0);
     });
     assert_eq!(servers(&proxy), 1);
-    // What has stayed stays over a death.
+    // The remaining configuration survives a crash.
     std::fs::write(&file, &both).expect("written");
     let (done, said) = proxy.weir(&["reload", "--guard", "1s"]);
     assert!(done, "{said}");
@@ -147,7 +147,7 @@ fn rollback_loses_no_client() {
         let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
         let mut after = None;
         let mut asked = 0;
-        // On until a while after the answer: what the wrong check did must not show later either.
+        // Continues until after the response: the effects of the wrong check must not appear later either.
         while after.is_none_or(|end: u32| asked < end) {
             let (head, _) = Client::connect(proxy.listen).ask(GET);
             assert!(head.starts_with("HTTP/1.1 200"), "request {asked}: {head}");

@@ -1,5 +1,5 @@
-//! HTTP/2 requests that are malformed (RFC 9113 section 8.1.1): each costs its stream, and no other stream of the
-//! connection, which behind a CDN is another user's.
+//! Malformed HTTP/2 requests (RFC 9113 section 8.1.1): each ends its stream and no other stream of the connection,
+//! which behind a CDN belongs to another user.
 
 use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, OK, ask_quick, begin, frame};
 use super::*;
@@ -11,7 +11,7 @@ const CONTINUATION: u8 = 9;
 const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
 const POST: &[u8] = &[0x83, 0x86, 0x84, 0x41, 1, b'a'];
 
-/// A field that is written out; `table` = both sides keep it.
+/// A literal field; `table` = both sides add it to the dynamic table.
 fn field(table: bool, name: &[u8], value: &[u8]) -> Vec<u8> {
     let mut out = vec![if table { 0x40 } else { 0 }];
     for text in [name, value] {
@@ -21,7 +21,7 @@ fn field(table: bool, name: &[u8], value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What becomes of the stream: the first byte of its answer's fields, the code of its reset, or 1000 and that of
+/// Result of the stream: the first byte of its response's fields, the code of its reset, or 1000 and the code of
 /// GOAWAY.
 fn outcome(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
     loop {
@@ -100,7 +100,7 @@ fn malformed_field_ends_only_its_stream() {
                 break;
             }
         }
-        // The tables of both sides are the same still: a field that is kept now is found.
+        // The tables of both sides are still the same: a field that was added is found.
         let kept = [GET, &field(true, b"x-kept", b"1")].concat();
         for (id, block) in [(7, kept), (9, [GET, &[0xbf]].concat())] {
             let _ = client.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, id, &block));

@@ -1,5 +1,4 @@
-//! HTTP/2 clients that send frames which ask for nothing: they are read slowly, and their other requests are
-//! answered.
+//! HTTP/2 clients that send frames without requests: they are read slowly, and their requests are answered.
 
 use super::h2_reset::{
     DATA, END_HEADERS, END_STREAM, HEADERS, Holding, OK, SETTINGS, ask_quick, begin, frame,
@@ -10,7 +9,7 @@ use super::*;
 const PING: u8 = 6;
 const ACK: u8 = 1;
 
-/// Sends a frame `count` times, each after the acknowledgement of the one before.
+/// Sends a frame `count` times, each after the previous one was acknowledged.
 fn exchange(client: &mut TcpStream, kind: u8, count: usize) {
     let payload: &[u8] = if kind == PING { b"12345678" } else { &[] };
     for _ in 0..count {
@@ -56,7 +55,7 @@ fn requests_offset_idle_frames() {
         exchange(&mut client, PING, 10);
         assert_eq!(ask_quick(&mut client, 2 * number + 1), Ok(OK));
     }
-    // At the pace of a connection that is read slowly it would be five seconds.
+    // At the rate of a connection that is read slowly this would take five seconds.
     let took = start.elapsed();
     assert!(took < Duration::from_secs(3), "{took:?}");
 }

@@ -1,4 +1,4 @@
-//! Heads over HTTP/2 that are longer than what a stream keeps of content: they pass whole.
+//! Heads over HTTP/2 that are longer than a stream's buffer for content are forwarded completely.
 
 use super::http2::{Echo, proxy_with};
 use super::scripted::{Act, Scripted};

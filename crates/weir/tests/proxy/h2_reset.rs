@@ -1,10 +1,10 @@
-//! HTTP/2 clients that reset their streams, or make Weir reset them (rapid reset, MadeYouReset): no request stays at a
-//! server that no client waits for, and no other client pays for it.
+//! HTTP/2 clients that reset their streams, or make Weir reset them (rapid reset, MadeYouReset): no request without a
+//! client stays at a server, and other clients are not affected.
 
 use super::keeper::until;
 use super::*;
 
-/// A server that answers nothing but `/quick`, and counts requests that it has.
+/// A server that answers only `/quick`, and counts the requests that it has.
 pub(super) struct Holding {
     pub(super) address: SocketAddr,
     asked: Arc<AtomicU64>,
@@ -27,7 +27,7 @@ impl Holding {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
                 while let Ok((stream, _)) = listener.accept().await {
                     let counts = counts.clone();
-                    // A connection that breaks is the test's own doing.
+                    // The test breaks connections on purpose.
                     tokio::spawn(async move { hold(stream, counts).await.unwrap_or(()) });
                 }
             });
@@ -100,7 +100,7 @@ fn request(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, REQUEST)
 }
 
-/// How a client's request comes to its end before its response: the request, and what ends it.
+/// How a client's request ends before its response: the request, and the frames that end it.
 type Form = fn(u32) -> (Vec<u8>, Vec<u8>);
 
 const FORMS: [(&str, Form); 9] = [
@@ -191,7 +191,7 @@ fn reset_read_with_headers_leaves_no_request_at_server() {
                     break;
                 }
             }
-            // Until all of it was read.
+            // Until everything was read.
             let _ = client.shutdown(std::net::Shutdown::Write);
             let _ = client.read_to_end(&mut Vec::new());
         }
@@ -215,7 +215,7 @@ fn reset_read_with_headers_leaves_no_request_at_server() {
 fn forwarded_request_ends_with_its_stream() {
     for (name, form) in FORMS {
         let origin = Holding::start();
-        // One of the forms breaks off in content that would be waited for.
+        // One of the forms ends in the middle of content, whose rest Weir waits for.
         let more = "request_buffering = false";
         let proxy = Proxy::start("http", &[origin.address], more);
         let (first, last) = form(1);
@@ -261,7 +261,7 @@ fn reset_streams_free_server_slots() {
     }
 }
 
-/// Sends requests that are reset at once; what the connection is good for afterwards.
+/// Sends requests that are reset at once; returns what the connection can still be used for.
 fn reset(client: [u8; 4], listen: SocketAddr, count: u32) -> Result<u8, u32> {
     let mut stream = begin_from(client, listen);
     for number in 0..count {
@@ -273,7 +273,7 @@ fn reset(client: [u8; 4], listen: SocketAddr, count: u32) -> Result<u8, u32> {
     ask_quick(&mut stream, 2 * count + 1)
 }
 
-/// Asks for `/quick`: the status's first byte in HPACK, or the code of a reset.
+/// Requests `/quick`: the status's first byte in HPACK, or the code of a reset.
 pub(super) fn ask_quick(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
     let path = [&[0x82, 0x86, 0x41, 1, b'a', 4, 6], &b"/quick"[..]].concat();
     let request = frame(HEADERS, END_STREAM | END_HEADERS, id, &path);
@@ -305,7 +305,7 @@ fn resetting_network_is_rejected_and_others_are_served() {
     let other = [127, 0, 0, 77];
     let mut present = begin_from(other, proxy.listen);
     assert_eq!(ask_quick(&mut present, 1), Ok(OK));
-    // Each connection stays within its own limit, and all within ten seconds' worth.
+    // Each connection stays within its limit, and all together within the limit of ten seconds.
     let resets = |times| -> Vec<_> {
         let each = (0..times).map(|_| reset([127, 0, 0, 1], proxy.listen, 100));
         each.collect()
@@ -331,7 +331,7 @@ fn service_reset_limit_rejects_only_resetting_clients() {
     let proxy = Proxy::start("http", &[origin.address], "limits = { resets = 1 }");
     let mut present = begin_from([127, 0, 3, 1], proxy.listen);
     assert_eq!(ask_quick(&mut present, 1), Ok(OK));
-    // Ten are within each network's limit; a thousand and more are not within the service's.
+    // Ten are within each network's limit; more than a thousand exceed the service's.
     let mut one = begin_from([127, 0, 2, 200], proxy.listen);
     for last in 0..130 {
         let outcome = reset([127, 0, 2, last], proxy.listen, 9);
@@ -366,7 +366,7 @@ fn warnings_of_the_library_are_bounded_and_counted() {
     let origin = Holding::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     let mut client = begin(proxy.listen);
-    // An answer to a question that was not asked: each is a warning.
+    // An acknowledgement without a request: each one causes a warning.
     let unasked = frame(6, 1, 0, b"12345678");
     client.write_all(&unasked.repeat(500)).expect("it is taken");
     assert_eq!(ask_quick(&mut client, 1), Ok(OK));

@@ -1,9 +1,10 @@
-//! HTTP/2 servers and the number of streams that they allow: it bounds a connection, never the requests.
+//! HTTP/2 servers and their limits of concurrent streams: a limit applies to a connection, and no request fails because
+//! of it.
 
 use super::*;
 
-/// A server by hand: each connection announces its own number of streams, and answers are held until so many requests
-/// are there at once.
+/// A server whose connections announce given limits of streams, and whose responses are held back until a given number
+/// of requests is in progress.
 struct Server {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
@@ -11,11 +12,11 @@ struct Server {
 
 #[derive(Clone, Copy)]
 struct Manner {
-    /// What a connection allows, by its number.
+    /// The limit of a connection, by its number.
     allows: fn(u64) -> u32,
-    /// What it allows after its first answer.
+    /// The limit after its first response.
     later: Option<u32>,
-    /// Requests at once before the first answer.
+    /// Requests in progress before the first response.
     at_once: u64,
 }
 
@@ -53,7 +54,7 @@ impl Server {
             for stream in listener.incoming().map_while(Result::ok) {
                 let number = count.fetch_add(1, Ordering::SeqCst);
                 let present = Arc::clone(&present);
-                // A connection that breaks is the test's own doing.
+                // The test breaks connections on purpose.
                 std::thread::spawn(move || serve(stream, number, manner, &present).unwrap_or(()));
             }
         });
@@ -109,7 +110,7 @@ fn serve(
     }
 }
 
-/// What must be answered, until the end.
+/// The requests that must be answered, until the end.
 fn read(stream: &mut TcpStream, to: &std::sync::mpsc::Sender<(u8, u32)>) -> std::io::Result<()> {
     stream.read_exact(&mut [0; 24])?;
     loop {
@@ -152,10 +153,10 @@ fn server_that_allows_few_streams_gets_more_connections() {
         ..MANNER
     });
     let proxy = proxy(&[server.address]);
-    // None is answered before all are there.
+    // None is answered before all have arrived.
     let answers = at_once(&proxy, 20, POST);
     assert!(answers.iter().all(|it| it.contains(" 200 ")), "{answers:?}");
-    // Of two workers each has its own, of which the last may have room.
+    // Each of two workers has its own connections, the last of which may have room.
     let connections = server.connections();
     assert!((10..=11).contains(&connections), "{connections}");
 }

@@ -1,11 +1,11 @@
-//! Heads that servers could understand otherwise than Weir does: repeated fields, underscores, hosts that are none,
-//! hosts that another service guards, and interim responses that nothing follows.
+//! Heads that servers could read differently from Weir: repeated fields, underscores, invalid hosts, hosts that another
+//! service guards, and interim responses without a final one.
 
 use super::scripted::{Act, Scripted, say};
 use super::tls::{Authority, ask, connect};
 use super::*;
 
-/// A request with these lines, and what the client gets: the status line, and the request as the server saw it.
+/// Sends a request with these lines; returns the status line, and the request as the server received it.
 fn exchange_with(proxy: &Proxy, lines: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.ask(&format!("GET /x HTTP/1.1\r\n{lines}\r\n"));
@@ -89,7 +89,7 @@ fn trailers_with_underscores_are_dropped() {
     let address = listener.local_addr().expect("its address");
     let proxy = Proxy::start("http", &[address], "");
     let body = "1\r\nx\r\n0\r\nSum: 1\r\nX_Forwarded_For: 6.6.6.6\r\nSum2: 2\r\n\r\n";
-    // At once, and in two pieces, each cut at another byte.
+    // At once, and in two segments, divided at every byte.
     for cut in [body.len(), 1, 8, 12, 19, 20, 30, 45, 47, body.len() - 1] {
         let (first, second) = body.split_at(cut);
         let mut client = Client::connect(proxy.listen);
@@ -170,7 +170,7 @@ fn invalid_host_authority_is_rejected() {
             "{host}"
         );
     }
-    // The target's own authority is the one that counts, and is held to the same.
+    // The authority of the target takes precedence, and the same rules apply to it.
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.ask("GET http://b:80/x HTTP/1.1\r\nHost: c\r\n\r\n");
     let seen = String::from_utf8_lossy(&body);
@@ -217,7 +217,7 @@ fn request_for_another_client_auth_host_is_421() {
     proxy.reload(&text(""));
     let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
     let anonymous = authority.client(None);
-    // One connection: a misdirected request ends nothing.
+    // One connection: a misdirected request does not close it.
     let mut stream = connect(&anonymous, first, "www.b.example");
     for (host, status) in [
         ("www.b.example", "200"),
@@ -286,7 +286,7 @@ fn interim_response_without_final_is_502() {
             text += &String::from_utf8_lossy(&body);
         }
         assert!(text.starts_with(interim), "{text}");
-        // The client may go on.
+        // The client may continue.
         client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
         let (head, _) = client.response().expect("whole").expect("a response");
         assert!(head.starts_with("HTTP/1.1 10"), "{head}");

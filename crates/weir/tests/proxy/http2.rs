@@ -1,5 +1,5 @@
-//! HTTP/2 from the command line, on both sides: curl and h2spec as clients, gRPC's ways with streams and trailers, and
-//! clients that mean no good.
+//! HTTP/2 from the command line, on both sides: curl and h2spec as clients, gRPC's use of streams and trailers, and
+//! hostile clients.
 
 use std::convert::Infallible;
 
@@ -95,7 +95,7 @@ fn http2_works_with_and_without_tls() {
         assert!(head.starts_with("HTTP/2 200"), "{head}");
     }
     assert!(curl(&["-i", &origins[0].0]).starts_with("HTTP/1.1 200"));
-    // By an upgrade; the request that asked for it is answered by HTTP/2.
+    // By an upgrade; the request that asked for it is answered over HTTP/2.
     let said = curl(&["-i", "--http2", &format!("{}/x?z", origins[0].0)]);
     assert!(said.starts_with("HTTP/1.1 101 "), "{said}");
     assert!(
@@ -106,7 +106,7 @@ fn http2_works_with_and_without_tls() {
         !said.to_ascii_lowercase().contains("http2-settings"),
         "{said}"
     );
-    // Where it is switched off, it is not spoken.
+    // If it is disabled, it is not negotiated.
     let off = format!("{tls}\nhttp2 = false");
     secure.reload(&configuration(
         secure.listen,
@@ -118,7 +118,7 @@ fn http2_works_with_and_without_tls() {
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
 }
 
-/// The whole suite, over TLS and without.
+/// The whole suite, with and without TLS.
 #[test]
 fn h2spec_passes() {
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("h2spec");
@@ -153,7 +153,7 @@ fn h2spec_passes() {
             "{flags:?} {text}"
         );
     };
-    // It mostly waits.
+    // The program mostly waits.
     std::thread::scope(|scope| {
         scope.spawn(|| whole(&tls, &["-t", "-k"]));
         whole("", &[]);
@@ -168,7 +168,7 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Sends the same frames again and again, and reads nothing or all that comes; the code of the GOAWAY, if one came.
+/// Sends the same frames repeatedly, and reads nothing or everything; returns the code of the GOAWAY, if one came.
 fn flood(listen: SocketAddr, opening: &[u8], again: &[u8], reads: bool) -> Option<u32> {
     let mut stream = TcpStream::connect(listen).expect("connected");
     let limit = Some(Duration::from_secs(5));
@@ -188,7 +188,7 @@ fn flood(listen: SocketAddr, opening: &[u8], again: &[u8], reads: bool) -> Optio
     text.extend_from_slice(opening);
     let burst = again.repeat(100);
     let _ = stream.write_all(&text);
-    // A hundred times the allowance, or until the peer reads no more.
+    // A hundred times the limit, or until the peer stops reading.
     for _ in 0..1_000 {
         if stream.write_all(&burst).is_err() {
             break;
@@ -228,9 +228,9 @@ fn floods_of_idle_frames_are_ended() {
         kib.and_then(|kib| kib.parse::<u64>().ok()).expect("a size")
     };
     let before = resident();
-    // A head that goes on for ever, without and with content in its pieces.
+    // A head without an end, with and without content in its frames.
     let head = frame(1, 1, 1, &[0x82]);
-    // A request whose content never ends.
+    // A request whose content does not end.
     let begun = frame(1, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a']);
     let settings = [0, 3, 0, 0, 0, 100];
     for (name, opening, again) in [
@@ -245,7 +245,7 @@ fn floods_of_idle_frames_are_ended() {
         ("full CONTINUATION", head, frame(9, 0, 1, &[0x84; 16])),
     ] {
         let goaway = flood(proxy.listen, &opening, &again, true);
-        // Of a head without an end the framer may have had enough before.
+        // The framer may have rejected a head without an end before.
         let early = name.ends_with("CONTINUATION") && goaway != Some(0);
         assert!(early || goaway == Some(CALM), "{name}: {goaway:?}");
         flood(proxy.listen, &opening, &again, false);
@@ -297,11 +297,11 @@ fn post(path: &str) -> Request<()> {
         .expect("a request")
 }
 
-/// A gRPC-like server: sends back each message as it comes, then trailers.
+/// A server like those of gRPC: sends back each message as it arrives, then trailers.
 pub(super) struct Echo {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
-    /// Of these, those that have ended.
+    /// The number of those that have ended.
     ended: Arc<AtomicU64>,
 }
 
@@ -405,7 +405,7 @@ fn grpc_streams_both_ways_with_trailers() {
         stream
             .send_data(Bytes::from_static(b"one"), false)
             .expect("sent");
-        // The answer comes before the question is over, and each word as soon as it is said.
+        // The response begins before the request ends, and each message is sent back at once.
         let response = response.await.expect("an answer");
         assert_eq!(response.headers()["te-seen"], "true");
         let mut body = response.into_body();
@@ -418,14 +418,14 @@ fn grpc_streams_both_ways_with_trailers() {
         let (rest, trailers) = collect(body).await.expect("the end");
         assert!(rest.is_empty());
         assert_eq!(trailers.expect("trailers")["grpc-status"], "0");
-        // An answer that is nothing but its trailers.
+        // A response that consists of trailers only.
         let (response, _) = send
             .send_request(post("/trailers-only"), true)
             .expect("a stream");
         let response = response.await.expect("an answer");
         assert_eq!(response.headers()["grpc-status"], "12");
         assert!(response.body().is_end_stream());
-        // Many at once, of some size, over one connection to the server.
+        // Many concurrent requests of a given size over one connection to the server.
         let calls = (0..64usize).map(|number| {
             let (response, mut stream) = send.send_request(post("/talk"), false).expect("a stream");
             let content = Bytes::from(vec![number as u8; 10_000]);
@@ -485,8 +485,8 @@ fn connection_is_closed_after_its_request_limit() {
     assert_eq!(echo.connections.load(Ordering::Relaxed), 4);
 }
 
-/// KiB of the daemon's own memory. Without the pages of the program file: how many of them are in memory depends on the
-/// page cache and on which code has run.
+/// Private memory of the daemon in KiB, without the pages of the program file: how many of them are in memory depends
+/// on the page cache and on which code has run.
 fn memory(proxy: &Proxy) -> u64 {
     let daemon = super::keeper::daemon(proxy.child.id());
     let path = format!("/proc/{daemon}/status");
@@ -501,17 +501,17 @@ fn client_that_stops_reading_costs_bounded_memory() {
     unread_streams(65_535, 6 << 10, true);
 }
 
-/// A client with a window of zero has taken no content: less is kept for its streams.
+/// A client with a window of zero has taken no content, so less is kept for its streams.
 #[test]
 fn zero_window_costs_less_memory() {
     // 2.3 MB were measured, and 5 MB for streams that have taken some content.
     unread_streams(0, 7 << 9, false);
 }
 
-/// Opens 100 streams with this window and does not read them: the daemon may grow by so many KiB. `reads`: one of them
-/// is read then.
+/// Opens 100 streams with this window and does not read them: the daemon may grow by this number of KiB. `reads`: one
+/// of them is read then.
 fn unread_streams(window: u32, limit: u64, reads: bool) {
-    // Each of its streams would give a hundred megabytes.
+    // Each of its streams has a response of a hundred megabytes.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let origin = listener.local_addr().expect("its address");
     let given = Arc::new(AtomicU64::new(0));
@@ -536,7 +536,7 @@ fn unread_streams(window: u32, limit: u64, reads: bool) {
         let stream = tokio::net::TcpStream::connect(proxy.listen)
             .await
             .expect("a connection");
-        // Windows that leave it to each stream how far it gets.
+        // Windows that let each stream progress at its own rate.
         let handshake = client::Builder::new()
             .initial_window_size(window)
             .initial_connection_window_size(64 << 20)
@@ -557,7 +557,7 @@ fn unread_streams(window: u32, limit: u64, reads: bool) {
                     .expect("an answer"),
             );
         }
-        // Until nothing moves any more.
+        // Until no stream progresses any more.
         let mut last = u64::MAX;
         while given.load(Ordering::Relaxed) != last {
             last = given.load(Ordering::Relaxed);

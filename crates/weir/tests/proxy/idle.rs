@@ -1,9 +1,9 @@
-//! Connections to a server between requests: how many stay, and for how long.
+//! Idle connections to a server: how many are kept, and for how long.
 
 use super::*;
 
-/// More clients at once than connections are kept for: the next ones do not wait for new connections, and a moment
-/// later only as many are left as the file says.
+/// More clients at once than connections are kept: the next clients need no new connections, and a moment later only
+/// the configured number of connections is left.
 #[test]
 fn idle_pool_absorbs_second_burst_then_shrinks() {
     const CLIENTS: usize = 8;
@@ -12,8 +12,8 @@ fn idle_pool_absorbs_second_burst_then_shrinks() {
     let mut clients: Vec<Client> = (0..CLIENTS)
         .map(|_| Client::connect(proxy.listen))
         .collect();
-    // Returns how many new connections it needed, and for how long a connection was unused before it, at most. A
-    // client is always served by the same worker.
+    // Returns how many new connections it needed, and for how long at most a connection was idle before it. A client is
+    // always served by the same worker.
     let mut unused_since = Instant::now();
     let mut burst = || {
         let before = origin.connections();
@@ -28,12 +28,12 @@ fn idle_pool_absorbs_second_burst_then_shrinks() {
                 unused_since = Instant::now();
             }
         }
-        // The server takes half a second for each request, so it had all of them by then.
+        // The server takes half a second for each request, so all of them were in progress by then.
         let unused = since.elapsed().saturating_sub(Duration::from_millis(500));
         (origin.connections() - before, unused)
     };
     assert_eq!(burst().0, CLIENTS as u64);
-    // On a busy machine a burst may come after the second for which unused connections are kept.
+    // On a busy machine a burst may come more than a second later, when unused connections are already closed.
     let bursts: Vec<(u64, Duration)> = (0..10).map(|_| burst()).collect();
     let in_time = |(_, unused): &&(u64, Duration)| *unused < Duration::from_millis(900);
     assert!(bursts.iter().any(|one| in_time(&one)), "{bursts:?}");
@@ -49,13 +49,13 @@ fn idle_pool_absorbs_second_burst_then_shrinks() {
     assert!(idle() >= Some(2), "{:?} wait", idle());
 }
 
-/// Clients that come one by one, and whom any worker may get: the connection that one worker left unused serves the
-/// next client of another.
+/// Clients that come one after the other and are accepted by any worker: a connection that one worker left idle serves
+/// the next client of another one.
 #[test]
 fn idle_connections_move_between_workers() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    // Longer than a connection waits for its own worker alone.
+    // Longer than a connection is reserved for its worker.
     let pause = || std::thread::sleep(Duration::from_millis(2_500));
     let ask = || {
         pause();
@@ -76,8 +76,7 @@ fn idle_connections_move_between_workers() {
     );
 }
 
-/// A process that may open no further descriptor leaves clients to the kernel, and neither runs in circles nor fills
-/// its log.
+/// A process without free descriptors leaves clients in the backlog, and neither loops nor fills its log.
 #[test]
 fn clients_wait_without_log_noise_when_descriptors_run_out() {
     let origin = Origin::start("o");
@@ -99,14 +98,14 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
         assert!(began.elapsed().as_secs() < 10, "{}", proxy.log());
         std::thread::sleep(Duration::from_millis(20));
     }
-    // One a second and worker is due; there were thousands.
+    // One per second and worker is allowed; there were thousands.
     std::thread::sleep(Duration::from_secs(1));
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let seconds = usize::try_from(began.elapsed().as_secs()).expect("few");
     let most = workers * (seconds + 2);
     assert!(complaints() <= most, "{} of {most}", complaints());
     limit("1024".to_owned());
-    // Of those that were accepted the longest idle may have been closed, to make room for the others.
+    // Of the accepted clients, the longest idle may have been closed to make room for others.
     let mut closed = 0;
     for client in &mut clients {
         match client
@@ -127,13 +126,13 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }
 
-/// Clients that announce a large body and send it in small pieces: each costs its socket and the server's, and no pipe.
+/// Clients that announce a large body and send it in small pieces: each takes its socket and the server's, and no pipe.
 #[test]
 fn slow_bodies_hold_no_pipes() {
     const CLIENTS: usize = 50;
     // Spare pipes of a worker, two descriptors each.
     const SPARE: usize = 2 * 16;
-    // After so much of a body a server is asked.
+    // A server is selected after this number of bytes of the body.
     const FIRST: usize = 16 << 10;
     const PIECE: usize = 1_000;
     let origin = Origin::start("o");
@@ -157,7 +156,7 @@ fn slow_bodies_hold_no_pipes() {
     for client in &mut clients {
         client.send(&"x".repeat(PIECE));
     }
-    // A body that has not moved holds no pipe yet. Heads count as well, but all of them are only a few pieces.
+    // A body that does not progress holds no pipe yet. Heads are included, but all of them take only a few pieces.
     keeper::until("the pieces are on their way", || {
         let moved = proxy.status()["services"][0]["bytes_in"].as_u64();
         moved >= Some(((FIRST + PIECE) * CLIENTS) as u64)
@@ -172,7 +171,7 @@ fn slow_bodies_hold_no_pipes() {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
-    // The bodies go on, and large pieces still pass whole.
+    // The bodies continue, and large pieces are still forwarded completely.
     for client in &mut clients {
         client.send(&"y".repeat(1_000_000 - FIRST - PIECE));
         let (head, body) = client.response().expect("whole").expect("an answer");

@@ -1,4 +1,4 @@
-//! Death of the daemon and of the keeper: no client is refused, and the active configuration stays.
+//! Crashes of the daemon and of the keeper: no client is refused, and the active configuration stays active.
 
 use std::fs;
 use std::io::{IoSliceMut, Write};
@@ -123,7 +123,7 @@ impl Comers {
         }
     }
 
-    /// Waits for further ones.
+    /// Waits for more served requests.
     pub(super) fn goes_on(&self) {
         let before = self.served();
         until("clients", || self.served() > before + 50);
@@ -146,7 +146,7 @@ impl Comers {
 fn killed_daemon_refuses_no_client_and_restarts_at_length() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    // The active configuration stays, whatever the file contains by now.
+    // The active configuration stays active, whatever the file contains now.
     fs::write(
         proxy.directory.join("weir.toml"),
         "this is no configuration",
@@ -161,7 +161,7 @@ fn killed_daemon_refuses_no_client_and_restarts_at_length() {
     for round in 1..=kills {
         let before = comers.served();
         until("clients", || comers.served() > before + 50);
-        // Dead within a quarter of a second, again and again, it would be one that cannot run: the keeper would give
+        // If it died within a quarter of a second several times, the keeper would regard it as unable to run and give
         // up.
         std::thread::sleep(Duration::from_millis(500));
         let dead = daemon(proxy.child.id());
@@ -176,7 +176,7 @@ fn killed_daemon_refuses_no_client_and_restarts_at_length() {
     let [served, refused, broken] = comers.end();
     println!("{served} served, {broken} broken off, {refused} refused over {kills} deaths");
     assert_eq!(refused, 0);
-    // Those whose request was under way with the one that died.
+    // Requests that were in progress in the killed process.
     assert!(broken <= 4 * kills, "{broken}");
     let (_, shown) = proxy.weir(&["status"]);
     assert!(
@@ -210,7 +210,7 @@ fn counters_continue_after_kill_and_restart() {
     };
     kill_daemon(&proxy);
     assert_eq!(counted(&proxy), (Some(20), Some(1)));
-    // At its end a daemon writes what it has, without waiting for its turn.
+    // A daemon writes its pending state when it ends, without waiting for the next interval.
     Client::connect(proxy.listen).ask(GET);
     assert!(proxy.terminate().success());
     proxy.start_again();
@@ -264,7 +264,7 @@ fn keeper_exits_when_daemon_dies_too_often() {
     );
 }
 
-/// What a service manager does for this test: takes notifications, and holds what it is asked to.
+/// The parts of a service manager that this test needs: receives notifications, and stores descriptors.
 struct Manager {
     socket: UnixDatagram,
     name: String,
@@ -285,7 +285,7 @@ impl Manager {
         }
     }
 
-    /// One notification, if there is one; what it asks for is done.
+    /// Processes one notification, if there is one.
     fn hear(&mut self) -> Option<String> {
         let mut bytes = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
@@ -321,7 +321,7 @@ impl Manager {
         while self.hear().is_some() {}
     }
 
-    /// `weir run` as the manager starts it, with what it holds as descriptors from 3 on.
+    /// `weir run` as the service manager starts it, with the stored descriptors from 3 on.
     fn start(&self, directory: &Path) -> Child {
         let log = fs::OpenOptions::new()
             .append(true)
@@ -330,7 +330,7 @@ impl Manager {
         let names: Vec<&str> = self.held.iter().map(|(name, _)| name.as_str()).collect();
         let mut command = Command::new("sh");
         Proxy::set_directories(&mut command, directory);
-        // The shell passes on its descriptors: the first as its input, the second as its output.
+        // The shell passes on its descriptors: the first one as its input, the second one as its output.
         let line = match names.len() {
             0 => "exec \"$0\" run -c \"$1\"".to_owned(),
             n => format!(
@@ -370,7 +370,7 @@ fn service_manager_holds_sockets_after_keeper_exit() {
     manager.hear_until("READY=1");
     let sockets = manager.held.len();
     assert!(sockets >= 1);
-    // Its queue is the kernel's: clients come in while there is no process at all.
+    // The kernel queues connections while there is no process at all.
     assert!(proxy.terminate().success());
     manager.hear_until("STOPPING=1");
     assert_eq!(manager.held.len(), sockets);
@@ -378,7 +378,7 @@ fn service_manager_holds_sockets_after_keeper_exit() {
     let mut waiting: Vec<Client> = (0..4).map(|_| Client::connect(proxy.listen)).collect();
     waiting.iter_mut().for_each(|client| client.send(GET));
     if sockets > 2 {
-        // A shell hands over two; clients who wait at others would wait for ever.
+        // The shell passes on two listeners; clients at other ones would wait forever.
         return;
     }
     proxy.child = manager.start(&proxy.directory);

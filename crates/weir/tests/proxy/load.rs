@@ -1,4 +1,4 @@
-//! Clients that ask without a pause while plans change and servers die: none of them notices.
+//! Clients that send requests continuously while plans change and servers fail: none of them sees an error.
 
 use super::*;
 
@@ -28,7 +28,7 @@ impl Load {
         }
     }
 
-    /// Waits for so many further answers.
+    /// Waits for this number of further responses.
     fn go_on(&self, answers: u64) {
         let wanted = self.good.load(Ordering::Relaxed) + answers;
         let deadline = Instant::now() + Duration::from_secs(30);

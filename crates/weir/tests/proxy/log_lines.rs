@@ -1,4 +1,4 @@
-//! What a proxy's daemon logs, from start to end, is text for operators.
+//! Everything that a proxy's daemon logs, from start to end, is plain text.
 
 use std::fs;
 

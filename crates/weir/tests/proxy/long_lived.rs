@@ -1,5 +1,5 @@
-//! Connections that last: WebSockets, slow downloads and uploads, HTTP/2 streams and clients that only wait, over
-//! reloads and upgrades. None breaks, and every byte is the right one.
+//! Long connections over reloads and upgrades: WebSockets, slow downloads and uploads, HTTP/2 streams, and idle
+//! clients. None breaks, and every byte is correct.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::keeper::until;
 use super::{Client, GET, Origin, Proxy, configuration};
 
-/// How many of each kind, how large, and over what.
+/// Number of clients of each kind, sizes, and the protocols below them.
 struct Size {
     sockets: usize,
     /// Between two messages of a WebSocket.
@@ -21,7 +21,7 @@ struct Size {
     uploads: usize,
     idle: usize,
     streams: usize,
-    /// Of a download.
+    /// Size of a download.
     bytes: usize,
     reloads: usize,
     upgrades: usize,
@@ -54,10 +54,10 @@ fn size() -> Size {
     }
 }
 
-/// An upload's length, and how much of it goes at a time.
+/// An upload's length, and the size of its pieces.
 const UPLOAD: usize = 200_000;
 const PIECE: usize = 500;
-/// Between two pieces of what is slow.
+/// Pause between two pieces of a slow transfer.
 const SLOW: Duration = Duration::from_millis(200);
 
 type Outcome = Result<(), String>;
@@ -71,7 +71,7 @@ struct Crowd {
 #[derive(Clone, Default)]
 struct Signs {
     end: Arc<AtomicBool>,
-    /// How many have begun.
+    /// Number of clients that have begun.
     begun: Arc<AtomicUsize>,
 }
 
@@ -98,7 +98,7 @@ impl Crowd {
             let builder = std::thread::Builder::new().stack_size(256 * 1024);
             let thread = builder.spawn(move || {
                 let mut client = Client::connect(to);
-                // A busy machine is no broken connection.
+                // A timeout on a busy machine is not a broken connection.
                 let patience = Some(Duration::from_secs(60));
                 client.0.set_read_timeout(patience).expect("a timeout");
                 work(&mut client, &signs).map_err(|why| format!("{number}: {why}"))
@@ -110,7 +110,7 @@ impl Crowd {
         }
     }
 
-    /// Whether one came to its end already.
+    /// Whether a client has ended already.
     fn is_broken(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
@@ -129,7 +129,7 @@ fn said(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// A message, and the same one back, again and again.
+/// Sends a message and reads the same one back, repeatedly.
 fn socket(client: &mut Client, signs: &Signs) -> Outcome {
     let upgrade =
         "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
@@ -159,7 +159,7 @@ fn socket(client: &mut Client, signs: &Signs) -> Outcome {
     Ok(())
 }
 
-/// A body that is read slowly until the end is near, and compared byte by byte.
+/// Reads a body slowly until its end is near, and compares every byte.
 fn download(client: &mut Client, signs: &Signs) -> Outcome {
     let bytes = size().bytes;
     let request = format!("GET /pattern-{bytes} HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -172,7 +172,7 @@ fn download(client: &mut Client, signs: &Signs) -> Outcome {
     }
     signs.begin();
     let (mut at, mut room) = (0, vec![0; 64 * 1024]);
-    // What may come, from wherever in the pattern a read begins.
+    // The expected bytes, from any offset in the pattern.
     let pattern: Vec<u8> = (0..=250).cycle().take(room.len() + 251).collect();
     while at < bytes {
         let length = client
@@ -193,7 +193,7 @@ fn download(client: &mut Client, signs: &Signs) -> Outcome {
     Ok(())
 }
 
-/// A body that is sent slowly until the end is near; the server says how much came.
+/// Sends a body slowly until its end is near; the server returns the number of bytes.
 fn upload(client: &mut Client, signs: &Signs) -> Outcome {
     let head = format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {UPLOAD}\r\n\r\n");
     client.0.write_all(head.as_bytes()).map_err(said)?;
@@ -214,7 +214,7 @@ fn upload(client: &mut Client, signs: &Signs) -> Outcome {
     Ok(())
 }
 
-/// A request, a long wait, and another request over the same connection.
+/// A request, a long pause, and another request over the same connection.
 fn wait(client: &mut Client, signs: &Signs) -> Outcome {
     let mut ask = || {
         client.0.write_all(GET.as_bytes()).map_err(said)?;
@@ -231,7 +231,7 @@ fn wait(client: &mut Client, signs: &Signs) -> Outcome {
     ask()
 }
 
-/// A stream of HTTP/2 that is sent slowly; the server says how much came.
+/// Sends an HTTP/2 stream slowly; the server returns the number of bytes.
 fn stream(proxy: &Proxy, number: usize) -> Child {
     let body = proxy.directory.join(format!("body-{number}"));
     std::fs::write(&body, vec![b'x'; 2_000_000]).expect("written");
@@ -269,7 +269,7 @@ fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
     let broken = || crowds.iter().any(|(_, crowd)| crowd.is_broken());
     until("all clients", || begun() == all || broken());
     let early = begun();
-    // Who fails before it has begun says why at the end.
+    // A client that fails before it has begun reports why at the end.
     let reloads = if early == all { size.reloads } else { 0 };
     for round in 0..reloads {
         let more = format!("{patient}\nlimits = {{ retries = {} }}", 1 + round % 3);

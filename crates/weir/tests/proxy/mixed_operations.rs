@@ -1,5 +1,5 @@
-//! A day in the life of a proxy: requests of every kind, while servers die, are drained and come back. The clients'
-//! ledger of (request, answer, server) is compared with the servers' in the end.
+//! Requests of every kind, while servers fail, are drained and return. At the end the clients' record of (request,
+//! response, server) is compared with the servers'.
 //!
 //! `WEIR_SOAK` makes it a million requests.
 
@@ -19,10 +19,10 @@ const CLIENTS: usize = 8;
 const TOGETHER: u64 = 50;
 const LARGE: usize = 150_000;
 
-/// What a server has answered, by the request's number.
+/// Responses of a server, by the request's number.
 type Ledger = Arc<Mutex<HashMap<u64, u32>>>;
 
-/// A server that may die and come back at the same address.
+/// A server that may stop and return at the same address.
 struct Server {
     name: String,
     address: SocketAddr,
@@ -65,10 +65,10 @@ impl Server {
         }));
     }
 
-    /// No listener, and every connection is cut wherever it is.
+    /// Without a listener, and with every connection closed at any point.
     fn die(&mut self) {
         self.alive.store(false, Ordering::Release);
-        // Wakes the listener, which then goes.
+        // Wakes the listener, which then ends.
         let _ = TcpStream::connect(self.address);
         self.thread.take().map(JoinHandle::join);
         for stream in self.open.lock().expect("no panics").drain(..) {
@@ -89,7 +89,7 @@ impl Server {
     }
 }
 
-/// Bytes that follow from a request's number.
+/// Bytes that are derived from a request's number.
 fn content(number: u64, length: usize) -> Vec<u8> {
     (0..length).map(|at| (number as usize + at) as u8).collect()
 }
@@ -195,14 +195,14 @@ fn serve(stream: &TcpStream, ledger: &Ledger, name: &str) -> std::io::Result<()>
     Ok(())
 }
 
-/// How a request went.
+/// Result of a request.
 #[derive(Debug)]
 enum Outcome {
     /// Answered by this server.
     Answered(String),
-    /// An answer of Weir's own.
+    /// A response of Weir itself.
     Failed(String),
-    /// The answer began, and broke off.
+    /// The response began and was cut off.
     CutOff,
     /// The connection ended without an answer.
     Nothing,
@@ -244,7 +244,7 @@ fn ask(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome, 
         }
         None => text.extend_from_slice(b"\r\n"),
     }
-    // Who is answered before all was sent reads the answer all the same.
+    // A client that is answered before it has sent everything still reads the response.
     let _ = (&*stream).write_all(&text);
     let Ok(Some(head)) = read_head(reader) else {
         return (Outcome::Nothing, false);
@@ -274,7 +274,7 @@ fn ask(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome, 
         "{head}"
     );
     if kind == "close" {
-        // Nothing tells how long it is meant to be.
+        // Its length is not announced.
         assert!(wanted.starts_with(&got), "{number}");
     } else if method != "HEAD" {
         assert!(got == wanted, "{number}: another answer than the server's");
@@ -283,7 +283,7 @@ fn ask(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome, 
     (Outcome::Answered(server), stays)
 }
 
-/// One client's requests, until there are enough.
+/// Sends one client's requests, until there are enough.
 fn live(listen: SocketAddr, next: &AtomicU64, all: u64) -> Vec<(u64, Outcome)> {
     let mut ledger = Vec::new();
     loop {
@@ -320,7 +320,7 @@ fn held(proxy: &Proxy) -> (u64, usize) {
     (kib.expect("a number"), descriptors.count())
 }
 
-/// Servers die, come back, are drained and made ready, one after the other, until the clients are done.
+/// Servers fail, return, are drained and made ready again, one after the other, until the clients are finished.
 fn trouble(proxy: &Proxy, servers: &mut [Server], next: &AtomicU64, all: u64) -> usize {
     let mut turns = 0;
     while next.load(Ordering::Relaxed) < all {
@@ -335,7 +335,7 @@ fn trouble(proxy: &Proxy, servers: &mut [Server], next: &AtomicU64, all: u64) ->
             order("ready");
         } else {
             server.die();
-            // Long enough for some requests to meet it.
+            // Long enough for some requests to reach it.
             std::thread::sleep(Duration::from_millis(30));
             server.come_back();
         }
@@ -355,7 +355,7 @@ fn mixed_operations_end_with_matching_counters_at_length() {
     let addresses: Vec<SocketAddr> = servers.iter().map(|server| server.address).collect();
     let proxy = Proxy::start("http", &addresses, "");
     let next = AtomicU64::new(1);
-    // What a day needs is there after a morning.
+    // After the first part, memory and descriptors must not grow.
     let morning = all / 10;
     let (mut ledger, mut turns) = (Vec::new(), 0);
     let mut before = (0, 0);
@@ -415,7 +415,7 @@ fn judge(ledger: &[(u64, Outcome)], servers: &[Server], turns: usize, all: u64) 
                 assert!(!repeatable, "{number} could be repeated: {head}");
                 lost.push(number);
             }
-            // What began cannot be taken back.
+            // A response that has begun cannot be retried.
             Outcome::CutOff => lost.push(number),
             Outcome::Nothing => {
                 assert!(!repeatable, "{number}: {} without any answer", asked.method);
@@ -433,7 +433,7 @@ fn judge(ledger: &[(u64, Outcome)], servers: &[Server], turns: usize, all: u64) 
     }
     assert_eq!(ledger.len() as u64, all - 1);
     assert!(turns >= 6, "a day of {turns} turns shows nothing");
-    // Each turn may cost what was under way at one server, and no more.
+    // Each failure may cost the requests in progress at one server, and no more.
     assert!(
         lost.len() <= turns * CLIENTS,
         "{} of {all} were lost in {turns} turns, {answered} answered",

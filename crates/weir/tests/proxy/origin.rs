@@ -1,4 +1,4 @@
-//! A server to be proxied to: a thread per connection, HTTP/1.1 by hand, with a few paths that behave in their own way.
+//! A server for tests: a thread per connection, HTTP/1.1 without a library, with a few paths of special behaviour.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -23,16 +23,16 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Speaks HTTP; every answer's first line is `name`, and then comes the request as it was seen.
+    /// Serves HTTP; the first line of every response is `name`, followed by the request as it was received.
     pub(crate) fn start(name: &str) -> Self {
         let name = name.to_owned();
         Self::serve(move |stream, seen| {
-            // A connection that breaks is the test's own doing.
+            // The test breaks connections on purpose.
             let _ = http(&stream, &name, seen);
         })
     }
 
-    /// Sends back what it gets.
+    /// Sends back everything that it receives.
     pub(crate) fn start_tcp() -> Self {
         Self::serve(|mut stream, _| {
             let mut reader = stream.try_clone().expect("a descriptor");
@@ -68,17 +68,17 @@ impl Origin {
         self.address
     }
 
-    /// Connections that it ever had.
+    /// Number of connections since the start.
     pub(crate) fn connections(&self) -> u64 {
         self.seen.connections.load(Ordering::Relaxed)
     }
 
-    /// The most requests for `/slow` that were under way at once.
+    /// The highest number of concurrent requests for `/slow`.
     pub(crate) fn slow_at_once(&self) -> u64 {
         self.seen.at_once.load(Ordering::Relaxed)
     }
 
-    /// Until a request for `/slow` is under way.
+    /// Waits until a request for `/slow` is in progress.
     pub(crate) fn wait_for_slow(&self) {
         let deadline = Instant::now() + Duration::from_secs(10);
         while !self.seen.slow.load(Ordering::Relaxed) {
@@ -87,10 +87,10 @@ impl Origin {
         }
     }
 
-    /// Dies: no listener, and every connection is cut.
+    /// Stops: no listener, and every connection is closed.
     pub(crate) fn stop(&mut self) {
         self.seen.stop.store(true, Ordering::Relaxed);
-        // Wakes the listener, which then goes.
+        // Wakes the listener, which then ends.
         let _ = TcpStream::connect(self.address);
         for stream in self.seen.open.lock().expect("no panics").drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -175,7 +175,7 @@ fn ok(body: &str) -> String {
     )
 }
 
-/// The next line; one that ends with the stream is none.
+/// The next line; `None` if the stream ends within it.
 fn line_of(reader: &mut impl BufRead) -> std::io::Result<String> {
     let mut line = String::new();
     match reader.read_line(&mut line)? {
@@ -184,7 +184,7 @@ fn line_of(reader: &mut impl BufRead) -> std::io::Result<String> {
     }
 }
 
-/// Reads a request's body; how many bytes of content it has.
+/// Reads a request's body; returns its length.
 fn body(head: &str, reader: &mut impl BufRead) -> std::io::Result<u64> {
     let field = |name: &str| {
         head.lines().find_map(|line| {

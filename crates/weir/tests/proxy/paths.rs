@@ -1,4 +1,4 @@
-//! Paths in other spellings: routes see what servers will see, and servers get what clients sent.
+//! Other spellings of paths: routes match the form that servers will see, and servers get the form that clients sent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,7 +40,7 @@ fn status(head: &str) -> &str {
     head.get(9..12).unwrap_or_default()
 }
 
-/// By HTTP/2: the status, and the first line that the server got.
+/// Over HTTP/2: the status, and the first line that the server received.
 fn by_http2(proxy: &Proxy, target: &str) -> (String, String) {
     let output = Command::new("curl")
         .args(["-sS", "--http2-prior-knowledge", "--path-as-is"])
@@ -53,7 +53,7 @@ fn by_http2(proxy: &Proxy, target: &str) -> (String, String) {
     (code, text.lines().nth(1).unwrap_or_default().to_owned())
 }
 
-/// The request line that the server got.
+/// The request line that the server received.
 fn asked(client: &mut Client, target: &str) -> String {
     let (head, body) = client.ask(&get(target));
     assert_eq!(status(&head), "200", "{target}: {head}");
@@ -165,7 +165,7 @@ fn rewrites_use_the_normalized_path() {
         let line = format!("GET {path} HTTP/1.1");
         assert_eq!(asked(&mut client, target), line, "{target}");
     }
-    // Out of the rewritten tree leads no spelling: it is another path before routes look at it.
+    // No spelling leaves the rewritten tree: routes see the path after normalization.
     assert_eq!(asked(&mut client, "/api/../y"), "GET /api/../y HTTP/1.1");
     let (head, _) = client.ask(&get("//old/./x?y"));
     assert!(head.contains("https://new//old/./x?y\r\n"), "{head}");
@@ -294,7 +294,7 @@ fn explain_shows_both_forms_and_check_names_unreachable_routes() {
     assert!(done && !output.contains("W03"), "{output}");
 }
 
-/// nginx on a port of its own, which answers with the path that its locations compare.
+/// nginx on a separate port, which answers with the path that its locations match.
 struct Nginx {
     child: Child,
     directory: PathBuf,
@@ -336,7 +336,7 @@ impl Nginx {
         nginx
     }
 
-    /// The path as nginx sees it; `None` = it answers 400.
+    /// The path as nginx matches it; `None` = it answers 400.
     fn sees(&self, target: &str) -> Option<Vec<u8>> {
         let mut stream = TcpStream::connect(self.listen).expect("nginx listens");
         let request = format!("GET {target} HTTP/1.0\r\nHost: h\r\n\r\n");
@@ -361,7 +361,7 @@ impl Drop for Nginx {
     }
 }
 
-/// A text without its escapes.
+/// Decodes the escapes of a text.
 fn unescaped(text: &str) -> Vec<u8> {
     let mut parts = text.split('%');
     let mut out = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -376,8 +376,8 @@ fn unescaped(text: &str) -> Vec<u8> {
     out
 }
 
-/// Whether dot segments lead above the root, however they are written: nginx answers 400, Weir stays at the root as RFC
-/// 3986 section 5.2.4 says.
+/// Whether dot segments lead above the root in any spelling: nginx answers 400, Weir stays at the root as RFC 3986
+/// section 5.2.4 requires.
 fn climbs(target: &str) -> bool {
     let path = String::from_utf8_lossy(&unescaped(target)).into_owned();
     let mut depth = 0;
@@ -394,7 +394,7 @@ fn climbs(target: &str) -> bool {
     false
 }
 
-/// Of parts that matter, by a generator with a fixed seed.
+/// Paths of relevant parts, by a generator with a fixed seed.
 fn corpus(count: usize, slashes: bool) -> Vec<String> {
     const PARTS: [&str; 24] = [
         "/", "/", "/", "/", "//", ".", "..", "/..", "/.", "/../", "%2e", "%2E.", "a", "b.c", "..d",
@@ -407,7 +407,7 @@ fn corpus(count: usize, slashes: bool) -> Vec<String> {
     while corpus.len() < count {
         let mut path = "/".to_owned();
         for _ in 0..next(10) {
-            // Malformed ones, at the end, are rare: most paths shall be compared.
+            // Malformed paths are rare and only at the end, so that most paths are compared.
             let part = match next(PARTS.len() + 40) {
                 at if at >= PARTS.len() => PARTS[at % (PARTS.len() - 2)],
                 at => PARTS[at],
@@ -462,6 +462,6 @@ fn path_normalization_matches_nginx() {
             "{same} {refused} {above}"
         );
     }
-    // The one other difference: nginx takes a backslash for a character as any other, here it is a slash in disguise.
+    // The only other difference: nginx treats a backslash as an ordinary character, Weir treats it as a slash.
     assert_eq!(nginx.sees("/a%5cb\\c").as_deref(), Some(&b"/a\\b\\c"[..]));
 }

@@ -1,5 +1,4 @@
-//! What others than root cannot do: lists, the API and configurations sent as text start no program and read no file of
-//! root's.
+//! Users other than root: lists, the API and configurations sent as text start no program and read no file of root.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +14,7 @@ use super::{Origin, Proxy, configuration, free_address};
 /// Another user of the machine.
 const OTHER_USER: u32 = 65_534;
 
-/// Runs a shell command as another user; what it prints.
+/// Runs a shell command as another user; returns its output.
 fn as_other_user(command: &str) -> String {
     let id = OTHER_USER.to_string();
     let output = Command::new("setpriv")
@@ -27,12 +26,12 @@ fn as_other_user(command: &str) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// What runs as root leaves a file here.
+/// A program that runs as root leaves a file here.
 fn pwned(proxy: &Proxy) -> PathBuf {
     proxy.directory.join("pwned")
 }
 
-/// A check as JSON that would do that.
+/// A check as JSON that would leave the file.
 fn script(proxy: &Proxy) -> serde_json::Value {
     let command = format!("id > {}", pwned(proxy).display());
     serde_json::json!({
@@ -101,7 +100,7 @@ fn list_of_another_user_runs_no_program() {
         write(&two.address().to_string());
         until("the list to be good again", || problem(&proxy).is_empty());
     }
-    // What a list may do: weights, limits and a check of the file.
+    // Keys that a list may set: weights, limits and a check of the file.
     write(&format!(
         "{} weight=3 max_connections=9 check=site\n",
         two.address()
@@ -171,7 +170,7 @@ fn symlinked_list_is_neither_read_nor_shown() {
         until("the list to be good again", || problem(&proxy).is_empty());
     }
 
-    // What is no list shows nothing of itself either, and a file of a third user is not taken.
+    // The content of a file that is not a list is not shown, and a file of a third user is rejected.
     as_other_user(&format!("echo 'TOPSECRET=1 x' > {}", list.display()));
     until("the text to be judged", || !problem(&proxy).is_empty());
     assert_eq!(
@@ -187,7 +186,7 @@ fn symlinked_list_is_neither_read_nor_shown() {
     });
     assert_eq!(names(&proxy), both);
 
-    // Links that stay inside, as in a volume of Kubernetes.
+    // Links that stay inside the directory, as in a volume of Kubernetes.
     let data = directory.join("..1");
     fs::create_dir(&data).expect("a directory");
     fs::write(data.join("list"), two.address().to_string()).expect("written");
@@ -258,7 +257,7 @@ fn token_holder_runs_no_program() {
         .starts_with("HTTP/1.1 200")
     );
 
-    // A whole configuration as text: everything but what root alone may say.
+    // A whole configuration as text: every key that is reserved to root.
     let log = proxy.directory.join("written");
     let pool = |more: &str| active.replace("\n[service.s]", &format!("{more}\n[service.s]"));
     for (text, word) in [
@@ -289,7 +288,7 @@ fn token_holder_runs_no_program() {
             active.replace("admin = \"127.0.0.1", "admin = \"127.0.0.2"),
             "`admin` of [node]",
         ),
-        // Refused before anything is read: an answer that says whether a file exists would be a way to look for files.
+        // Refused before any file is read: a response that depends on whether a file exists would disclose it.
         (
             pool("sticky = { cookie = \"S\", secret = { file = \"/no/such/secret\" } }\n"),
             "`file` of [pool.p.sticky",
@@ -317,7 +316,7 @@ fn socket_user_runs_no_program() {
     let one = Origin::start("one");
     let proxy = Proxy::start("http", &[one.address()], "");
     let active = configuration(proxy.listen, "http", &[one.address()], "");
-    // As for the members of a group that may use the socket.
+    // The same for the members of a group that may use the socket.
     let run = proxy.directory.join("run");
     fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("a mode");
     let socket = run.join("weir.sock");
@@ -355,12 +354,12 @@ fn socket_user_runs_no_program() {
         !pwned(&proxy).exists(),
         "a user of the socket ran a program as root"
     );
-    // Root's own file may say all of it.
+    // Root's own file may use all of these keys.
     proxy.reload(&text);
     until("the program of root's own file", || pwned(&proxy).exists());
 }
 
-/// As a build left them whose lists took whatever the configuration may say of a server.
+/// The state of a build whose lists accepted every key of a server.
 #[test]
 fn checks_remembered_by_an_older_build_are_not_run() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
@@ -378,7 +377,7 @@ fn checks_remembered_by_an_older_build_are_not_run() {
     )
     .expect("written");
     proxy.start_again();
-    // It was checked, so that its own check would have been run.
+    // It was checked, so its own check would have been executed.
     until("a result", || {
         proxy.status()["services"][0]["servers"][1]["state"] == "up"
     });
@@ -408,7 +407,7 @@ fn commands_name_missing_rights() {
     }
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    // Other users may not be able to reach the directory that it was built in.
+    // Other users may have no access to the directory in which it was built.
     let program = proxy.directory.join("weir");
     fs::copy(super::PRESENT, &program).expect("a copy");
     let run = |arguments: &str| {

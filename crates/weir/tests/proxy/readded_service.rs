@@ -1,4 +1,4 @@
-//! A service that a reload removes, and another one puts back, while a client of the first is still there.
+//! A service that one reload removes and another one adds again, while a client of the first is connected.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -37,7 +37,7 @@ fn removed_service_stops_listening_while_a_client_stays() {
     let other = configuration(free_address(), "tcp", &[origin.address()], "");
     proxy.reload(&other.replace("[service.s]", "[service.other]"));
     echo(&mut stays, 1).expect("its bytes");
-    // A listener that nothing accepts from would still connect, and wait for ever.
+    // A client of a listener from which nothing is accepted would connect, and wait forever.
     until("a refusal", || TcpStream::connect(proxy.listen).is_err());
     TcpListener::bind(proxy.listen).expect("the address is free for another program");
     echo(&mut stays, 2).expect("its bytes");
@@ -53,7 +53,7 @@ fn waiting_clients_survive_rename_or_removal_of_their_service() {
         let mut waits = Client::connect(proxy.listen);
         assert!(waits.ask(GET).0.starts_with("HTTP/1.1 200"));
         proxy.reload(&text.replace("[service.s]", &format!("[service.{name}]")));
-        // Its next request, which may be under way, is the last.
+        // Its next request, which may be in progress, is the last one.
         let (head, _) = waits.ask(GET);
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         assert!(

@@ -224,7 +224,7 @@ fn sample_keeps_every_failure() {
     });
     let lines = lines(&file, 5);
     let normal = lines.iter().filter(|line| !is_failure(line)).count();
-    // Each worker logs the first of its own.
+    // Each worker logs its own first request.
     assert!(normal <= 1, "{lines:?}");
 }
 

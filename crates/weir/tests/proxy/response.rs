@@ -1,5 +1,5 @@
-//! What becomes of answers on their way: compression, pages of one's own, tunnels, early hints, and whom servers hear
-//! of.
+//! Changes to responses: compression, custom pages, tunnels, early hints, and the fields about the client that servers
+//! receive.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use super::scripted::{Act, Scripted, say};
 use super::{Client, GET, Origin, Proxy, free_address};
 
-/// All that comes until the connection ends, or nothing more does.
+/// Everything up to the end of the connection, or until no more arrives.
 fn rest(client: &mut Client) -> Vec<u8> {
     let mut all = Vec::new();
     let _ = client.0.read_to_end(&mut all);
     all
 }
 
-/// The content of a chunked body that is all there.
+/// The content of a complete chunked body.
 fn unchunked(mut body: &[u8]) -> Vec<u8> {
     let mut content = Vec::new();
     loop {
@@ -34,7 +34,7 @@ fn unchunked(mut body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Decodes by programs that others wrote.
+/// Decodes with programs of other authors.
 fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
     const BROTLI: &str =
         "process.stdout.write(require('zlib').brotliDecompressSync(require('fs').readFileSync(0)))";
@@ -112,7 +112,7 @@ fn content_is_compressed_when_accepted() {
         assert!(content.len() < text.len() / 10, "{}", content.len());
         assert_eq!(decoded(coding, &content), text.as_bytes());
     }
-    // Others get it as it is, and caches learn that it depends.
+    // Other clients get it unchanged, and `Vary` tells caches that it depends on the request.
     let (head, body) = ask(&proxy, &accepting("gzip;q=0, identity"));
     assert!(head.contains("ETag: \"v1\"\r\n") && head.contains("Vary: Accept-Encoding\r\n"));
     assert!(!head.contains("Content-Encoding"), "{head}");
@@ -124,7 +124,7 @@ fn content_is_compressed_when_accepted() {
     );
     assert!(!head.contains("Content-Encoding"), "{head}");
     assert_eq!(body, text.as_bytes());
-    // HEAD tells what GET would.
+    // The response to HEAD has the fields of the response to GET.
     let (head, body) = ask(&proxy, &accepting("gzip").replacen("GET", "HEAD", 1));
     assert!(
         head.contains("Content-Encoding: gzip\r\n") && body.is_empty(),
@@ -177,7 +177,7 @@ fn compressed_streams_are_flushed() {
     );
     let mut client = Client::connect(proxy.listen);
     client.send(&accepting("gzip"));
-    // The end of a flush, before the server goes on.
+    // The end of a flush, before the server continues.
     let mut got = Vec::new();
     let mut byte = [0u8; 1];
     while !got.ends_with(b"\x00\x00\xff\xff\r\n") {
@@ -229,7 +229,7 @@ fn custom_error_pages_are_sent() {
         "{head}"
     );
     assert_eq!(body, b"<h1>later</h1>");
-    // Statuses without a page are said in words; too many requests, with a time.
+    // A status without a page gets a text; 429 also gets a time to retry.
     let (head, body) = (0..3)
         .map(|_| client.ask("GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n"))
         .find(|(head, _)| head.starts_with("HTTP/1.1 429 "))
@@ -260,14 +260,15 @@ fn connect_opens_a_tunnel_where_allowed() {
             say("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"),
         ],
     ]);
-    // The client closes its side before the answer: by default that would end the request, if it is seen in time.
+    // The client closes its sending side before the response. By default that would end the request, if it is noticed
+    // in time.
     let proxy = Proxy::start(
         "http",
         &[gate.address()],
         "connect = true\nabort_on_close = false",
     );
     let mut client = Client::connect(proxy.listen);
-    // What follows the head is the tunnel's, whatever it looks like.
+    // Bytes after the head belong to the tunnel, whatever they contain.
     client.send(&format!("{ASK}GET /smuggled HTTP/1.1\r\n\r\n"));
     client
         .0
@@ -286,7 +287,7 @@ fn connect_opens_a_tunnel_where_allowed() {
         !got.contains("Content-Length") && got.ends_with("\r\n\r\nhello "),
         "{got}"
     );
-    // A refusal is an answer like any other.
+    // A refusal is an ordinary response.
     let (head, body) = Client::connect(proxy.listen).ask(ASK);
     assert!(head.starts_with("HTTP/1.1 403 ") && body == b"no", "{head}");
     for wrong in [
@@ -350,7 +351,7 @@ fn forwarded_field_describes_the_client() {
 
 #[test]
 fn total_request_timeout_applies() {
-    // Each part comes well within the server's time.
+    // Each part arrives well within the server's timeout.
     let slow = Scripted::start(vec![vec![
         Act::Read,
         say("HTTP/1.1 103 Early Hints\r\n\r\n"),
@@ -368,7 +369,7 @@ fn total_request_timeout_applies() {
     assert!(hints.starts_with("HTTP/1.1 103 "), "{hints}");
     let (head, _) = client.response().expect("whole").expect("an answer");
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
-    // An answer that began is cut off, and the client sees that.
+    // A response that has begun is cut off, and the client can detect it.
     let endless = Scripted::start(vec![vec![
         Act::Read,
         say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
@@ -391,7 +392,7 @@ fn total_request_timeout_applies() {
 
 #[test]
 fn retry_budget_bounds_retries() {
-    // It takes every request and says nothing.
+    // It accepts every request and sends nothing.
     let broken = Scripted::start(vec![vec![Act::Read, Act::Close]]);
     let other = Scripted::start(vec![vec![Act::Read, Act::Close]]);
     let proxy = Proxy::start(
@@ -399,7 +400,7 @@ fn retry_budget_bounds_retries() {
         &[broken.address(), other.address()],
         "limits = { retry_budget = 0, idle_servers = 0 }",
     );
-    // Until what is saved at the beginning is spent: workers have five hundred each, and ten a second.
+    // Until the initial budget is used up: workers have five hundred each, and ten per second.
     let mut asked = 0;
     let mut before = 0;
     loop {

@@ -1,4 +1,4 @@
-//! What makes a request go to another server, by `retry_on`; and how often one connection is asked.
+//! Failures that cause a request to be sent to another server, by `retry_on`; and how often one connection is tried.
 
 use super::scripted::{Act, Scripted, say};
 use super::*;
@@ -21,7 +21,7 @@ fn status(proxy: &Proxy, request: &str) -> String {
 
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
 
-/// Each way to fail: what the client gets where it is listed, and where it is not.
+/// Every kind of failure: the client's response if it is listed, and if it is not.
 #[test]
 fn only_listed_failures_are_retried() {
     let unavailable =
@@ -60,7 +60,7 @@ fn only_listed_failures_are_retried() {
         );
         proxy.reload(&text);
         assert_eq!(status(&proxy, GET), "200", "{condition} is listed");
-        // What may not be repeated never is.
+        // A request that must not be repeated is never repeated.
         assert_eq!(status(&proxy, POST), unlisted, "{condition} of a POST");
     }
 }
@@ -71,7 +71,7 @@ fn connect_failure_is_retried_where_listed() {
     let servers = [free_address(), good.address()];
     let listed = proxy(&servers, "");
     assert_eq!(status(&listed, GET), "200");
-    // Nothing was sent, so that nothing is repeated.
+    // Nothing was sent, so nothing is repeated.
     assert_eq!(status(&listed, POST), "200");
     let unlisted = proxy(&servers, "retry_on = [\"empty\"]");
     assert_eq!(status(&unlisted, GET), "502");
@@ -102,7 +102,7 @@ fn last_servers_response_is_passed_on_unchanged() {
     assert_eq!(proxy.status()["services"][0]["retries"], 1);
 }
 
-/// An interim response has reached the client: it would see two.
+/// The client has received an interim response: it would receive two.
 #[test]
 fn no_retry_after_response_bytes_were_sent() {
     let bad = Scripted::start(vec![vec![

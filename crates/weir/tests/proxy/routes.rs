@@ -5,7 +5,7 @@ use std::process::Command;
 use super::origin::Origin;
 use super::{Client, Proxy, free_address};
 
-/// A daemon with a pool `p`, and these lines in and behind its service.
+/// A daemon with a pool `p`, and these lines in and after its service.
 fn file(proxy: &Proxy, origin: &Origin, service: &str, routes: &str) -> String {
     format!(
         "[pool.p]\nservers = [\"{}\"]\n\n[service.s]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \

@@ -1,9 +1,9 @@
-//! Routes beyond host and path, what they change on the way, and what one client may ask for.
+//! Route conditions other than host and path, changes to requests and responses, and limits per client.
 
 use super::origin::Origin;
 use super::{Client, GET, Proxy, free_address};
 
-/// A daemon with pools `a` and `b`, an own pool `p`, and these lines in and behind its service.
+/// A daemon with pools `a` and `b`, a default pool `p`, and these lines in and after its service.
 fn proxy(a: &Origin, b: &Origin, service: &str, routes: &str) -> Proxy {
     let proxy = Proxy::start("http", &[free_address()], "");
     let (one, two) = (a.address(), b.address());
@@ -75,7 +75,7 @@ fn route_rewrites_paths_and_headers_in_both_directions() {
         assert!(!seen.contains(gone), "{gone} in {seen}");
     }
     assert!(head.contains("X-From: weir\r\n"), "{head}");
-    // Others stay as they are.
+    // Other fields are unchanged.
     let (head, body) = client.ask("GET /x HTTP/1.1\r\nHost: h\r\nX-Debug: 1\r\n\r\n");
     assert!(String::from_utf8_lossy(&body).contains("X-Debug: 1\r\n"));
     assert!(!head.contains("X-From"), "{head}");
@@ -186,7 +186,7 @@ fn rate_limit_is_per_client() {
             .filter(|head| head.starts_with("HTTP/1.1 429 "));
         refused.count()
     };
-    // Some seconds may pass meanwhile; whoever asks is on another connection, and maybe another worker.
+    // Some seconds may pass meanwhile; each request is on another connection, and maybe at another worker.
     assert!(
         (10..=15).contains(&asked("one")),
         "the burst, and little more"
@@ -213,7 +213,8 @@ fn concurrency_and_body_limits_apply() {
     );
     let (head, _) = second.ask(&post("Content-Length: 11\r\n\r\n01234567890"));
     assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
-    // A body without a length counts too, also where all of it comes with the head; chunk framing does not count.
+    // A body without an announced length is limited too, also if all of it arrives with the head; chunk framing is not
+    // counted.
     let chunked = |chunks: String| {
         post(&format!(
             "Transfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"

@@ -1,4 +1,4 @@
-//! The runtime directory as other users meet it: modes, owners, links, and who may use the socket.
+//! The runtime directory as other users see it: modes, owners, links, and who may use the socket.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -11,7 +11,7 @@ use super::{Origin, PRESENT, Proxy, configuration};
 const OTHER_USER: u32 = 65534;
 const SECRET: &str = "TOPSECRET-sticky-7f3a";
 
-/// Everything in a directory whose mode differs from what it must be.
+/// All files of a directory whose mode differs from the expected one.
 fn wide(directory: &Path, socket: u32) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).expect("a directory").flatten() {
@@ -53,7 +53,7 @@ fn sticky(more: &str) -> String {
     )
 }
 
-/// What `weir run` says that is refused, with the runtime directory of a proxy.
+/// The error of a `weir run` that is refused, with the runtime directory of a proxy.
 fn refused(directory: &Path) -> String {
     let mut command = Command::new("timeout");
     Proxy::set_directories(&mut command, directory);
@@ -91,7 +91,7 @@ impl Drop for Sandbox {
 #[test]
 fn runtime_files_are_private_under_any_umask() {
     let origin = Origin::start("o");
-    // Of this process, whose other tests do not depend on it: files of the daemon would have mode 0666.
+    // The umask of this process, which its other tests do not depend on: files of the daemon would have mode 0666.
     let mut proxy = Proxy::start("http", &[origin.address()], &sticky(""));
     proxy.terminate();
     let wrapper = format!("umask 0; exec {PRESENT} run -c \"$0\"");
@@ -167,7 +167,7 @@ fn processes_are_not_dumpable() {
             .status
             .success()
     });
-    // proc(5): what is not dumpable writes no core, and only root may trace it.
+    // proc(5): a process that is not dumpable writes no core, and only root may trace it.
     let read = |pid: u32| {
         let memory = format!("/proc/{pid}/mem");
         let mut head = as_user(OTHER_USER, OTHER_USER, "head");
@@ -197,7 +197,7 @@ fn runtime_directory_of_another_user_is_rejected() {
     let said = refused(&sandbox.0);
     assert!(said.contains("/run belongs to user nobody"), "{said}");
     assert!(!run.join("lock").exists());
-    // Owned by root, and writable by others before.
+    // Owned by root, and writable by others until now.
     chown(&run, Some(0), None).expect("root");
     let token = run.join("token");
     fs::write(&token, "a token of at least thirty-two characters").expect("written");
@@ -249,7 +249,7 @@ fn previous_builds_directory_is_adopted_with_corrected_modes() {
         fs::metadata(&run).expect("it is there").mode() & 0o7777,
         0o700
     );
-    // After the end of it.
+    // After it has ended.
     proxy.terminate();
     widen();
     let before = fs::read(run.join("token")).expect("a token");
@@ -309,7 +309,7 @@ fn socket_group_can_use_only_the_socket() {
     proxy.reload(&with("socket_group = \"games\"\nsocket_mode = \"0600\""));
     assert!(!status(games));
     proxy.reload(&with("socket_group = \"games\""));
-    // Over a death, too.
+    // Also after a crash.
     super::keeper::kill_daemon(&proxy);
     assert!(status(games));
     assert_eq!(wide(&run, 0o660), Vec::<String>::new());

@@ -1,21 +1,23 @@
-//! Scenarios as text: what a client sends and a server answers, byte by byte, and what each of them must have seen.
+//! Scenarios as text: the bytes that a client sends and a server answers, and what each of them must receive.
 //!
-//! `scenario/*.txt` hold them, a file for each area. A line begins with a word:
+//! `scenario/*.txt` contain them, a file for each area. A line begins with a word:
 //!
-//! - `scenario TEXT`: begins one; what it shows.
+//! - `scenario TEXT`: begins a scenario; TEXT is what it shows.
 //! - `given`: lines of the service's table, from here on; without any the defaults.
 //! - `pool`: lines of the pool's table, the same.
-//! - `rules`: lines behind the service, the same.
-//! - `client [slowly]`: what is sent, by bytes one by one if slowly; then the client sends no more and reads to the
-//!   end.
-//! - `server [slowly] [close]`: the answer to a request, each to the next one; `close` = the connection ends behind it.
-//! - `probe`: the answer to every request for `/probe`, in place of those.
-//! - `heard TEXT`, `unheard TEXT`, `got TEXT`, `ungot TEXT`: what the server, or the client, saw or did not see.
-//! - `requests N`, `connections N`: how many the server saw.
-//! - `state WORD`: what `weir status` says of the server, in the end.
+//! - `rules`: lines after the service, the same.
+//! - `client [slowly]`: the bytes to send, one at a time if slowly; then the client closes its sending side and reads to
+//!   the end.
+//! - `server [slowly] [close]`: the response to a request, one block for each request; `close` = the connection is
+//!   closed after it.
+//! - `probe`: the response to every request for `/probe`, in place of those.
+//! - `heard TEXT`, `unheard TEXT`, `got TEXT`, `ungot TEXT`: bytes that the server, or the client, received or did not
+//!   receive.
+//! - `requests N`, `connections N`: how many the server received.
+//! - `state WORD`: the server's state in `weir status` at the end.
 //!
-//! The lines of a block stand below it, indented by two blanks; each ends with CRLF unless it ends with `\`. In all
-//! texts `\r`, `\n`, `\t`, `\\` and `\xNN` stand for bytes.
+//! The lines of a block are below it, indented by two blanks; each ends with CRLF unless it ends with `\`. In all texts
+//! `\r`, `\n`, `\t`, `\\` and `\xNN` stand for bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -137,7 +139,7 @@ fn parse(text: &str) -> Vec<Scenario> {
     all
 }
 
-/// What the server has seen of the present scenario.
+/// Everything that the server has received in the current scenario.
 #[derive(Debug, Default)]
 struct Stage {
     scenario: Scenario,
@@ -146,7 +148,7 @@ struct Stage {
     connections: usize,
 }
 
-/// A server that answers as the present scenario says.
+/// A server that answers as the current scenario specifies.
 fn serve(stage: &Arc<Mutex<Stage>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
@@ -156,7 +158,7 @@ fn serve(stage: &Arc<Mutex<Stage>>) -> SocketAddr {
             let stage = Arc::clone(&stage);
             stage.lock().expect("no panics").connections += 1;
             std::thread::spawn(move || {
-                // A connection that breaks is the scenario's own doing.
+                // The scenario breaks connections on purpose.
                 let _ = answer(stream, &stage);
             });
         }
@@ -169,7 +171,7 @@ fn answer(mut stream: TcpStream, stage: &Mutex<Stage>) -> std::io::Result<()> {
     loop {
         let mut message = Vec::new();
         if !read_message(&mut stream, &mut message)? {
-            // What arrived is reported all the same.
+            // The bytes that have arrived are still reported.
             stage.lock().expect("no panics").heard.extend(message);
             return stream.shutdown(Shutdown::Both);
         }
@@ -210,7 +212,7 @@ fn send(stream: &mut TcpStream, what: &Answer) -> std::io::Result<()> {
         .try_for_each(|part| stream.write_all(part))
 }
 
-/// Reads up to `end`, which is looked for from `from` on; whether it came.
+/// Reads up to `end`, searched for from `from` on; returns whether it was found.
 fn until(
     stream: &mut TcpStream,
     message: &mut Vec<u8>,
@@ -227,7 +229,7 @@ fn until(
     Ok(true)
 }
 
-/// A head, and the body that its own words tell of; whether it is all there.
+/// A head, and the body that its fields announce; returns whether it is complete.
 fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Result<bool> {
     if !until(stream, message, 0, b"\r\n\r\n")? {
         return Ok(false);
@@ -263,12 +265,12 @@ fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Resul
     Ok(stream.read_exact(&mut message[from..]).is_ok())
 }
 
-/// What a client receives from its first byte to the end of the connection.
+/// Everything that a client receives up to the end of the connection.
 fn ask(listen: SocketAddr, what: &Answer) -> Vec<u8> {
     let mut stream = TcpStream::connect(listen).expect("connected");
     stream.set_nodelay(true).expect("set");
     stream.set_read_timeout(Some(PATIENCE)).expect("set");
-    // It may be cut off before it is all sent.
+    // The connection may be closed before everything is sent.
     let _ = send(&mut stream, what);
     let _ = stream.shutdown(Shutdown::Write);
     let mut all = Vec::new();
@@ -307,7 +309,7 @@ fn state(proxy: &Proxy, wanted: &str) -> Result<(), String> {
     }
 }
 
-/// What is wrong with one scenario's outcome.
+/// Differences between the outcome of a scenario and its expectations.
 fn play(proxy: &Proxy, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String> {
     let got = if scenario.client.bytes.is_empty() {
         Vec::new()
@@ -343,13 +345,13 @@ fn play(proxy: &Proxy, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String>
     wrong
 }
 
-/// Plays every scenario of a text; how many there were.
+/// Runs every scenario of a text; returns their number.
 fn play_all(text: &str) -> usize {
     let proxy = Proxy::start("http", &[super::free_address()], "");
     let mut wrong = Vec::new();
     let all = parse(text);
     for scenario in &all {
-        // A server each: late messages of the previous scenario reach no one.
+        // Each scenario has its own server, so that late messages of the previous scenario do not reach it.
         let stage = Arc::new(Mutex::new(Stage {
             scenario: scenario.clone(),
             ..Stage::default()

@@ -1,29 +1,29 @@
-//! A server that says, byte by byte, what a test has it say, and tells what it was sent.
+//! A server that sends the bytes that a test specifies, and reports what it received.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// How long either side waits before a test has failed.
+/// How long either side waits before a test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What it does on a connection, in turn.
+/// Its actions on a connection, in order.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
-    /// Reads a head, and as much of a body as its `Content-Length` says.
+    /// Reads a head, and the part of a body that its `Content-Length` announces.
     Read,
-    /// Says this.
+    /// Sends these bytes.
     Say(Vec<u8>),
-    /// Goes away.
+    /// Closes the connection.
     Close,
     /// Reads until the other side ends.
     Drain,
-    /// Waits until the test says so.
+    /// Waits until the test continues.
     Wait,
 }
 
-/// Says text.
+/// Sends a text.
 pub(crate) fn say(text: &str) -> Act {
     Act::Say(text.as_bytes().to_vec())
 }
@@ -36,7 +36,7 @@ pub(crate) struct Scripted {
 }
 
 impl Scripted {
-    /// Each connection goes through the next of these scripts, the last one again and again.
+    /// The connections use these scripts in turn; further connections use the last one.
     pub(crate) fn start(scripts: Vec<Vec<Act>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
@@ -49,7 +49,7 @@ impl Scripted {
                 if next.peek().is_none() {
                     next = scripts[scripts.len() - 1..].iter().peekable();
                 }
-                // A connection that breaks is the test's own doing.
+                // The test breaks connections on purpose.
                 let _ = play(stream, script, &tell, &wait);
             }
         });
@@ -64,17 +64,17 @@ impl Scripted {
         self.address
     }
 
-    /// The next message that came, head and body.
+    /// The next message received, head and body.
     pub(crate) fn heard(&self) -> String {
         self.heard.recv_timeout(PATIENCE).expect("a request comes")
     }
 
-    /// Whether nothing came that was not asked for.
+    /// Whether no further message has arrived.
     pub(crate) fn heard_nothing(&self) -> bool {
         self.heard.try_recv().is_err()
     }
 
-    /// Past the next [`Act::Wait`].
+    /// Continues after the next [`Act::Wait`].
     pub(crate) fn go_on(&self) {
         self.go_on.send(()).expect("it waits");
     }
@@ -106,7 +106,7 @@ fn play(
             }
         }
     }
-    // Further requests on this connection find no answer, but no reset either.
+    // Further requests on this connection get no response, but no reset either.
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest)?;
     if !rest.is_empty() {
@@ -115,7 +115,7 @@ fn play(
     Ok(())
 }
 
-/// A head and the body that its `Content-Length` or its chunks tell of.
+/// A head, and the body that its `Content-Length` or its chunks announce.
 fn read_message(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut message = Vec::new();
     let mut byte = [0u8; 1];

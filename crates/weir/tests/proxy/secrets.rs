@@ -1,4 +1,4 @@
-//! Secrets: where they come from, what happens when they are not there, and that they are shown nowhere.
+//! Secrets: their sources, errors if they are missing, and that they are never shown.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -33,7 +33,7 @@ fn cookie(proxy: &Proxy) -> String {
         .to_owned()
 }
 
-/// A daemon with more in its environment.
+/// A daemon with additional environment variables.
 fn start_again(proxy: &mut Proxy, environment: &[(&str, &str)]) {
     proxy.terminate();
     let log = fs::File::create(proxy.directory.join("log")).expect("a log");
@@ -78,7 +78,7 @@ fn secret_sources_are_equivalent_and_survive_a_kill() {
     ] {
         let text = with_secret(&proxy, &origin, kept);
         fs::write(proxy.directory.join("weir.toml"), text).expect("written");
-        // By the daemon's environment, not that of the one who asks.
+        // From the daemon's environment, not from that of the caller.
         let pid = rustix::process::Pid::from_child(&proxy.child);
         let before = proxy.status()["revision"].as_u64();
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("it runs");
@@ -89,7 +89,7 @@ fn secret_sources_are_equivalent_and_survive_a_kill() {
         let copy = fs::read_to_string(proxy.directory.join("run/in-force.toml")).expect("a copy");
         assert!(copy.contains(kept) && !copy.contains(VALUE), "{copy}");
     }
-    // What is active goes on, though its file is another's or gone.
+    // The active configuration stays, although its file belongs to another user or is gone.
     proxy.reload(&with_secret(&proxy, &origin, &by_file));
     keep(&file, "another secret", 0o600);
     kill_daemon(&proxy);
@@ -159,7 +159,7 @@ fn missing_secret_is_an_error_at_its_key() {
             assert!(said.contains("weir.toml:6:"), "{command} {secret}: {said}");
         }
     }
-    // And none starts.
+    // And no daemon starts.
     let sandbox = Sandbox::new("secret");
     fs::write(
         sandbox.0.join("weir.toml"),
@@ -187,7 +187,7 @@ fn secrets_appear_in_no_output_or_log() {
     let file = proxy.directory.join("weir.toml");
     let path = file.to_str().expect("plain");
     let text = with_secret(&proxy, &origin, &format!("\"{VALUE}\""));
-    // A mistake in the same line.
+    // Another mistake in the same line.
     for (from, to) in [
         ("cookie = \"SRV\"", "cookie = \"S R V\""),
         ("secret =", "secert ="),
@@ -295,7 +295,7 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
     assert_eq!([kind(1), kind(0)], [Some(HandshakeKind::Resumed); 2]);
     kill_daemon(&proxies[1]);
     assert_eq!(kind(1), Some(HandshakeKind::Resumed));
-    // Rotation: both know both keys before the old one goes.
+    // Rotation: both directors know both keys before the old one is removed.
     reload(0, &[&new, &old]);
     assert_eq!(kind(0), Some(HandshakeKind::Resumed));
     reload(1, &[&new, &old]);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::origin::Origin;
 use super::{Client, GET, Proxy, free_address};
 
-/// A configuration with lines of its own in pool and service.
+/// A configuration with additional lines in pool and service.
 fn text(listen: SocketAddr, protocol: &str, pool: &str, service: &str) -> String {
     format!(
         "[pool.p]\n{pool}\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \"{protocol}\"\n\
@@ -36,7 +36,7 @@ fn name(body: &[u8]) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Until `holds`, which is asked again and again.
+/// Waits until `holds` returns true.
 fn wait(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !holds() {
@@ -165,11 +165,11 @@ fn proxy_protocol_is_sent_to_servers() {
         seen.contains("PROXY TCP4 192.0.2.1"),
         "each connection has the header: {seen}"
     );
-    // Who must say so and does not is not served.
+    // A client that must send the header and does not is rejected.
     let mut silent = Client::connect(proxy.listen);
     silent.send(GET);
     assert!(matches!(silent.response(), Ok(None) | Err(_)));
-    // In two parts, and the other version.
+    // In two segments, and the other version.
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
     header.extend_from_slice(&[192, 0, 2, 9, 198, 51, 100, 2, 1, 0, 0, 80]);
     let mut client = Client::connect(proxy.listen);
@@ -179,7 +179,7 @@ fn proxy_protocol_is_sent_to_servers() {
     assert!(
         String::from_utf8_lossy(&body).contains("PROXY TCP4 192.0.2.9 198.51.100.2 256 80\r\n")
     );
-    // With `trusted`, only those speak for others.
+    // With `trusted`, only these clients may name another client.
     let service = "proxy_protocol = true\ntrusted = [\"192.0.2.0/24\"]";
     proxy.reload(&text(proxy.listen, "http", &pool, service));
     let mut client = Client::connect(proxy.listen);
@@ -240,7 +240,7 @@ fn hash_maps_equal_keys_to_one_server() {
     }
     let used: std::collections::BTreeSet<&String> = owners.values().collect();
     assert_eq!(used.len(), 4, "{owners:?}");
-    // One server fewer moves only what was its own.
+    // Removing a server moves only its own requests.
     let gone = name(
         &client
             .ask("GET / HTTP/1.1\r\nHost: a\r\nX-User: u0\r\n\r\n")
@@ -301,7 +301,7 @@ fn access_log_records_requests() {
     client.ask("GET /x?y=1 HTTP/1.1\r\nHost: a.example\r\nUser-Agent: test \"1\"\r\n\r\n");
     client.ask("GET /silence HTTP/1.1\r\nHost: a\r\n\r\n");
     Client::connect(proxy.listen).ask("GET / HTTP/1.1\r\nHost : a\r\n\r\n");
-    // Without a timeout that could end the request before the proxy sees that the client has left.
+    // Without a timeout that could end the request before the proxy detects that the client has closed.
     proxy.reload(&text(proxy.listen, "http", &pool, &log));
     let mut gone = Client::connect(proxy.listen);
     gone.send("GET /silence HTTP/1.1\r\nHost: left\r\n\r\n");
@@ -321,7 +321,7 @@ fn access_log_records_requests() {
     ] {
         assert!(written.contains(&line), "{line} in {written}");
     }
-    // A reload reopens the file: it has been moved away.
+    // A reload reopens the file, which has been renamed.
     std::fs::rename(&file, directory.join("old")).expect("moved");
     proxy.reload(&text(
         proxy.listen,

@@ -31,7 +31,7 @@ fn servers_file_changes_fail_no_request_at_length() {
     let proxy = Proxy::start("http", &[one.address()], "");
     let file = proxy.directory.join("members");
     proxy.reload(&with_file(&proxy, &[one.address()]));
-    // As writers do who want no reader to see a half.
+    // Atomically, as programs do so that no reader sees an incomplete file.
     let write = |text: &str| {
         let made = file.with_extension("new");
         fs::write(&made, text).expect("written");
@@ -44,7 +44,7 @@ fn servers_file_changes_fail_no_request_at_length() {
         20
     };
     for round in 0..rounds {
-        // One server of two is not more than half: it is believed.
+        // One of two servers is not more than half, so the list is accepted.
         let text = match round % 2 {
             0 => format!("[\"{}\", \"{}\"]", one.address(), two.address()),
             _ => format!("# one is left\n{} weight=2\n", one.address()),
@@ -96,7 +96,7 @@ fn implausible_list_changes_nothing() {
         shown.contains("as they were before: it shrank from 3 to 0 servers"),
         "{shown}"
     );
-    // Over a restart as well; a reload takes the list as it is.
+    // The state survives a restart; a reload accepts the list as it is.
     fs::remove_file(&file).expect("removed");
     assert!(proxy.terminate().success());
     proxy.start_again();

@@ -1,4 +1,5 @@
-//! The default scheduler of http services, over real connections: shares of four servers with 0, 1 and 2 of them out.
+//! The default scheduler of http services, over real connections: shares of four servers with 0, 1 and 2 of them
+//! unavailable.
 //!
 //! A correct scheduler fails one case in a million: [`FALSE_ALARM`].
 
@@ -53,7 +54,7 @@ impl Scene {
         self.proxy.status()["services"][0]["servers"][at][key].clone()
     }
 
-    /// One client's requests, one after the other, are shared by these weights.
+    /// One client's requests, one after the other, are distributed by these weights.
     fn shares(&self, name: &str, weights: [f64; 4]) {
         let mut client = Client::connect(self.proxy.listen);
         let mut count = [0_u64; 4];
@@ -119,7 +120,7 @@ fn down_servers_load_is_shared_evenly() {
     }
 }
 
-/// Nothing checks them: every fourth request, and then every second one, fails at first and is sent again.
+/// There is no check: every fourth request, and then every second one, fails at first and is retried.
 #[test]
 fn failed_requests_are_retried_evenly() {
     let mut scene = Scene::new(&|_| String::new(), "");
@@ -137,7 +138,7 @@ fn full_servers_load_is_shared_evenly() {
         "sticky = { cookie = \"SRV\", secret = \"a secret of some length\" }",
     );
     scene.shares("none full", without(0));
-    // Cookies lead to the two that are to be full.
+    // Cookies select the two servers that must be full.
     let mut signs = [None, None];
     let mut client = Client::connect(scene.proxy.listen);
     wait("cookies of both", || {
@@ -158,7 +159,8 @@ fn full_servers_load_is_shared_evenly() {
     });
     let mut held = Vec::new();
     for (at, sign) in signs.into_iter().flatten().enumerate() {
-        // The last request is counted until the proxy has seen its response off, after the client has.
+        // The last request is counted until the proxy has finished its response, which is later than the client sees
+        // its end.
         wait("no request is under way", || {
             scene.of(at, "active_connections") == 0
         });

@@ -1,5 +1,5 @@
-//! Clients that send a request's content slowly: no server's connection waits for them, and content that a server must
-//! see at once is not held back.
+//! Clients that send a request's content slowly: no server connection waits for them, and content that a server must
+//! receive at once is not held back.
 
 use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, begin, frame};
 use super::keeper::until;
@@ -8,7 +8,7 @@ use super::*;
 
 const HEAD: &str = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n";
 
-/// Until so many requests' heads were read.
+/// Waits until the heads of this number of requests were read.
 fn await_requests(proxy: &Proxy, count: u64) {
     until("the request's head", || {
         proxy.status()["services"][0]["requests"].as_u64() == Some(count)
@@ -41,7 +41,7 @@ fn slow_body_occupies_no_server_connection() {
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert_eq!(String::from_utf8_lossy(&body), "1000");
     assert_eq!(origin.connections(), 1);
-    // The connection goes on, with a request behind the content in the same read.
+    // The connection continues, with a request after the content in the same read.
     client.send(HEAD);
     let (rest, next) = ("x".repeat(1000), "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     await_requests(&proxy, 3);
@@ -99,7 +99,7 @@ fn unbuffered_body_is_forwarded_at_once() {
         client.send(&text);
         until(name, || origin.connections() == 1);
     }
-    // And a byte less than that waits.
+    // One byte less waits.
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
@@ -123,7 +123,7 @@ fn incomplete_body_is_rejected_without_a_server() {
     let mut client = Client::connect(proxy.listen);
     let (head, _) = client.ask(HEAD);
     assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
-    // Others leave.
+    // The other clients close.
     let mut client = Client::connect(proxy.listen);
     client.send(HEAD);
     await_requests(&proxy, 2);

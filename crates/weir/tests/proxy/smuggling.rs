@@ -1,5 +1,5 @@
-//! Requests made to be understood in two ways, through Weir to servers that people use: both must count the same
-//! requests. What Weir takes for a body and the server for a request would be one too many there.
+//! Requests that could be read in two ways, through Weir to common servers: both must count the same number of
+//! requests. Bytes that are a body for Weir and a request for the server would be one too many there.
 
 #[path = "smuggling/lenient.rs"]
 mod lenient;
@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use super::{Proxy, free_address};
 
-/// What of the cases went how.
+/// Results of the cases.
 #[derive(Debug, Default)]
 struct Tally {
-    /// By what is unclear: cases, and those that Weir answered itself.
+    /// By the kind of ambiguity: number of cases, and of those that Weir answered itself.
     groups: BTreeMap<&'static str, (usize, usize)>,
     canaries: u64,
     complaints: Vec<String>,
@@ -58,13 +58,13 @@ impl Tally {
     }
 }
 
-/// One request on a connection of its own; what came back.
+/// Sends one request on a new connection; returns the response.
 fn exchange(to: SocketAddr, request: &str, ends: bool) -> Vec<u8> {
     let mut client = TcpStream::connect(to).expect("it listens");
     client
         .set_read_timeout(Some(Duration::from_secs(10)))
         .expect("set");
-    // It may be refused before it is all sent.
+    // It may be refused before it is sent completely.
     let _ = client.write_all(request.as_bytes());
     if ends {
         let _ = client.shutdown(Shutdown::Write);
@@ -74,7 +74,7 @@ fn exchange(to: SocketAddr, request: &str, ends: bool) -> Vec<u8> {
     answer
 }
 
-/// Asks for a path that no case has; whether the answer is that path's.
+/// Requests a path that no case contains; returns whether the response is for that path.
 fn canary(to: SocketAddr, number: usize) -> Result<(), String> {
     let request = format!("GET /canary/{number} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     let answer = exchange(to, &request, false);
@@ -85,7 +85,7 @@ fn canary(to: SocketAddr, number: usize) -> Result<(), String> {
     right.then_some(()).ok_or_else(|| text.into_owned())
 }
 
-/// A service with one server, in front of which nothing is repeated.
+/// A service with one server, without retries.
 fn service(server: SocketAddr, more: &str) -> Proxy {
     Proxy::start(
         "http",
@@ -104,8 +104,8 @@ fn counted(proxy: &Proxy) -> (u64, u64) {
     (number("requests"), number("retries"))
 }
 
-/// Until the server has seen as many requests as Weir counted, or a while; both numbers. Some write their lines a
-/// little later.
+/// Waits until the server has logged as many requests as Weir counted, or for a limited time; returns both numbers.
+/// Some servers write their lines later.
 fn settle(counted: u64, seen: &dyn Fn() -> u64) -> (u64, u64) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while seen() < counted && Instant::now() < deadline {
@@ -114,7 +114,7 @@ fn settle(counted: u64, seen: &dyn Fn() -> u64) -> (u64, u64) {
     (counted, seen())
 }
 
-/// Sends every case through Weir, and a canary after each.
+/// Sends every case through Weir, and a control request after each.
 fn requests(cases: &[request::Case], proxy: &Proxy) -> Tally {
     let mut tally = Tally::default();
     for (number, (group, text)) in cases.iter().enumerate() {
@@ -131,7 +131,7 @@ fn requests(cases: &[request::Case], proxy: &Proxy) -> Tally {
     tally
 }
 
-/// A server of another make, which writes a line for each request that it sees, refused ones included.
+/// A real server, which writes a line for each request that it receives, including refused ones.
 struct Peer {
     name: &'static str,
     child: Child,
@@ -148,7 +148,7 @@ impl Drop for Peer {
 }
 
 impl Peer {
-    /// Starts what `command` makes of an address and a directory; its log is the directory's `log`.
+    /// Starts the program that `command` builds from an address and a directory; its log is the directory's `log`.
     fn start(name: &'static str, command: impl FnOnce(SocketAddr, &Path) -> Command) -> Self {
         let directory =
             std::env::temp_dir().join(format!("weir-smuggling-{}-{name}", std::process::id()));
@@ -184,7 +184,7 @@ impl Peer {
         log.lines().count() as u64
     }
 
-    /// What it says of requests that it refused.
+    /// Its log text for requests that it refused.
     fn refused(&self) -> Vec<String> {
         let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
         let known = |line: &&str| line.starts_with("/open") || line.starts_with("/canary/");
@@ -223,7 +223,8 @@ impl Peer {
     }
 }
 
-/// Every HTTP/2 case through Weir to that server, and a canary after each, on the same connection where that goes on.
+/// Sends every HTTP/2 case through Weir to that server, and a control request after each, on the same connection if it
+/// is still open.
 fn streams(name: &str, server: SocketAddr, seen: &dyn Fn() -> u64) {
     let proxy = service(server, "");
     let mut tally = Tally::default();
@@ -422,7 +423,7 @@ server.on('checkContinue', (request, response) => {
   server.emit('request', request, response);
 });
 server.on('clientError', (error, socket) => {
-  // A body that breaks off belongs to its request.
+  // A body that ends early belongs to its request.
   if (error.code !== 'ECONNRESET' && !socket.busy) log('refused ' + error.code);
   socket.destroy();
 });
@@ -513,7 +514,7 @@ func log(word string) {
 	file.WriteString(word + "\n")
 }
 
-// What the server refuses by itself is seen in what it writes.
+// Requests that the server itself refuses are found in its log.
 type conn struct{ net.Conn }
 
 func (c conn) Write(data []byte) (int, error) {

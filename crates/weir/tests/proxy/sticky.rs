@@ -1,4 +1,4 @@
-//! The cookies that Weir sets: their attributes, and the key that signs them where the configuration has no secret.
+//! The cookies that Weir sets: their attributes, and the key that signs them if the configuration has no secret.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ fn text(proxy: &Proxy, origins: &[&Origin], sticky: &str, service: &str) -> Stri
     )
 }
 
-/// What follows `Set-Cookie: SRV=` in a head.
+/// The text after `Set-Cookie: SRV=` in a head.
 fn cookie_of(head: &str) -> String {
     let cookie = head
         .lines()
@@ -31,14 +31,14 @@ fn cookie(proxy: &Proxy) -> String {
     cookie_of(&Client::connect(proxy.listen).ask(GET).0)
 }
 
-/// Whether the server that this sign names is the first choice of every request with it.
+/// Whether every request with this cookie selects the server that it names.
 fn leads_back(proxy: &Proxy, sign: &str) -> bool {
     let mut client = Client::connect(proxy.listen);
     (0..4).all(|_| {
         let (head, _) = client.ask(&format!(
             "GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV={sign}\r\n\r\n"
         ));
-        // A sign that is not known is replaced.
+        // An unknown cookie is replaced.
         !head.contains("Set-Cookie")
     })
 }
@@ -120,7 +120,7 @@ fn missing_secret_key_is_generated_and_kept() {
         assert!(!shown.contains(&key), "{shown}");
     }
 
-    // What is no key is replaced, and that is said.
+    // An invalid key is replaced, and a line is logged.
     proxy.terminate();
     fs::write(&file, "short").expect("written");
     proxy.start_again();

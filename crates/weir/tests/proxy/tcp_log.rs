@@ -1,4 +1,4 @@
-//! Access logs of TCP services: one line for each connection, with its server, how long it lasted and how it ended.
+//! Access logs of TCP services: one line for each connection, with its server, duration and end state.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -41,7 +41,7 @@ fn client(proxy: &Proxy) -> TcpStream {
     stream
 }
 
-/// Sends `bytes` and reads them back; how long the connection is used at least.
+/// Sends `bytes` and reads them back; returns the minimum duration of the connection.
 fn echo(stream: &mut TcpStream, bytes: &[u8], pause: Duration) {
     stream.write_all(bytes).expect("taken");
     let mut back = vec![0; bytes.len()];
@@ -49,12 +49,12 @@ fn echo(stream: &mut TcpStream, bytes: &[u8], pause: Duration) {
     std::thread::sleep(pause);
 }
 
-/// Closes it so that the other end gets a reset.
+/// Closes it with a reset.
 fn reset(stream: &TcpStream) {
     rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).expect("an option");
 }
 
-/// A server that takes one connection, reads once, and then does this with it.
+/// A server that accepts one connection, reads once, and then calls this function with it.
 fn server(end: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");

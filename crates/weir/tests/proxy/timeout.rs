@@ -1,10 +1,10 @@
-//! Every wait ends, and as its timeout says. Those for a head, a response and the whole request stand with the answers
-//! that they bring about.
+//! Every wait ends after its timeout. The timeouts for a head, a response and the whole request are tested with the
+//! responses that they cause.
 
 use super::scripted::{Act, Scripted, say};
 use super::*;
 
-/// What comes until the connection ends; a test's time is over long before the defaults' would be.
+/// Everything up to the end of the connection; the limit of the test is much shorter than the default timeouts.
 fn all(client: &mut Client) -> String {
     client
         .0
@@ -30,7 +30,7 @@ fn idle_client_is_closed() {
     let mut client = Client::connect(proxy.listen);
     assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
     assert_eq!(all(&mut client), "");
-    // The server's connection goes, too.
+    // The server's connection is closed, too.
     let deadline = Instant::now() + Duration::from_secs(30);
     while proxy.status()["services"][0]["servers"][0]["inactive_connections"] != 0 {
         assert!(Instant::now() < deadline, "it waits on");
@@ -73,7 +73,7 @@ fn slow_body_exceeding_total_timeout_is_504() {
     assert!(said.starts_with("HTTP/1.1 504 "), "{said}");
 }
 
-/// Much more than sockets hold, and the server reads none of it: that is not the client's fault.
+/// Much more than socket buffers hold, and the server reads none of it: this is not the client's fault.
 #[test]
 fn body_not_read_by_server_is_504() {
     let size = 64 << 20;
@@ -97,7 +97,7 @@ fn body_not_read_by_server_is_504() {
     }
 }
 
-/// Much more than sockets hold, and never read.
+/// Much more than socket buffers hold, and never read.
 #[test]
 fn client_that_does_not_read_is_closed() {
     let size = 64 << 20;
@@ -131,7 +131,7 @@ fn stalled_response_is_cut() {
         say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
         Act::Drain,
     ]]);
-    // The time to the first byte is another one.
+    // The timeout for the first byte is a different one.
     let proxy = Proxy::start(
         "http",
         &[server.address()],
@@ -155,7 +155,7 @@ fn response_start_has_its_own_timeout() {
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
 }
 
-/// A listener whose queue is full does not answer.
+/// A listener with a full backlog does not answer.
 #[test]
 fn server_that_does_not_accept_is_504() {
     let socket = rustix::net::socket(
@@ -191,7 +191,7 @@ fn silent_tunnel_is_closed() {
     assert_eq!(server.heard(), "hello");
 }
 
-/// Whoever reads the log of a bad minute sees which pool was full, or slow, and for how long.
+/// The log shows which pool was full or slow, and for how long.
 #[test]
 fn log_shows_timings_of_failures() {
     let origin = Origin::start("o");

@@ -1,5 +1,5 @@
-//! TLS from the command line: certificates by name, reloads, tickets, client certificates, TLS to servers, and what
-//! `weir check` says of files.
+//! TLS from the command line: certificates by name, reloads, tickets, client certificates, TLS to servers, and the
+//! results of `weir check` for files.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, Strea
 
 use super::*;
 
-/// A directory with an authority in it, and what it signs.
+/// A directory with a certificate authority and the certificates that it signs.
 pub(super) struct Authority(PathBuf);
 
 impl Authority {
@@ -62,7 +62,7 @@ impl Authority {
         path
     }
 
-    /// An OCSP response that calls the certificate of `file` good.
+    /// An OCSP response with the status "good" for the certificate of `file`.
     fn respond(&self, file: &str, to: &Path) -> String {
         let serial = self.openssl(&format!("x509 -in {file}.crt -noout -serial"));
         let serial = serial.trim().trim_start_matches("serial=");
@@ -79,7 +79,7 @@ impl Authority {
         self.0.join("certs").display().to_string()
     }
 
-    /// A file with that content; its path.
+    /// Writes a file; returns its path.
     pub(super) fn file(&self, name: &str, content: &[u8]) -> String {
         let path = self.0.join(name);
         fs::write(&path, content).expect("written");
@@ -90,7 +90,7 @@ impl Authority {
         self.0.join("ca.pem").display().to_string()
     }
 
-    /// A client that trusts the authority, and shows the certificate in `own`.
+    /// A client that trusts the authority, and sends the certificate in `own`.
     pub(super) fn client(&self, own: Option<&Path>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_file(self.0.join("ca.pem")).expect("a certificate");
@@ -126,7 +126,7 @@ pub(super) fn connect(config: &Arc<ClientConfig>, to: SocketAddr, name: &str) ->
     StreamOwned::new(connection, Client::connect(to).0)
 }
 
-/// One request over it, and what comes back, read by its length.
+/// Sends one request and reads the response by its length.
 pub(super) fn ask(stream: &mut Stream, request: &str) -> std::io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let mut text = Vec::new();
@@ -171,7 +171,7 @@ fn certificate_is_selected_by_sni() {
     let said = ask(&mut second, &post).expect("an answer");
     assert!(said.ends_with("\r\n\r\n3000000"), "{said}");
     assert_ne!(served(&first), served(&second));
-    // Without a name that is known the first file answers, whose names do not fit.
+    // Without a known name the first file is used, whose names do not match.
     let mut other = connect(&config, proxy.listen, "c.example");
     let refused = ask(&mut other, GET).expect_err("another name").to_string();
     assert!(refused.contains("not valid for name"), "{refused}");
@@ -208,7 +208,7 @@ fn reload_replaces_certificates_without_dropping() {
     let mut new = connect(&authority.client(None), proxy.listen, "a.example");
     ask(&mut new, GET).expect("an answer");
     assert_ne!(served(&new), before, "the new one is shown");
-    // Tickets of before are good, at either worker.
+    // Earlier tickets are valid, at either worker.
     for _ in 0..4 {
         let mut again = connect(&config, proxy.listen, "a.example");
         ask(&mut again, GET).expect("an answer");
@@ -244,7 +244,7 @@ fn client_certificates_are_verified_where_required() {
     assert!(try_with(Some(&own)).is_ok());
     assert!(try_with(None).is_err());
     assert!(try_with(Some(&foreign)).is_err());
-    // Who goes on talking before it has read the answer learns all the same why it is refused.
+    // A client that continues to send before it has read the response still gets the reason of the refusal.
     let mut refused = connect(&authority.client(Some(&foreign)), proxy.listen, "a.example");
     for _ in 0..4 {
         refused.write_all(GET.as_bytes()).expect("it is taken");
@@ -283,7 +283,7 @@ fn ocsp_staple_is_sent_and_tls_1_2_is_spoken() {
     let said = greet("-tls1_2");
     assert!(said.contains("Cert Status: good"), "{made} {said}");
     assert!(said.contains("Protocol  : TLSv1.2"), "{said}");
-    // One that clients could do nothing with is not sent: they would refuse the connection.
+    // A useless OCSP response is not sent: clients would reject the connection.
     authority.sign("two", "DNS:b.example", 30);
     let other = authority.0.join("two.ocsp");
     authority.respond("two", &other);
@@ -382,7 +382,7 @@ fn tickets_survive_a_killed_daemon() {
         super::keeper::kill_daemon(&proxy);
         assert_eq!(kind(), Some(HandshakeKind::Resumed));
     }
-    // Keys are in no file.
+    // No file contains keys.
     let run = fs::read_dir(proxy.directory.join("run")).expect("a directory");
     for entry in run.flatten() {
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
@@ -394,7 +394,7 @@ fn tickets_survive_a_killed_daemon() {
     }
 }
 
-/// A TLS server by openssl; ends with it.
+/// A TLS server by openssl; stopped when it is dropped.
 struct OpensslServer {
     child: std::process::Child,
     listen: SocketAddr,
@@ -429,7 +429,7 @@ impl Drop for OpensslServer {
     }
 }
 
-/// What a pool whose `tls` has these keys makes of a server, and a check with the same: the status of a request, and
+/// The results of a pool whose `tls` has these keys, and of a check with the same keys: the status of a request, and
 /// the state and reason of the check.
 fn judged(proxy: &Proxy, server: SocketAddr, keys: &str) -> (String, String, String) {
     let text = configuration(proxy.listen, "http", &[server], "");
@@ -465,7 +465,7 @@ fn judged(proxy: &Proxy, server: SocketAddr, keys: &str) -> (String, String, Str
         );
         matches!(seen.0.as_str(), "up" | "down")
     });
-    // What failed names where.
+    // The error names its place.
     let reason = seen.1.replacen(&format!("{server}: "), "", 1);
     assert_eq!(reason == seen.1, seen.0 == "up", "{}", seen.1);
     (status, seen.0, reason)
@@ -509,7 +509,7 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
             proxy.log()
         );
     }
-    // Another one with the same subject is not that one.
+    // Another certificate with the same subject is not accepted.
     make("other", "-days 30 -subj /CN=web.internal");
     let (status, state, reason) = pinned("other", "plain.crt", "web.internal");
     assert_eq!(
@@ -533,7 +533,7 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
     let (status, state, reason) = pinned("past", "past.crt", "web.internal");
     assert_eq!((status.as_str(), state.as_str()), ("502", "down"));
     assert_eq!(reason, "the server's certificate has expired");
-    // It signs for no other name.
+    // It is not an authority for other names.
     authority.sign("unused", "DNS:web.internal", 30);
     authority.openssl(
         "x509 -req -in unused.csr -CA leaf.crt -CAkey leaf.key -CAcreateserial -days 30 -extfile \
@@ -602,7 +602,7 @@ fn tcp_services_terminate_tls() {
     let mut stream = connect(&authority.client(None), proxy.listen, "a.example");
     let said = ask(&mut stream, GET).expect("an answer");
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
-    // Both ways end, and the end of TLS comes before that of the connection.
+    // Both directions end, and close_notify comes before the end of the connection.
     let close = "GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n";
     ask(&mut stream, close).expect("an answer");
     let mut rest = Vec::new();
@@ -633,7 +633,7 @@ fn sni_selects_pools_with_tls_passthrough() {
     assert_eq!(answered("a.example"), "one");
     assert_eq!(answered("b.example"), "two");
     assert_eq!(answered("x.c.example"), "two");
-    // The greeting may come byte by byte.
+    // The greeting may arrive byte by byte.
     let mut raw = Client::connect(proxy.listen);
     for byte in [22u8, 3, 1, 0, 4, 2, 0, 0, 0] {
         raw.0.write_all(&[byte]).expect("it is taken");
@@ -641,7 +641,7 @@ fn sni_selects_pools_with_tls_passthrough() {
     let mut rest = Vec::new();
     let _ = raw.0.read_to_end(&mut rest);
     assert_eq!(rest.first(), Some(&21), "the server's alert: {rest:?}");
-    // Where TLS ends here, names lead as well.
+    // If TLS ends here, names also select pools.
     proxy.reload(
         &configuration(proxy.listen, "tcp", &[one.address()], &text(&tls))
             .replace(&ends[1].listen.to_string(), &two.address().to_string()),

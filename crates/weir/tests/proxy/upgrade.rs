@@ -1,4 +1,5 @@
-//! One daemon after another: clients go over, or finish where they are; a program that does not start changes nothing.
+//! Replacement of a running daemon: clients are handed over or finish where they are; a program that does not start
+//! changes nothing.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -24,7 +25,7 @@ fn rounds() -> u32 {
     }
 }
 
-/// Clients that stay connected and repeat an exchange until stopped; failures are described in words.
+/// Clients that stay connected and repeat an exchange until stopped; failures are returned as texts.
 struct Stayers {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
@@ -128,7 +129,7 @@ fn upgrades_under_load_lose_nothing_at_length() {
     );
     assert_eq!((refused, broken), (0, 0));
     assert_eq!(pids.len(), rounds() as usize, "{pids:?}");
-    // Every daemon's counts come with its last client.
+    // Every daemon's counts arrive with its last client.
     until("all counts", || {
         let status = proxy.status();
         status["services"][0]["requests"].as_u64() == Some(asked + u64::from(served))
@@ -140,7 +141,7 @@ fn tcp_connections_are_handed_over_with_buffered_bytes() {
     let origin = Origin::start_tcp();
     let proxy = Proxy::start("tcp", &[origin.address()], "");
     let stayers = Stayers::start(proxy.listen, 4, echo);
-    // One that waits while it has something under way.
+    // A client that waits while it has a request in progress.
     let mut half = TcpStream::connect(proxy.listen).expect("connected");
     half.write_all(b"hello, ").expect("it is taken");
     for _ in 0..rounds() {
@@ -186,7 +187,7 @@ fn http2_stream_ends_in_the_process_where_it_began() {
 #[test]
 fn old_processes_are_shown_while_they_have_clients() {
     let origin = Origin::start("o");
-    // Half of a request keeps an old process.
+    // An incomplete request keeps an old process running.
     let proxy = Proxy::start("http", &[origin.address()], "request_buffering = false");
     let mut unfinished = Vec::new();
     for _ in 0..2 {
@@ -220,7 +221,7 @@ fn old_processes_are_shown_while_they_have_clients() {
     until("their end", || draining().is_empty());
 }
 
-/// Lets every thread of a process, and what it starts, run on these CPUs alone.
+/// Restricts all threads of a process, and its children, to these CPUs.
 fn confine(pid: u32, cpus: &CpuSet) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
     for task in tasks.flatten() {
@@ -244,7 +245,7 @@ fn changed_worker_count_closes_no_listener() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let comers = Comers::start(proxy.listen);
-    // Fewer workers than there are sockets, and as many again.
+    // Fewer workers than sockets, and the same number again.
     for cpus in [&one, &all, &one] {
         confine(proxy.child.id(), cpus);
         let (done, said) = proxy.upgrade();
@@ -287,7 +288,7 @@ fn health_states_are_handed_over_and_survive_a_kill() {
     let before = states();
     assert_eq!(before[0].0, "up");
     assert_eq!(before[1].0, "down");
-    // No probe is due for an hour: whoever says this knows it from the one before.
+    // No probe is due for an hour, so this state comes from the previous daemon.
     let (done, said) = proxy.upgrade();
     assert!(done, "{said}");
     assert_eq!(states(), before);
@@ -312,7 +313,7 @@ fn tls_sessions_resume_and_idle_connections_end_with_a_response() {
     for _ in 0..2 {
         let (done, said) = proxy.upgrade();
         assert!(done, "{said}");
-        // The ticket is good with every daemon, and at either of its workers.
+        // The ticket is valid with every daemon, and at either of its workers.
         for _ in 0..4 {
             let mut again = tls::connect(&config, proxy.listen, "a.example");
             tls::ask(&mut again, GET).expect("an answer");
@@ -338,7 +339,7 @@ fn program_that_does_not_start_changes_nothing() {
         assert!(!done && said.contains(why), "{said}");
         ask(&mut client, 1).expect("an answer");
     }
-    // The next process has the override and the active configuration, whatever the file contains by now.
+    // The next process has the override and the active configuration, whatever the file contains now.
     let name = format!("p/{}", two.address());
     assert!(proxy.weir(&["server", &name, "drain"]).0);
     std::fs::write(proxy.directory.join("weir.toml"), "no configuration").expect("written");
@@ -350,7 +351,7 @@ fn program_that_does_not_start_changes_nothing() {
         status["services"][0]["servers"][1]["state"], "drain",
         "{status:#}"
     );
-    // The keeper ends with the daemon that is in charge now, which finishes what it began.
+    // The keeper ends with the current daemon, which finishes its work.
     assert!(proxy.terminate().success());
     assert!(TcpStream::connect(proxy.listen).is_err());
 }

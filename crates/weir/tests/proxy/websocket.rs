@@ -1,4 +1,4 @@
-//! WebSocket over HTTP/2 (RFC 8441) and early hints over both sides' HTTP/2, with Node and curl as clients.
+//! WebSocket over HTTP/2 (RFC 8441), and early hints over HTTP/2 on both sides, with Node and curl as clients.
 
 use std::io::{BufRead, BufReader};
 
@@ -7,7 +7,8 @@ use super::scripted::{Act, Scripted, say};
 use super::tls::Authority;
 use super::*;
 
-/// Upgrades, and sends back what comes; by the path it refuses, lies, or does not understand.
+/// Upgrades and sends back what it receives; certain paths cause a refusal, a wrong accept value, or a response without
+/// upgrade.
 const SERVER: &str = r#"
 const crypto = require('crypto');
 const server = require('http').createServer((request, response) => response.end('no upgrade'));
@@ -26,7 +27,7 @@ server.on('upgrade', (request, socket) => {
 server.listen(0, '127.0.0.1', () => console.log(server.address().port));
 "#;
 
-/// Opens one stream for each path over one connection, sends bytes, and prints what it got.
+/// Opens one stream for each path over one connection, sends bytes, and prints the received bytes.
 const CLIENT: &str = r#"
 const [origin, ca, ...paths] = process.argv.slice(1);
 const options = ca ? { ca: require('fs').readFileSync(ca) } : {};

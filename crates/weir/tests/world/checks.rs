@@ -1,8 +1,8 @@
-//! Configurations of many checks at once, and what became of each.
+//! Configurations of many checks at once, and the result of each.
 
 use super::{Family, World};
 
-/// A pool and a service of its own for each check of server 0, by name; service `n` listens on port `1000 + n`.
+/// A separate pool and service for each check of server 0, by name; service `n` listens on port `1000 + n`.
 pub fn config(checks: &[(&str, impl AsRef<str>)], timeout: &str) -> String {
     let mut text = "[node]\ninterfaces = [\"eth0\"]\n".to_owned();
     for (n, (name, check)) in (0..).zip(checks) {

@@ -1,4 +1,4 @@
-//! What the client does: fetches, uploads, sends datagrams.
+//! Actions of the client: downloads, uploads, datagrams.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::World;
 
 impl World {
-    /// GET by curl; the body, or what curl said.
+    /// GET by curl; returns the body, or curl's error.
     pub fn get(&self, url: &str) -> Result<Vec<u8>, String> {
         self.get_within(20, url)
     }
 
-    /// As [`World::get`], with the time that it may take.
+    /// As [`World::get`], with a time limit.
     pub fn get_within(&self, seconds: u32, url: &str) -> Result<Vec<u8>, String> {
         let output = self.output("client", &format!("curl -sS -g --max-time {seconds} {url}"));
         if output.status.success() {
@@ -22,7 +22,7 @@ impl World {
         }
     }
 
-    /// One datagram to `to` from a new port, and the answer.
+    /// Sends one datagram to `to` from a new port; returns the answer.
     pub fn udp_exchange(&self, to: SocketAddr, payload: Vec<u8>) -> Option<Vec<u8>> {
         self.inside("client", move || {
             let any: IpAddr = if to.is_ipv4() {
@@ -47,7 +47,7 @@ impl World {
         .expect("the client's thread")
     }
 
-    /// Opens `count` connections one after the other and keeps them; how many were made.
+    /// Opens `count` connections one after the other and keeps them open; returns how many succeeded.
     pub fn hold(&self, to: SocketAddr, count: usize) -> usize {
         self.inside("client", move || {
             let mut made = Vec::new();
@@ -60,7 +60,7 @@ impl World {
         .expect("the client's thread")
     }
 
-    /// Sends `bytes` bytes to a sink; what it counted.
+    /// Sends `bytes` bytes to a sink; returns the sink's count.
     pub fn upload(&self, to: SocketAddr, bytes: usize) -> std::io::Result<(u64, u64)> {
         self.inside("client", move || -> std::io::Result<(u64, u64)> {
             let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
@@ -80,7 +80,7 @@ impl World {
     }
 }
 
-/// What [`World::upload`] must hear for `bytes` bytes.
+/// The expected result of [`World::upload`] for `bytes` bytes.
 pub fn upload_digest(bytes: usize) -> (u64, u64) {
     let sum = (0..bytes).fold(0_u64, |sum, i| {
         sum.wrapping_mul(31).wrapping_add((i % 251) as u64)

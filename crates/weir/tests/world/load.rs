@@ -1,4 +1,4 @@
-//! Clients that talk without a pause, and what must hold when they end: no error, no packet lost, exact counts.
+//! Clients that send continuously, and the conditions at their end: no error, no packet lost, exact counts.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use super::{World, wait_for};
 
 const CONNECTIONS: usize = 20;
 
-/// One request and its answer over an open connection.
+/// Sends one request over an open connection and reads the response.
 fn exchange(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(b"GET /name HTTP/1.1\r\nHost: web\r\n\r\n")?;
     let mut answer = Vec::new();
@@ -77,7 +77,7 @@ impl Load {
         });
     }
 
-    /// What each client came to.
+    /// The result of each client.
     pub fn end(self) -> Vec<std::io::Result<()>> {
         self.stop.store(true, Ordering::Relaxed);
         let clients = self.clients.into_iter();
@@ -87,7 +87,7 @@ impl Load {
     }
 }
 
-/// What the data plane lost or did not know, with its reason.
+/// Packets that the data plane dropped or could not assign, with the reason.
 pub fn losses(world: &World) -> Vec<String> {
     let status = world.status();
     let reasons = status["reasons"].as_array().expect("reasons");
@@ -99,7 +99,7 @@ pub fn losses(world: &World) -> Vec<String> {
     lost.map(ToString::to_string).collect()
 }
 
-/// The clients met no error, packets no loss, and every server's counts are those of the table.
+/// The clients saw no error, no packet was lost, and every server's counts match the table.
 pub fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>) {
     assert!(
         ended.iter().all(Result::is_ok),
@@ -107,7 +107,7 @@ pub fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>) {
         world.status()
     );
     assert_eq!(losses(world), [""; 0], "{:#}", world.status());
-    // Flows go on ending, and the table is walked a moment after the servers' counts are read.
+    // Flows end meanwhile, and the table is walked a moment after the servers' counts are read.
     wait_for("counts that are exact", Duration::from_secs(60), || {
         let status = world.status();
         let services = status["services"].as_array().expect("services").iter();
@@ -117,7 +117,7 @@ pub fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>) {
     });
 }
 
-/// Entries of the table that a service's counts stand for: two a flow under `nat`, one a persistent client.
+/// Entries of the table for a service's counts: two per flow under `nat`, one per persistent client.
 fn entries_of(service: &serde_json::Value) -> u64 {
     let directions = if service["forward"] == "nat" { 2 } else { 1 };
     let servers = service["servers"].as_array().expect("servers").iter();

@@ -1,4 +1,4 @@
-//! Log lines as an operator reads them: no Rust value is printed as its type's name and fields.
+//! Log lines are plain text: no Rust value is printed with the names of its type and fields.
 
 /// The first line of a log with debug output outside of quoted text: `State(Drain)`, `Errno { … }`, `None`, `1.5s` of a
 /// duration.
@@ -13,7 +13,7 @@ pub(crate) fn first_with_debug_output(log: &str) -> Option<&str> {
     })
 }
 
-/// The line with its quoted parts taken out, which hold whatever clients and servers say.
+/// The line without its quoted parts, which may contain any text of clients and servers.
 fn without_quoted(line: &str) -> String {
     line.split('"').step_by(2).collect()
 }

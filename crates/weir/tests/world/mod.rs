@@ -1,8 +1,8 @@
 //! A small network of namespaces for the tests of the program: a client, a director and servers on one bridge, both
 //! families.
 //!
-//! Everything is made by `ip`, lives in namespaces of this process's own names and goes when the world is dropped.
-//! Programs run with `nsenter --net`, which keeps the mounts and with them bpffs.
+//! `ip` creates everything in namespaces whose names contain this process's id; dropping the world removes it. Programs
+//! run with `nsenter --net`, which keeps the mounts and with them bpffs.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
@@ -27,8 +27,7 @@ pub use weir_testing::require_root as privileged;
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
-/// Values of `attach` that the director's veth knows two ways to run by: at tc, where it runs by itself, and in the
-/// driver.
+/// Values of `attach` with which the director's veth works: at tc, which is the default there, and native.
 pub const MODES: [Option<&str>; 2] = [None, Some("xdp")];
 
 /// Address family of a test.
@@ -112,7 +111,7 @@ impl World {
         world
     }
 
-    /// What is written from now on is for this mode.
+    /// Configurations written from now on are for this mode.
     pub fn set_mode(&mut self, mode: Option<&'static str>) {
         self.attach = mode;
     }
@@ -159,8 +158,8 @@ impl World {
         sh(&format!(
             "ip -n {wire} link set {host} master br0 up && ip -n {name} link set eth0 up"
         ));
-        // XDP_TX out of a veth needs a NAPI at its peer. XDP forwards checksums as they are, so both ends finish them:
-        // the wire's end too, which cuts up what its GRO has joined.
+        // XDP_TX out of a veth needs a NAPI at its peer. XDP forwards checksums unchanged, so both ends compute them:
+        // also the bridge's end, which divides packets that its GRO has merged.
         sh(&format!(
             "ip netns exec {wire} ethtool -K {host} gro on tx off"
         ));
@@ -192,7 +191,7 @@ impl World {
         sh(&format!("ip -n {} {arguments}", self.namespace(host)));
     }
 
-    /// A program inside a host, with the mounts of this process. It does not outlive the test that started it.
+    /// A program on a host, with the mounts of this process. It is killed when the test that started it ends.
     pub fn command(&self, host: &str, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -209,7 +208,7 @@ impl World {
             .expect("nsenter runs")
     }
 
-    /// Runs `work` on a thread inside a host.
+    /// Runs `work` on a thread in a host's namespace.
     pub fn inside<T: Send + 'static>(
         &self,
         host: &str,
@@ -233,12 +232,12 @@ impl World {
         self.more_hosts.push(host.to_owned());
     }
 
-    /// A namespace of a test's own goes with the world.
+    /// A test's additional namespace, removed with the world.
     pub fn own_namespace(&mut self, host: &str) {
         self.more_hosts.push(host.to_owned());
     }
 
-    /// Packets that a host has received.
+    /// Number of packets that a host has received.
     pub fn received(&self, host: &str) -> u64 {
         let output = self.output(host, "cat /proc/thread-self/net/dev");
         let text = String::from_utf8_lossy(&output.stdout);
@@ -260,7 +259,7 @@ pub fn full_prefix(family: Family) -> u8 {
     if family == Family::V4 { 32 } else { 128 }
 }
 
-/// Waits for a condition with a deadline; panics with what was waited for.
+/// Waits for a condition with a deadline; panics with its name.
 pub fn wait_for(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit;
     while !condition() {
@@ -286,7 +285,7 @@ pub fn remove_tree(path: &Path) {
     let _ = fs::remove_dir_all(path);
 }
 
-/// Deletes a namespace, and ends before that whatever runs in it: also the children of a shell that was killed.
+/// Deletes a namespace. Kills every process in it first, including the children of a shell that was killed.
 fn end_namespace(name: &str) {
     let ip = |arguments: [&str; 3]| Command::new("ip").args(arguments).output();
     if let Ok(output) = ip(["netns", "pids", name]) {

@@ -1,4 +1,4 @@
-//! The program under test: started, killed, asked.
+//! The program under test: started, stopped, queried.
 
 use std::fs;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ impl World {
         self.weir_by(present(), host)
     }
 
-    /// The same of another build.
+    /// The same with another build.
     pub fn weir_by(&self, program: &Path, host: &str) -> Command {
         let mut command = self.command(host, program.to_str().expect("a plain path"));
         command
@@ -32,7 +32,7 @@ impl World {
         command
     }
 
-    /// Writes the configuration, with the world's mode where it has one.
+    /// Writes the configuration, with the world's attach mode if it has one.
     pub fn write_config(&self, text: &str) -> PathBuf {
         let path = self.path("weir.toml");
         let text = match self.attach {
@@ -50,7 +50,7 @@ impl World {
         self.start_director_by(present(), config)
     }
 
-    /// The same of another build.
+    /// The same with another build.
     pub fn start_director_by(&mut self, program: &Path, config: &str) -> u32 {
         let path = self.write_config(config);
         let log = fs::OpenOptions::new()
@@ -87,7 +87,7 @@ impl World {
         fs::read_to_string(self.path("director.log")).unwrap_or_default()
     }
 
-    /// Stops the process that answers on the director's socket, as SIGSTOP does.
+    /// Stops the process that serves the director's socket, as by SIGSTOP.
     pub fn stop_daemon(&self) -> Pid {
         let socket = self.path("run-director").join("weir.sock");
         let stream = UnixStream::connect(socket).expect("the daemon");
@@ -96,7 +96,7 @@ impl World {
         peer.pid
     }
 
-    /// Ends the daemon with SIGKILL.
+    /// Kills the daemon with SIGKILL.
     pub fn kill_director(&mut self, pid: u32) {
         for child in &mut self.children {
             if child.id() == pid {
@@ -107,7 +107,7 @@ impl World {
     }
 
     /// `weir status --json`. On a busy machine the daemon may take more than the two seconds after which `weir` shows
-    /// the pinned data plane: such a report is asked for again.
+    /// the pinned data plane: then the command is repeated.
     pub fn status(&self) -> serde_json::Value {
         let begun = Instant::now();
         loop {
@@ -128,10 +128,9 @@ impl World {
         }
     }
 
-    /// `weir ARGUMENTS` in the director; its output, when it succeeded.
+    /// Runs `weir ARGUMENTS` in the director; returns its output.
     ///
-    /// # Panics
-    /// When it failed, with what it said.
+    /// # Panics If it failed, with its output.
     pub fn run_weir(&self, arguments: &[&str]) -> String {
         let output = self
             .weir("director")
@@ -147,7 +146,7 @@ impl World {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Everything that `weir COMMAND` in the director prints, whatever it comes to.
+    /// The whole output of `weir COMMAND` in the director, whether it succeeds or not.
     pub fn output_of(&self, command: &str) -> String {
         let mut weir = self.weir("director");
         weir.env("WEIR_CONFIG", self.path("weir.toml")).arg(command);
@@ -162,7 +161,7 @@ impl World {
         self.run_weir(&["reload", "-c", path.to_str().expect("a plain path")]);
     }
 
-    /// How many packets the director's counters have under `reason`.
+    /// The director's packet count of `reason`.
     pub fn packets(&self, reason: &str) -> u64 {
         let status = self.status();
         let reasons = status["reasons"].as_array().expect("reasons");
@@ -170,7 +169,7 @@ impl World {
         row.and_then(|row| row["packets"].as_u64()).unwrap_or(0)
     }
 
-    /// The first service's server of that address, as `status` shows it.
+    /// The server of the first service with that address, from `status`.
     pub fn server_status(&self, address: IpAddr) -> serde_json::Value {
         let status = self.status();
         let servers = status["services"][0]["servers"].as_array();
@@ -181,7 +180,7 @@ impl World {
             .clone()
     }
 
-    /// What `/metrics` says on the unix socket.
+    /// The response of `/metrics` on the unix socket.
     pub fn metrics(&self) -> String {
         self.api("/metrics")
     }
@@ -202,7 +201,7 @@ impl World {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Puts the director's addresses on a bridge over eth0: a device whose driver has no XDP of its own.
+    /// Moves the director's addresses to a bridge over eth0: a device whose driver has no XDP.
     pub fn bridge_in_director(&self) {
         self.ip(
             "director",
@@ -218,7 +217,7 @@ impl World {
             "director",
             "link add mv0 link eth0 type macvlan mode bridge",
         );
-        // Only the device that has the address shall answer for it.
+        // Only the device that has the address may answer ARP requests for it.
         self.output("director", "sysctl -qw net.ipv4.conf.all.arp_ignore=1");
         self.move_director_to("mv0");
     }
@@ -258,7 +257,7 @@ impl World {
         }
     }
 
-    /// Replies to the client go through the director: what `nat` needs of servers on the client's own segment.
+    /// Replies to the client go through the director: `nat` requires it of servers on the client's segment.
     pub fn route_replies_through_director(&self) {
         for n in 0..self.servers {
             for family in [Family::V4, Family::V6] {

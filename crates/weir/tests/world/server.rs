@@ -1,4 +1,4 @@
-//! What runs on the servers: nginx, an echo of datagrams, a sink of streams.
+//! Programs on the servers: nginx, an echo of datagrams, a sink of streams.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{Family, World, sh, wait_for};
 
 impl World {
-    /// nginx on port 80 of every server: `/name` tells which one, `/big` is `big_bytes` of data.
+    /// nginx on port 80 of every server: `/name` returns its name, `/big` is `big_bytes` of data.
     pub fn start_nginx(&mut self, big_bytes: usize) {
         // Eight bytes at a time: this is compiled without optimization, and some files are large.
         let mut big = Vec::with_capacity(big_bytes + 8);
@@ -34,13 +34,14 @@ impl World {
         }
     }
 
-    /// Every flow's packets meet one CPU of a server, as a network card's queues have it. Through a veth two packets
-    /// sent in a row may come by two CPUs, and then a server resets one connection of half a million that it has just
-    /// accepted, with a balancer's daemon at work or without: captured on Linux 6.18. Probably the second packet is
-    /// looked up between the two steps by which the first turns the request into a connection (`inet_ehash_insert`).
+    /// All packets of a flow are processed by one CPU of a server, as with the queues of a network card. Through a veth
+    /// two consecutive packets may be processed by two CPUs, and then a server resets one of half a million connections
+    /// that it has just accepted, with and without a balancer's daemon: captured on Linux 6.18. Probably the second
+    /// packet is looked up between the two steps by which the first one turns the request into a connection
+    /// (`inet_ehash_insert`).
     pub fn keep_flows_on_one_cpu(&self) {
         for n in 0..self.servers {
-            // With a /sys of the namespace's own.
+            // With the /sys of the namespace.
             sh(&format!(
                 "ip netns exec {} sh -c 'echo 1 > /sys/class/net/eth0/queues/rx-0/rps_cpus'",
                 self.namespace(&format!("server{n}"))
@@ -48,7 +49,7 @@ impl World {
         }
     }
 
-    /// One more nginx, which says that it is number `n`; `port` is `":8080"` or the like, empty for 80.
+    /// One more nginx, with the name of server `n`; `port` is for example `":8080"`, empty for 80.
     pub fn start_nginx_on(&mut self, host: &str, n: usize, port: &str) {
         let root = self.path(&format!("www{n}"));
         fs::create_dir_all(root.join("html")).expect("a directory");
@@ -95,7 +96,7 @@ impl World {
         self.children.push(child);
     }
 
-    /// Ends the nginx that says that it is number `n`.
+    /// Stops the nginx with the name of server `n`.
     pub fn kill_nginx(&self, n: usize) {
         let path = self.path(&format!("www{n}/pid"));
         let pid = fs::read_to_string(path).expect("nginx writes its pid");
@@ -103,7 +104,7 @@ impl World {
         kill_process(pid.expect("a pid"), Signal::KILL).expect("it was running");
     }
 
-    /// A UDP echo on every server, bound to `address(n)`, which puts the server's number in front.
+    /// A UDP echo on every server, bound to `address(n)`, which prefixes the server's number.
     pub fn start_udp_echo(&mut self, port: u16, address: impl Fn(usize) -> IpAddr) {
         for n in 0..self.servers {
             let (at, stop) = (SocketAddr::new(address(n), port), Arc::clone(&self.stop));
@@ -125,7 +126,7 @@ impl World {
         }
     }
 
-    /// A TCP server on every host that reads to the end and answers with how many bytes came and their sum.
+    /// A TCP server on every host that reads to the end and answers with the number of bytes and their sum.
     pub fn start_sink(&mut self, port: u16, family: Family) {
         for n in 0..self.servers {
             let any: IpAddr = if family == Family::V4 {

@@ -1,5 +1,5 @@
-//! A server that is lenient on purpose: it reads `_` as `-`, ends lines at a bare LF, joins folded lines, takes any
-//! coding that speaks of chunks, and as much of a number as has digits. Its answer is the path that it was asked for.
+//! A server that is lenient on purpose: it treats `_` as `-`, ends lines at a bare LF, joins folded lines, accepts any
+//! coding that contains `chunked`, and reads the leading digits of a number. Its response is the requested path.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,14 +20,14 @@ impl Lenient {
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let seen = Arc::clone(&shared);
-                // A connection that breaks is the test's own doing.
+                // The test breaks connections on purpose.
                 std::thread::spawn(move || serve(&stream, &seen).unwrap_or(()));
             }
         });
         Self { address, seen }
     }
 
-    /// The paths of the requests that it saw.
+    /// The paths of the received requests.
     pub(super) fn seen(&self) -> Vec<String> {
         self.seen.lock().expect("no panics").clone()
     }

@@ -1,12 +1,12 @@
-//! HTTP/1 requests that two readers could understand differently, by what is unclear about them.
+//! HTTP/1 requests that two parsers could read differently, by the kind of ambiguity.
 
-/// Behind each of them, as a body or as the next request.
+/// Follows each of them, as a body or as the next request.
 pub(super) const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// What is unclear, and the bytes.
+/// The kind of ambiguity, and the bytes.
 pub(super) type Case = (&'static str, String);
 
-/// Ways to write that a body is chunked, right ones and wrong ones.
+/// Ways to declare a chunked body, valid and invalid ones.
 fn codings() -> Vec<String> {
     let mut lines: Vec<String> = [
         "chunked",
@@ -102,12 +102,12 @@ fn post(fields: &str, body: &str) -> String {
     format!("POST /open HTTP/1.1\r\nHost: a\r\n{fields}\r\n{body}")
 }
 
-/// A request with these lines behind `Host`, and a second one behind it.
+/// A request with these lines after `Host`, and a second one after it.
 fn get(lines: &str) -> String {
     format!("GET /open HTTP/1.1\r\nHost: a\r\n{lines}\r\n{HIDDEN}")
 }
 
-/// Where a body ends, and lines: what every server is asked.
+/// The ends of bodies and lines: sent to every server.
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(super) fn framing() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -190,7 +190,7 @@ pub(super) fn framing() -> Vec<Case> {
     cases
 }
 
-/// Lines that end or begin in other ways.
+/// Lines with unusual ends or beginnings.
 fn lines() -> Vec<String> {
     let mut cases = Vec::new();
     for line in [
@@ -535,7 +535,7 @@ fn underscores() -> Vec<String> {
     cases
 }
 
-/// All of them.
+/// All cases.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = framing();
     for (name, more) in [

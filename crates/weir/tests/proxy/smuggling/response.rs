@@ -1,5 +1,5 @@
-//! Responses that two readers could understand differently, by what is unclear about them, to clients of HTTP/1.0 and
-//! 1.1; and a server that sends them.
+//! Responses that two parsers could read differently, by the kind of ambiguity, for clients of HTTP/1.0 and 1.1; and a
+//! server that sends them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::request::Case;
 
-/// A second response; where it follows a first one it must reach no client as such.
+/// A second response: if it follows another one, no client may receive it as a response.
 const SECOND: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nSECOND";
 
 /// How long the server waits for another request before it closes.
@@ -235,7 +235,7 @@ fn statuses() -> Vec<String> {
     cases
 }
 
-/// All of them.
+/// All cases.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for (name, more) in [
@@ -260,7 +260,7 @@ pub(super) fn serve(cases: Arc<Vec<Case>>) -> SocketAddr {
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let cases = Arc::clone(&cases);
-            // A connection that breaks is the test's own doing.
+            // The test breaks connections on purpose.
             std::thread::spawn(move || answer(stream, &cases).unwrap_or(()));
         }
     });
@@ -297,8 +297,7 @@ fn answer(mut stream: TcpStream, cases: &[Case]) -> std::io::Result<()> {
     }
 }
 
-/// What is wrong with what a client got, as a reader of HTTP/1.1 that goes by the letter sees it; `ten` = it speaks
-/// HTTP/1.0.
+/// Errors in the bytes that a client received, found by a strict HTTP/1.1 parser; `ten` = the client uses HTTP/1.0.
 pub(super) fn complaint(mut bytes: &[u8], ten: bool) -> Option<String> {
     loop {
         let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
@@ -335,7 +334,7 @@ pub(super) fn complaint(mut bytes: &[u8], ten: bool) -> Option<String> {
     }
 }
 
-/// The end of a chunked body that is not the end of the connection; one that is cut off is seen as such.
+/// The end of a chunked body without the end of the connection; a truncated body can be detected.
 fn unchunked(mut bytes: &[u8]) -> Option<String> {
     loop {
         let end = bytes.windows(2).position(|two| two == b"\r\n")?;

@@ -1,4 +1,5 @@
-//! HTTP/2 requests that become something else as HTTP/1.1, by what is unclear about them: header blocks byte by byte.
+//! HTTP/2 requests that could change their meaning as HTTP/1.1, by the kind of ambiguity; header blocks are encoded
+//! here.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -39,7 +40,7 @@ fn case(name: &'static str, fields: Vec<Field>, content: Option<&str>) -> Case {
     }
 }
 
-/// A POST with a field more, and without content a GET.
+/// A POST with an additional field, and the same as a GET without content.
 fn with(name: &'static str, more: Field, content: Option<&str>) -> Case {
     let method = if content.is_some() { "POST" } else { "GET" };
     let mut fields = pseudo(method, "/open", "a");
@@ -329,7 +330,7 @@ fn trailers(cases: &mut Vec<Case>) {
     }
 }
 
-/// All of them.
+/// All cases.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     framing(&mut cases);
@@ -374,7 +375,7 @@ fn block(fields: &[Field]) -> Vec<u8> {
     block
 }
 
-/// A client's connection, kept as long as Weir keeps it.
+/// A client's connection, used as long as Weir keeps it open.
 pub(super) struct Connection {
     stream: TcpStream,
     next: u32,
@@ -403,8 +404,8 @@ impl Connection {
         self.open
     }
 
-    /// Sends the case, and reads to the stream's end; what came as content, `None` = it was reset, or the connection
-    /// ended.
+    /// Sends the case, and reads to the stream's end; returns the content, or `None` if the stream was reset or the
+    /// connection ended.
     pub(super) fn send(&mut self, case: &Case) -> Option<Vec<u8>> {
         let id = self.next;
         self.next += 2;
@@ -442,7 +443,7 @@ impl Connection {
                 (_, 3) if about == id => return None,
                 (_, 0) if about == id => {
                     content.extend_from_slice(&payload);
-                    // What was read makes room again.
+                    // Bytes that were read enlarge the window again.
                     let room = header[..3]
                         .iter()
                         .fold(0, |sum, byte| sum << 8 | u32::from(*byte));
@@ -459,7 +460,7 @@ impl Connection {
     }
 }
 
-/// A request whose answer is known.
+/// A request whose response is known.
 pub(super) fn canary(path: &str) -> Case {
     case("canary", pseudo("GET", path, "a"), None)
 }
