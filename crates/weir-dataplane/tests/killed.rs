@@ -43,7 +43,7 @@ fn child() {
 }
 
 #[test]
-fn every_death_leaves_something_to_go_on_with() {
+fn a_killed_daemon_leaves_a_state_that_the_next_one_adopts() {
     if !privileged() || std::env::var_os(CHILD).is_some() {
         return;
     }

@@ -227,7 +227,7 @@ fn overdue_nat_flow_ends_with_its_reverse_entry() {
 }
 
 #[test]
-fn the_sweep_removes_what_is_overdue_and_nothing_else() {
+fn the_sweep_removes_expired_entries_only() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

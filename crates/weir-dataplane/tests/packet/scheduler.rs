@@ -394,7 +394,7 @@ fn wlc_fills_by_weight() {
 }
 
 #[test]
-fn lc_returns_to_whoever_is_idle() {
+fn lc_returns_to_an_idle_server() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

@@ -96,7 +96,7 @@ fn conn_reuse_mode_decides_when_a_port_is_reused() {
 }
 
 #[test]
-fn expire_nodest_conn_ends_flows_and_only_what_begins_one_goes_on() {
+fn expire_nodest_conn_ends_flows_unless_a_packet_starts_a_new_one() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

@@ -280,7 +280,7 @@ fn lenient_server_and_weir_count_the_same_requests() {
 }
 
 #[test]
-fn cases_find_what_a_server_reads_otherwise() {
+fn cases_find_differences_of_a_lenient_server() {
     let origin = lenient::Lenient::start();
     let cases: Vec<_> = request::cases()
         .into_iter()

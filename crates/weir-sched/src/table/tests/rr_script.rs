@@ -58,7 +58,7 @@ fn added_server_waits_for_the_next_round() {
 }
 
 #[test]
-fn removing_the_remembered_goes_on_behind_it() {
+fn removing_the_last_chosen_continues_after_it() {
     rr(
         &[1, 1, 1],
         &[(None, &[3, 2]), (Some(Remove(2)), &[1, 3, 1])],
@@ -66,7 +66,7 @@ fn removing_the_remembered_goes_on_behind_it() {
 }
 
 #[test]
-fn removing_the_remembered_first_goes_on_behind_it() {
+fn removing_the_last_chosen_first_continues_after_it() {
     rr(&[1, 1, 1], &[(None, &[3]), (Some(Remove(3)), &[2, 1, 2])]);
 }
 
@@ -83,7 +83,7 @@ fn removing_the_remembered_first_and_adding_begins_with_the_added() {
 }
 
 #[test]
-fn removing_a_remembered_in_the_middle_and_adding_goes_on() {
+fn removing_the_last_chosen_in_the_middle_and_adding_continues() {
     rr(
         &[1, 1, 1],
         &[
