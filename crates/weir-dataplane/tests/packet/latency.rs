@@ -110,7 +110,7 @@ fn next(random: &mut Random, port: u16, client: &mut Client, passed_ns: u64) -> 
         13 => segment.flags = TcpFlags::RST,
         14..=16 => segment.flags = TcpFlags(0x11),
         17..=50 => {
-            let bytes = random.pick(&[0, 1, 25, 47, 200, 510, 700, 1_448, 20_000]);
+            let bytes = random.pick(&[0, 1, 24, 25, 47, 200, 255, 510, 700, 1_448, 20_000]);
             client.ack = client.ack.wrapping_add(bytes);
         }
         51..=53 => client.clock = client.clock.wrapping_sub(random.below(70) as u32),
@@ -118,7 +118,7 @@ fn next(random: &mut Random, port: u16, client: &mut Client, passed_ns: u64) -> 
         _ => {}
     }
     if random.one_in(2) {
-        let length = random.pick(&[1, 20, 80, 80, 300, 1_400]);
+        let length = random.pick(&[1, 9, 13, 17, 24, 31, 80, 80, 300, 1_400]);
         segment.payload = match random.below(6) {
             0 => [&[0x16, 3, 1][..], &[0; 200]].concat(),
             1 => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
@@ -128,6 +128,8 @@ fn next(random: &mut Random, port: u16, client: &mut Client, passed_ns: u64) -> 
     segment.seq = match random.below(20) {
         0 => client.seq.wrapping_sub(10),
         1 => client.seq.wrapping_add(10),
+        // All of it was sent before.
+        2 => client.seq.wrapping_sub(segment.payload.len() as u32),
         _ => client.seq,
     };
     segment.ack = client.ack;
