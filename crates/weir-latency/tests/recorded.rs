@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use weir_abi::LATENCY_REASONS;
 use weir_latency::{First, Packet, Table};
 
 /// The unit of the servers' clock in microseconds.
@@ -90,8 +91,10 @@ impl Parameters {
 struct Outcome {
     /// Number of answers.
     answers: usize,
-    /// Samples with the nearest truth of the connection's last two answers.
-    pairs: Vec<(i64, i64)>,
+    /// Samples with the nearest truth of the connection's last two answers, and the line that yielded them.
+    pairs: Vec<(i64, i64, String)>,
+    /// Counts of reasons, without those of 0.
+    reasons: Vec<(&'static str, u64)>,
 }
 
 fn replay(text: &str) -> (Parameters, Outcome) {
@@ -134,9 +137,11 @@ fn replay(text: &str) -> (Parameters, Outcome) {
             let last = state.truths_us.iter().rev().take(2);
             let nearest = last.min_by_key(|it| (*it - us).abs());
             let nearest = nearest.unwrap_or_else(|| panic!("{line}: a sample without an answer"));
-            outcome.pairs.push((us, *nearest));
+            outcome.pairs.push((us, *nearest, line.to_owned()));
         }
     }
+    let counted = LATENCY_REASONS.map(|(reason, label, _)| (label, table.count(reason)));
+    outcome.reasons = counted.into_iter().filter(|it| it.1 > 0).collect();
     (parameters, outcome)
 }
 
@@ -170,22 +175,25 @@ fn samples_of_recorded_connections_are_what_the_servers_interface_shows() {
     for file in files {
         let text = fs::read_to_string(&file).expect("a recording");
         let (parameters, outcome) = replay(&text);
-        let (pairs, count) = (&outcome.pairs, outcome.pairs.len());
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        let all = outcome.pairs.len();
+        let near = |it: &&(i64, i64, String)| (it.0 - it.1).abs() <= TICK_US + SLACK_US;
+        let pairs: Vec<_> = outcome.pairs.iter().filter(near).collect();
+        let count = pairs.len();
         let estimate = mean(pairs.iter().map(|it| it.0), count);
         let truth = mean(pairs.iter().map(|it| it.1), count);
-        let name = file.file_stem().unwrap_or_default().to_string_lossy();
         println!(
-            "{name:<12} {count:>4} samples of {:>4} answers, mean {:.3} ms, truth {:.3} ms",
+            "{name:<12} {count:>4} samples of {:>4} answers, mean {:.3} ms, truth {:.3} ms, {:?}",
             outcome.answers,
             estimate / 1_000.0,
-            truth / 1_000.0
+            truth / 1_000.0,
+            outcome.reasons
         );
         let least = outcome.answers * parameters.coverage / 100;
-        assert!(count >= least, "{name}: {count} of {}", outcome.answers);
-        for (us, truth_us) in pairs {
-            let away = (us - truth_us).abs();
-            assert!(away <= TICK_US + SLACK_US, "{name}: {us} us for {truth_us}");
-        }
+        assert!(all >= least, "{name}: {count} of {}", outcome.answers);
+        // If an answer and the client's probe for it are lost, nothing tells the second answer from a late one.
+        let far = outcome.pairs.iter().find(|it| !near(it));
+        assert!((all - count) * 500 <= all, "{name}: {far:?}");
         // The clock's unit adds the difference of two uniform errors, with a standard deviation of 0.41 units.
         let limit = (truth * 0.05).max(150.0) + 3.0 * 0.41 * TICK_US as f64 / (count as f64).sqrt();
         assert!((estimate - truth).abs() <= limit, "{name}: {estimate} us");
