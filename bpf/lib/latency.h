@@ -71,7 +71,7 @@ static __always_inline void latency_ignore(struct weir_latency_flow *flow, enum 
 static __always_inline void latency_discard(struct weir_latency_flow *flow, enum weir_latency_reason reason)
 {
 	flow->flags &= ~(WEIR_LATENCY_PENDING | WEIR_LATENCY_LOSSY | WEIR_LATENCY_OVERLAP | WEIR_LATENCY_HELLO |
-			 WEIR_LATENCY_PROBE);
+			 WEIR_LATENCY_FINISHED | WEIR_LATENCY_PROBE);
 	flow->held = 0;
 	latency_count(reason);
 }
@@ -100,11 +100,9 @@ static __always_inline int latency_follows_others(const struct weir_latency_flow
 /* Ends the exchange in the window: emits the held sample if it belongs to an answer. */
 static __always_inline void latency_flush(struct weir_latency_flow *flow)
 {
-	int alone = flow->flags & WEIR_LATENCY_FINISHED && flow->sent <= LATENCY_FINISHED_BYTES;
 	__u32 complete = flow->protocol == WEIR_LATENCY_TLS ? LATENCY_TICKET_BYTES : LATENCY_HTTP2_WINDOW;
 
-	flow->flags &= ~WEIR_LATENCY_FINISHED;
-	if (alone) {
+	if (flow->flags & WEIR_LATENCY_FINISHED && flow->sent <= LATENCY_FINISHED_BYTES) {
 		latency_discard(flow, WEIR_LATENCY_HANDSHAKE);
 		return;
 	}
@@ -259,8 +257,8 @@ static __always_inline void latency_answer(struct weir_latency_flow *flow, const
 	__s64 sample = 0;
 
 	if (flow->flags & WEIR_LATENCY_HELLO) {
-		flow->flags |= WEIR_LATENCY_FINISHED;
 		latency_discard(flow, WEIR_LATENCY_HANDSHAKE);
+		flow->flags |= WEIR_LATENCY_FINISHED;
 		return;
 	}
 	if (latency_is_close(flow, bytes)) {
@@ -271,7 +269,6 @@ static __always_inline void latency_answer(struct weir_latency_flow *flow, const
 	if (flow->window && !beyond)
 		latency_in_window(flow, bytes);
 	if (flow->flags & (WEIR_LATENCY_LOSSY | WEIR_LATENCY_OVERLAP)) {
-		flow->flags &= ~WEIR_LATENCY_FINISHED;
 		latency_discard(flow, flow->flags & WEIR_LATENCY_LOSSY ? WEIR_LATENCY_RETRANSMITTED :
 									 WEIR_LATENCY_PIPELINED);
 		return;

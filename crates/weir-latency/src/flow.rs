@@ -245,8 +245,12 @@ impl Step<'_> {
 
     /// Ends the pending exchange without a sample.
     fn discard(&mut self, reason: Reason) {
-        self.flow.flags &=
-            !(LATENCY_PENDING | LATENCY_LOSSY | LATENCY_OVERLAP | LATENCY_HELLO | LATENCY_PROBE);
+        self.flow.flags &= !(LATENCY_PENDING
+            | LATENCY_LOSSY
+            | LATENCY_OVERLAP
+            | LATENCY_HELLO
+            | LATENCY_FINISHED
+            | LATENCY_PROBE);
         self.flow.held = 0;
         self.count(reason);
     }
@@ -270,9 +274,7 @@ impl Step<'_> {
 
     /// Ends the exchange in the window: emits the held sample if it belongs to an answer.
     fn flush(&mut self) {
-        let alone = self.flow.is(LATENCY_FINISHED) && self.flow.sent <= FINISHED_BYTES;
-        self.flow.flags &= !LATENCY_FINISHED;
-        if alone {
+        if self.flow.is(LATENCY_FINISHED) && self.flow.sent <= FINISHED_BYTES {
             // The tickets that came for it, and those to come, precede the first answer.
             return self.discard(Reason::Handshake);
         }
@@ -370,8 +372,9 @@ impl Step<'_> {
     /// The client acknowledges `bytes` of new payload while a request is pending.
     fn answer(&mut self, bytes: i32) {
         if self.flow.is(LATENCY_HELLO) {
+            self.discard(Reason::Handshake);
             self.flow.flags |= LATENCY_FINISHED;
-            return self.discard(Reason::Handshake);
+            return;
         }
         // The server's FIN counts as one byte.
         let tls = self.flow.protocol == LATENCY_TLS;
@@ -386,7 +389,6 @@ impl Step<'_> {
             self.in_window(bytes);
         }
         if self.flow.is(LATENCY_LOSSY | LATENCY_OVERLAP) {
-            self.flow.flags &= !LATENCY_FINISHED;
             let lossy = self.flow.is(LATENCY_LOSSY);
             return self.discard(if lossy {
                 Reason::Retransmitted

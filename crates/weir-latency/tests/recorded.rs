@@ -10,6 +10,8 @@
 //! `skipped` = exchanges at the start of a connection that are no requests; `ignored` = lengths of client's payloads that
 //! ask for nothing; `coverage` = least percentage of the exchanges that must yield a sample.
 
+#![allow(clippy::disallowed_methods, reason = "recordings are files")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

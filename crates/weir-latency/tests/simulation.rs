@@ -3,6 +3,11 @@
 //! Hundreds of seeded scenarios: a server that becomes slow and recovers, bursts, a server in slow start, several
 //! directors that do not know each other's connections.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the length comes from the environment"
+)]
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 

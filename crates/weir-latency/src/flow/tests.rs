@@ -610,3 +610,19 @@ fn answer_lost_on_the_way_is_discarded_if_the_client_probes() {
     connection.acknowledge(255_000, 5, 245_000);
     connection.check(&[], &[Reason::Retransmitted]);
 }
+
+#[test]
+fn window_ends_with_the_first_answer() {
+    let mut connection = Connection::new(1).open();
+    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.acknowledge(22_000, 1_320, 12_000);
+    connection.payload(23_000, 64, 12_000);
+    connection.payload(23_100, 126, 12_000);
+    connection.acknowledge(33_200, 2_149, 23_150);
+    connection.acknowledge(38_200, 2_896, 28_100);
+    // In the next exchange the first acknowledgement counts.
+    connection.payload(50_000, 41, 28_200);
+    connection.acknowledge(63_000, 2_896, 53_000);
+    connection.acknowledge(67_000, 2_896, 57_000);
+    connection.check(&[5_000, 3_000], &[Reason::Handshake]);
+}
