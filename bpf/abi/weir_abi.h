@@ -610,6 +610,12 @@ struct weir_filter {
 #define WEIR_LATENCY_HELLO     16 /* the pending request is a TLS ClientHello */
 #define WEIR_LATENCY_FINISHED  32 /* the next or the pending request contains the client's end of the TLS handshake */
 #define WEIR_LATENCY_DATA      64 /* the client has sent payload */
+#define WEIR_LATENCY_PROBE    128 /* of the pending request: payload that was here before came again */
+
+/* What a flow carries, as far as it is known. */
+#define WEIR_LATENCY_OTHER 0
+#define WEIR_LATENCY_TLS   1
+#define WEIR_LATENCY_HTTP2 2 /* without TLS */
 
 /*
  * weir_latency_flows: the sampled flows, direct-mapped by flow hash. Only packets from client to server are seen; see
@@ -628,14 +634,17 @@ struct weir_latency_flow {
 	__u32 loop_ns;    /* from the SYN to the client's ACK */
 	__u32 ack;        /* highest acknowledgement */
 	__u32 seq;        /* end of the client's payload */
-	__u32 acked;      /* bytes acknowledged since the pending request */
-	__u32 window;     /* so many bytes may precede the answer */
+	__u32 acked;      /* bytes acknowledged in the window */
+	__u32 window;     /* so many bytes of the server may precede its first answer; 0 = none */
 	__u32 sent;       /* payload bytes of the pending request */
 	__u16 length;     /* of the last payload */
 	__u8 phase;
 	__u8 flags;
-	__u8 held;        /* number of answers seen while holding a sample */
-	__u8 pad[7];
+	__u8 held;        /* whether a sample is held */
+	__u8 acks;        /* acknowledgements in the window, 3 at most */
+	__u8 certain;     /* the held sample's answer was acknowledged as soon as it was sent */
+	__u8 protocol;    /* WEIR_LATENCY_OTHER to WEIR_LATENCY_HTTP2 */
+	__u8 pad[4];
 	__u64 pad2[5];
 };
 

@@ -27,9 +27,14 @@
 #define LATENCY_OVERLAP_NS      (250 * LATENCY_US)
 #define LATENCY_SLACK_NS        (64 * LATENCY_US)
 #define LATENCY_FULL_SEGMENT    536
-#define LATENCY_TLS_WINDOW      1200 /* session tickets */
-#define LATENCY_PREFACE_WINDOW  128  /* SETTINGS of HTTP/2 */
+#define LATENCY_TLS_WINDOW      1200 /* session tickets, SETTINGS of HTTP/2 */
+#define LATENCY_TICKET_BYTES    640  /* two session tickets are shorter */
+#define LATENCY_TICKETS_NS      (5 * LATENCY_MS) /* after such a pause all tickets are acknowledged */
+#define LATENCY_HTTP2_WINDOW    128  /* SETTINGS of HTTP/2 without TLS */
 #define LATENCY_FINISHED_BYTES  100  /* a TLS Finished alone is shorter, with a request it is longer */
+#define LATENCY_PROMPT_NS       LATENCY_MS
+#define LATENCY_RESENT_NS       (190 * LATENCY_MS) /* TCP_RTO_MIN is 200 ms */
+#define LATENCY_TLS_ALERT_BYTES 24
 
 #define LATENCY_FIRST_OTHER   0
 #define LATENCY_FIRST_TLS     1
@@ -65,28 +70,45 @@ static __always_inline void latency_ignore(struct weir_latency_flow *flow, enum 
 /* Ends the pending exchange without a sample. */
 static __always_inline void latency_discard(struct weir_latency_flow *flow, enum weir_latency_reason reason)
 {
-	flow->flags &= ~(WEIR_LATENCY_PENDING | WEIR_LATENCY_LOSSY | WEIR_LATENCY_OVERLAP | WEIR_LATENCY_HELLO);
+	flow->flags &= ~(WEIR_LATENCY_PENDING | WEIR_LATENCY_LOSSY | WEIR_LATENCY_OVERLAP | WEIR_LATENCY_HELLO |
+			 WEIR_LATENCY_FINISHED | WEIR_LATENCY_PROBE);
+	flow->held = 0;
 	latency_count(reason);
 }
 
+/* Ends the pending exchange with a sample, unless the answer may have been sent twice. */
 static __always_inline void latency_emit(struct weir_latency_flow *flow, __s64 ns)
 {
+	if (flow->flags & WEIR_LATENCY_PROBE && ns >= LATENCY_RESENT_NS) {
+		latency_discard(flow, WEIR_LATENCY_RETRANSMITTED);
+		return;
+	}
 	latency_discard(flow, WEIR_LATENCY_SAMPLES);
 	latency_store(flow->dest, ns,
 		      flow->flags & WEIR_LATENCY_TIMESTAMPS ? WEIR_LATENCY_METHOD_TIMESTAMPS : WEIR_LATENCY_METHOD_GAPS);
 }
 
-/* Emits the held sample if it belongs to an answer: a message of the handshake came before it. */
+/*
+ * Whether the last acknowledgement in the window is of an answer because others came before it: two of session tickets,
+ * one of SETTINGS.
+ */
+static __always_inline int latency_follows_others(const struct weir_latency_flow *flow)
+{
+	return flow->acks >= (flow->protocol == WEIR_LATENCY_TLS ? 3 : 2);
+}
+
+/* Ends the exchange in the window: emits the held sample if it belongs to an answer. */
 static __always_inline void latency_flush(struct weir_latency_flow *flow)
 {
-	int alone = flow->flags & WEIR_LATENCY_FINISHED && flow->sent <= LATENCY_FINISHED_BYTES;
-	__s64 ns = flow->held_ns;
-	__u32 held = flow->held;
+	__u32 complete = flow->protocol == WEIR_LATENCY_TLS ? LATENCY_TICKET_BYTES : LATENCY_HTTP2_WINDOW;
 
-	flow->flags &= ~WEIR_LATENCY_FINISHED;
-	flow->held = 0;
-	if (held >= 2 && !alone)
-		latency_emit(flow, ns);
+	if (flow->flags & WEIR_LATENCY_FINISHED && flow->sent <= LATENCY_FINISHED_BYTES) {
+		latency_discard(flow, WEIR_LATENCY_HANDSHAKE);
+		return;
+	}
+	flow->window = 0;
+	if ((flow->certain && flow->acked > complete) || latency_follows_others(flow))
+		latency_emit(flow, flow->held_ns);
 	else
 		latency_discard(flow, WEIR_LATENCY_HANDSHAKE);
 }
@@ -120,6 +142,9 @@ static __always_inline void latency_syn(struct weir_latency_flow *flow, const st
 	flow->phase = WEIR_LATENCY_SYN;
 	flow->flags = 0;
 	flow->held = 0;
+	flow->acks = 0;
+	flow->certain = 0;
+	flow->protocol = WEIR_LATENCY_OTHER;
 }
 
 /* The first packet after the SYN. Returns 0 if the flow yields no samples. */
@@ -154,6 +179,13 @@ static __always_inline int latency_unit_is_us(const struct weir_latency_flow *fl
 	       clock * LATENCY_US + LATENCY_SLACK_NS >= since;
 }
 
+/* What was sent before the request is no answer. In the window it is a ticket, and the answer follows. */
+static __always_inline void latency_early(struct weir_latency_flow *flow)
+{
+	if (!flow->window)
+		latency_discard(flow, WEIR_LATENCY_EARLY);
+}
+
 /* Computes a sample for the answer that a packet acknowledges. Returns 0 if there is none. */
 static __always_inline int latency_measure(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now,
 					   __s64 *sample)
@@ -164,9 +196,11 @@ static __always_inline int latency_measure(struct weir_latency_flow *flow, const
 
 	if (!(flow->flags & WEIR_LATENCY_TIMESTAMPS)) {
 		*sample = (__s64)(now - flow->request_ns) - flow->loop_ns;
-		if (*sample >= -(__s64)(flow->loop_ns / 2) - LATENCY_MS)
+		if (*sample >= -(__s64)(flow->loop_ns / 2) - LATENCY_MS) {
+			flow->certain = 1;
 			return 1;
-		latency_discard(flow, WEIR_LATENCY_EARLY);
+		}
+		latency_early(flow);
 		return 0;
 	}
 	clock = p->ts_ecr - flow->server_ts;
@@ -186,47 +220,69 @@ static __always_inline int latency_measure(struct weir_latency_flow *flow, const
 		flow->phase = WEIR_LATENCY_IGNORED;
 		return 0;
 	}
+	flow->certain = age <= sent + flow->loop_ns + tick + LATENCY_PROMPT_NS;
 	*sample = (__s64)(flow->syn_ns + sent) - (__s64)flow->request_ns;
 	/* Below zero by up to one tick and the drift of 122 ppm. */
 	if (*sample >= -tick - (__s64)(age >> 13) - LATENCY_SLACK_NS)
 		return 1;
-	latency_discard(flow, WEIR_LATENCY_EARLY);
+	latency_early(flow);
 	return 0;
+}
+
+static __always_inline void latency_in_window(struct weir_latency_flow *flow, __u32 bytes)
+{
+	flow->acked += bytes;
+	if (flow->acks < 3)
+		flow->acks++;
+}
+
+/* "HTTP/1.1 100 Continue" with an empty line; as a record of TLS 1.3 it is 22 bytes longer. */
+static __always_inline int latency_is_interim(const struct weir_latency_flow *flow, __u32 bytes)
+{
+	return bytes == (flow->protocol == WEIR_LATENCY_TLS ? 47 : 25);
+}
+
+/* The server's FIN counts as one byte; with TLS, an alert comes before it. */
+static __always_inline int latency_is_close(const struct weir_latency_flow *flow, __u32 bytes)
+{
+	return bytes == 1 || (flow->protocol == WEIR_LATENCY_TLS && (bytes == LATENCY_TLS_ALERT_BYTES ||
+								     bytes == LATENCY_TLS_ALERT_BYTES + 1));
 }
 
 /* An acknowledgement of `bytes` of new payload while a request is pending. */
 static __always_inline void latency_answer(struct weir_latency_flow *flow, const struct latency_packet *p,
 					   __u32 bytes, __u64 now)
 {
+	int beyond = flow->window && flow->acked >= flow->window;
 	__s64 sample = 0;
 
-	if (flow->window && flow->acked >= flow->window) {
-		latency_flush(flow);
-		return;
-	}
-	flow->acked += bytes;
 	if (flow->flags & WEIR_LATENCY_HELLO) {
-		flow->flags |= WEIR_LATENCY_FINISHED;
 		latency_discard(flow, WEIR_LATENCY_HANDSHAKE);
+		flow->flags |= WEIR_LATENCY_FINISHED;
 		return;
 	}
+	if (latency_is_close(flow, bytes)) {
+		if (!flow->held)
+			latency_discard(flow, WEIR_LATENCY_CLOSED);
+		return;
+	}
+	if (flow->window && !beyond)
+		latency_in_window(flow, bytes);
 	if (flow->flags & (WEIR_LATENCY_LOSSY | WEIR_LATENCY_OVERLAP)) {
-		flow->held = 0;
-		flow->flags &= ~WEIR_LATENCY_FINISHED;
 		latency_discard(flow, flow->flags & WEIR_LATENCY_LOSSY ? WEIR_LATENCY_RETRANSMITTED :
 									 WEIR_LATENCY_PIPELINED);
 		return;
 	}
-	/* The server's FIN counts as one byte. */
-	if (bytes == 1 && !flow->held) {
-		latency_discard(flow, WEIR_LATENCY_CLOSED);
-		return;
-	}
-	/* "HTTP/1.1 100 Continue" with an empty line; as a record of TLS 1.3 it is 22 bytes longer. */
-	if (bytes == 25 || bytes == 47) {
+	if (latency_is_interim(flow, bytes)) {
 		latency_discard(flow, WEIR_LATENCY_INTERIM);
 		return;
 	}
+	if (beyond && latency_follows_others(flow)) {
+		latency_flush(flow);
+		return;
+	}
+	if (beyond)
+		flow->window = 0;
 	if (!latency_measure(flow, p, now, &sample))
 		return;
 	if (!flow->window) {
@@ -234,36 +290,71 @@ static __always_inline void latency_answer(struct weir_latency_flow *flow, const
 		return;
 	}
 	flow->held_ns = sample;
-	if (flow->held < 2)
-		flow->held++;
+	flow->held = 1;
+}
+
+/* Whether a payload asks for nothing: an alert of TLS, and frames of HTTP/2, which TLS 1.3 makes 22 bytes longer. */
+static __always_inline int latency_is_control(const struct weir_latency_flow *flow, __u32 length)
+{
+	if (flow->protocol == WEIR_LATENCY_TLS) {
+		if (length == LATENCY_TLS_ALERT_BYTES)
+			return 1;
+		length -= 22;
+	} else if (flow->protocol != WEIR_LATENCY_HTTP2) {
+		return 0;
+	}
+	return length == 9 || length == 13 || length == 17;
+}
+
+/* Starts an exchange. */
+static __always_inline void latency_begin(struct weir_latency_flow *flow, const struct latency_packet *p,
+					  int tickets_known)
+{
+	int first = !(flow->flags & WEIR_LATENCY_DATA);
+
+	flow->flags &= ~(WEIR_LATENCY_LOSSY | WEIR_LATENCY_OVERLAP | WEIR_LATENCY_PROBE);
+	flow->flags |= WEIR_LATENCY_PENDING | WEIR_LATENCY_DATA;
+	flow->sent = 0;
+	if (flow->flags & WEIR_LATENCY_FINISHED) {
+		flow->window = LATENCY_TLS_WINDOW;
+		flow->acked = 0;
+		flow->acks = 0;
+	} else if (tickets_known || flow->acked >= flow->window) {
+		flow->window = 0;
+	}
+	if (!first)
+		return;
+	if (p->first == LATENCY_FIRST_TLS) {
+		flow->protocol = WEIR_LATENCY_TLS;
+		flow->flags |= WEIR_LATENCY_HELLO;
+	} else if (p->first == LATENCY_FIRST_PREFACE) {
+		flow->protocol = WEIR_LATENCY_HTTP2;
+		flow->window = LATENCY_HTTP2_WINDOW;
+	}
 }
 
 /* Payload of the client. */
-static __always_inline void latency_payload(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now)
+static __always_inline void latency_payload(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now,
+					    int tickets_known)
 {
 	__s32 ahead = p->seq - flow->seq;
 
 	if (ahead < 0) {
-		flow->flags |= WEIR_LATENCY_LOSSY;
+		flow->flags |= ahead + (__s32)p->length <= 0 ? WEIR_LATENCY_PROBE : WEIR_LATENCY_LOSSY;
+		return;
+	}
+	if (ahead == 0 && latency_is_control(flow, p->length)) {
+		if (p->length == LATENCY_TLS_ALERT_BYTES && flow->held)
+			latency_flush(flow);
+		flow->seq = p->seq + p->length;
 		return;
 	}
 	if (flow->flags & WEIR_LATENCY_PENDING && flow->held)
 		latency_flush(flow);
-	if (!(flow->flags & WEIR_LATENCY_PENDING)) {
-		flow->flags &= ~(WEIR_LATENCY_LOSSY | WEIR_LATENCY_OVERLAP);
-		flow->flags |= WEIR_LATENCY_PENDING;
-		flow->acked = 0;
-		flow->sent = 0;
-		flow->window = flow->flags & WEIR_LATENCY_FINISHED ? LATENCY_TLS_WINDOW : 0;
-		if (!(flow->flags & WEIR_LATENCY_DATA) && p->first == LATENCY_FIRST_TLS)
-			flow->flags |= WEIR_LATENCY_HELLO;
-		if (!(flow->flags & WEIR_LATENCY_DATA) && p->first == LATENCY_FIRST_PREFACE)
-			flow->window = LATENCY_PREFACE_WINDOW;
-		flow->flags |= WEIR_LATENCY_DATA;
-	} else if (flow->length < LATENCY_FULL_SEGMENT && now - flow->request_ns > LATENCY_OVERLAP_NS &&
-		   !flow->window) {
+	if (!(flow->flags & WEIR_LATENCY_PENDING))
+		latency_begin(flow, p, tickets_known);
+	else if (flow->length < LATENCY_FULL_SEGMENT && now - flow->request_ns > LATENCY_OVERLAP_NS && !flow->window)
 		flow->flags |= WEIR_LATENCY_OVERLAP;
-	}
 	if (ahead > 0)
 		flow->flags |= WEIR_LATENCY_LOSSY;
 	flow->sent += p->length;
@@ -275,6 +366,7 @@ static __always_inline void latency_payload(struct weir_latency_flow *flow, cons
 /* The state machine: one packet of a flow whose slot is locked. */
 static __always_inline void latency_step(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now)
 {
+	__u64 idle;
 	__s32 bytes;
 
 	latency_count(WEIR_LATENCY_PACKETS);
@@ -284,8 +376,11 @@ static __always_inline void latency_step(struct weir_latency_flow *flow, const s
 	}
 	if (flow->hash != p->hash || flow->phase == WEIR_LATENCY_FREE)
 		return;
+	idle = now - flow->seen_ns;
 	flow->seen_ns = now;
 	if (p->flags & TCP_RST) {
+		if (flow->held)
+			latency_flush(flow);
 		flow->phase = WEIR_LATENCY_FREE;
 		return;
 	}
@@ -305,16 +400,21 @@ static __always_inline void latency_step(struct weir_latency_flow *flow, const s
 		latency_ignore(flow, WEIR_LATENCY_OPTIONS);
 		return;
 	}
+	/* More than a FIN was lost on the way here. */
+	if ((__s32)(p->seq - flow->seq) > 1 && flow->flags & WEIR_LATENCY_PENDING)
+		flow->flags |= WEIR_LATENCY_LOSSY;
 	bytes = p->ack - flow->ack;
 	if (bytes > 0) {
 		flow->ack = p->ack;
 		if (flow->flags & WEIR_LATENCY_PENDING)
 			latency_answer(flow, p, bytes, now);
+		else if (flow->window)
+			latency_in_window(flow, bytes);
 	} else if (bytes == 0 && !p->length && !(p->flags & TCP_FIN) && flow->flags & WEIR_LATENCY_PENDING) {
 		flow->flags |= WEIR_LATENCY_LOSSY;
 	}
 	if (p->length && flow->phase == WEIR_LATENCY_OPEN)
-		latency_payload(flow, p, now);
+		latency_payload(flow, p, now, bytes == 0 && idle > LATENCY_TICKETS_NS && flow->acked);
 	if (p->flags & TCP_FIN) {
 		if (flow->held)
 			latency_flush(flow);

@@ -25,6 +25,14 @@ constants! {
     LATENCY_FINISHED: u8 = 32;
     /// [`LatencyFlow::flags`]: the client has sent payload.
     LATENCY_DATA: u8 = 64;
+    /// [`LatencyFlow::flags`], of the pending request: payload that was here before came again.
+    LATENCY_PROBE: u8 = 128;
+    /// [`LatencyFlow::protocol`]: unknown, or one without messages that are not answers.
+    LATENCY_OTHER: u8 = 0;
+    /// [`LatencyFlow::protocol`]: TLS.
+    LATENCY_TLS: u8 = 1;
+    /// [`LatencyFlow::protocol`]: HTTP/2 without TLS.
+    LATENCY_HTTP2: u8 = 2;
     /// log2 of the number of sampled flows.
     LATENCY_SLOTS_LOG2: u32 = 13;
     /// Number of rings.
@@ -72,9 +80,9 @@ structs! {
         ack: u32,
         /// End of the client's payload.
         seq: u32,
-        /// Bytes acknowledged since the pending request.
+        /// Bytes acknowledged in the window.
         acked: u32,
-        /// So many bytes may precede the answer.
+        /// So many bytes of the server may precede its first answer; 0 = none.
         window: u32,
         /// Payload bytes of the pending request.
         sent: u32,
@@ -82,12 +90,18 @@ structs! {
         length: u16,
         /// `LATENCY_FREE` to `LATENCY_IGNORED`.
         phase: u8,
-        /// `LATENCY_TIMESTAMPS` to `LATENCY_DATA`.
+        /// `LATENCY_TIMESTAMPS` to `LATENCY_PROBE`.
         flags: u8,
-        /// Answers seen while holding a sample.
+        /// Whether a sample is held.
         held: u8,
+        /// Acknowledgements in the window, 3 at most.
+        acks: u8,
+        /// Whether the held sample's answer was acknowledged as soon as it was sent.
+        certain: u8,
+        /// `LATENCY_OTHER` to `LATENCY_HTTP2`.
+        protocol: u8,
         /// Zero.
-        pad: [u8; 7],
+        pad: [u8; 4],
         /// Zero.
         pad2: [u64; 5],
     }

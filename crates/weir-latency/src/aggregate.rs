@@ -40,6 +40,8 @@ const CALM: f64 = 1.0 / 64.0;
 const RECENT: f64 = 1.0 / 8.0;
 /// A smaller difference between the averages is noise: three standard deviations with a 1 ms clock.
 const NOISE_US: f64 = 500.0;
+/// The same in mean absolute deviations of the samples: 4.5 standard deviations of the average of recent ones.
+const NOISE_DEVIATIONS: f64 = 1.5;
 
 #[derive(Clone, Debug)]
 struct Window {
@@ -77,6 +79,7 @@ pub struct Statistics {
     method: Method,
     average_us: f64,
     recent_us: f64,
+    deviation_us: f64,
     last_ns: u64,
     total: u64,
     rotated_ns: u64,
@@ -109,6 +112,7 @@ impl Statistics {
             method,
             average_us: 0.0,
             recent_us: 0.0,
+            deviation_us: 0.0,
             last_ns: 0,
             total: 0,
             rotated_ns: 0,
@@ -136,10 +140,17 @@ impl Statistics {
     /// of recent samples replaces the other one.
     fn follow(&mut self, us: f64) {
         let equal = 1.0 / self.total as f64;
+        if self.total > 1 {
+            // A change is not noise: what it adds is limited.
+            let deviation = (us - self.recent_us).abs();
+            let deviation = deviation.min(NOISE_US.max(self.deviation_us * 4.0));
+            self.deviation_us += CALM.max(equal) * (deviation - self.deviation_us);
+        }
         self.average_us += CALM.max(equal) * (us - self.average_us);
         self.recent_us += RECENT.max(equal) * (us - self.recent_us);
         let away = (self.recent_us - self.average_us).abs();
-        if away > NOISE_US.max(self.average_us / 2.0) {
+        let noise = NOISE_US.max(self.deviation_us * NOISE_DEVIATIONS);
+        if away > noise.max(self.average_us / 2.0) {
             self.average_us = self.recent_us;
         }
     }

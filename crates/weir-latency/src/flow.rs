@@ -14,9 +14,10 @@
 use std::collections::BTreeMap;
 
 use weir_abi::{
-    LATENCY_DATA, LATENCY_FINISHED, LATENCY_FREE, LATENCY_HELLO, LATENCY_IGNORED, LATENCY_LOSSY,
-    LATENCY_OPEN, LATENCY_OVERLAP, LATENCY_PENDING, LATENCY_REASONS, LATENCY_SLOTS_LOG2,
-    LATENCY_SYN, LATENCY_TIMESTAMPS, LatencyFlow, LatencyReason as Reason,
+    LATENCY_DATA, LATENCY_FINISHED, LATENCY_FREE, LATENCY_HELLO, LATENCY_HTTP2, LATENCY_IGNORED,
+    LATENCY_LOSSY, LATENCY_OPEN, LATENCY_OVERLAP, LATENCY_PENDING, LATENCY_PROBE, LATENCY_REASONS,
+    LATENCY_SLOTS_LOG2, LATENCY_SYN, LATENCY_TIMESTAMPS, LATENCY_TLS, LatencyFlow,
+    LatencyReason as Reason,
 };
 
 use crate::Method;
@@ -37,14 +38,31 @@ pub const OVERLAP_NS: u64 = 250 * US;
 const SLACK_NS: i64 = 64 * US as i64;
 /// Smallest payload of a segment that the client filled.
 const FULL_SEGMENT: u16 = 536;
-/// TLS 1.3 session tickets: so many bytes may precede the first answer.
+/// So many bytes of the server may precede the first answer after a TLS handshake: session tickets, SETTINGS of HTTP/2.
 const TLS_WINDOW: u32 = 1_200;
-/// The same for the SETTINGS of HTTP/2 without TLS.
-const PREFACE_WINDOW: u32 = 128;
+/// Two session tickets are shorter: with more, the answer was acknowledged.
+const TICKET_BYTES: u32 = 640;
+/// The same as [`TLS_WINDOW`] for the SETTINGS of HTTP/2 without TLS.
+const HTTP2_WINDOW: u32 = 128;
+/// After so long without another packet, the client has acknowledged all session tickets that were sent.
+const TICKETS_NS: u64 = 5 * MS;
 /// A TLS Finished message alone is shorter than this, together with a request it is longer.
 const FINISHED_BYTES: u32 = 100;
-/// Payload of `HTTP/1.1 100 Continue` and its empty line, plain and as a record of TLS 1.3.
-const INTERIM_BYTES: [i32; 2] = [25, 47];
+/// An answer that was acknowledged within this much of the handshake's loop was not held back by the client.
+const PROMPT_NS: u64 = MS;
+/// A lost answer is not sent again earlier: Linux's shortest timeout is 200 ms (`TCP_RTO_MIN`), of its tail loss probe
+/// for a single segment too (RFC 8985 section 7.2).
+const RESENT_NS: i64 = 190 * MS as i64;
+/// Payload of `HTTP/1.1 100 Continue` with its empty line, plain and as a record of TLS 1.3.
+const INTERIM_BYTES: i32 = 25;
+const TLS_INTERIM_BYTES: i32 = 47;
+/// A TLS alert alone, and with the FIN.
+const TLS_CLOSE_BYTES: [i32; 2] = [24, 25];
+/// Frames of HTTP/2 that ask for nothing: SETTINGS acknowledgement, WINDOW_UPDATE, PING and GOAWAY.
+const HTTP2_CONTROL_BYTES: [u16; 3] = [9, 13, 17];
+/// The same as records of TLS 1.3, and an alert, which announces the end of the connection.
+const TLS_CONTROL_BYTES: [u16; 4] = [TLS_ALERT_BYTES, 31, 35, 39];
+const TLS_ALERT_BYTES: u16 = 24;
 
 const FIN: u8 = 1;
 const SYN: u8 = 2;
@@ -171,8 +189,12 @@ impl Step<'_> {
         if self.flow.phase == LATENCY_FREE {
             return;
         }
+        let idle_ns = self.now_ns.wrapping_sub(self.flow.seen_ns);
         self.flow.seen_ns = self.now_ns;
         if packet.flags & RST != 0 {
+            if self.flow.held > 0 {
+                self.flush();
+            }
             self.flow.phase = LATENCY_FREE;
             return;
         }
@@ -192,9 +214,15 @@ impl Step<'_> {
         } else if self.flow.is(LATENCY_TIMESTAMPS) && packet.ts_ecr.is_none() {
             return self.ignore(Reason::Options);
         }
-        self.acknowledgement();
+        // More than a FIN was lost on the way here. If it was a request, it acknowledged the answer before it first, and
+        // the server sends that answer again.
+        if packet.seq.wrapping_sub(self.flow.seq) as i32 > 1 && self.flow.is(LATENCY_PENDING) {
+            self.flow.flags |= LATENCY_LOSSY;
+        }
+        let bytes = self.acknowledgement();
         if packet.length > 0 && self.flow.phase == LATENCY_OPEN {
-            self.payload();
+            let tickets_known = bytes == 0 && idle_ns > TICKETS_NS && self.flow.acked > 0;
+            self.payload(tickets_known);
         }
         if packet.flags & FIN != 0 {
             if self.flow.held > 0 {
@@ -217,11 +245,21 @@ impl Step<'_> {
 
     /// Ends the pending exchange without a sample.
     fn discard(&mut self, reason: Reason) {
-        self.flow.flags &= !(LATENCY_PENDING | LATENCY_LOSSY | LATENCY_OVERLAP | LATENCY_HELLO);
+        self.flow.flags &= !(LATENCY_PENDING
+            | LATENCY_LOSSY
+            | LATENCY_OVERLAP
+            | LATENCY_HELLO
+            | LATENCY_FINISHED
+            | LATENCY_PROBE);
+        self.flow.held = 0;
         self.count(reason);
     }
 
+    /// Ends the pending exchange with a sample, unless the answer may have been sent twice.
     fn emit(&mut self, ns: i64) {
+        if self.flow.is(LATENCY_PROBE) && ns >= RESENT_NS {
+            return self.discard(Reason::Retransmitted);
+        }
         self.discard(Reason::Samples);
         self.samples.push(Sample {
             dest: self.flow.dest,
@@ -234,17 +272,31 @@ impl Step<'_> {
         });
     }
 
-    /// Emits the held sample if it belongs to an answer: a message of the handshake came before it, and the client has
-    /// sent more than the end of its own handshake.
+    /// Ends the exchange in the window: emits the held sample if it belongs to an answer.
     fn flush(&mut self) {
-        let alone = self.flow.is(LATENCY_FINISHED) && self.flow.sent <= FINISHED_BYTES;
-        let (ns, held) = (self.flow.held_ns, self.flow.held);
-        self.flow.flags &= !LATENCY_FINISHED;
-        self.flow.held = 0;
-        if held >= 2 && !alone {
-            self.emit(ns);
+        if self.flow.is(LATENCY_FINISHED) && self.flow.sent <= FINISHED_BYTES {
+            // The tickets that came for it, and those to come, precede the first answer.
+            return self.discard(Reason::Handshake);
+        }
+        let complete = match self.flow.protocol {
+            LATENCY_TLS => TICKET_BYTES,
+            _ => HTTP2_WINDOW,
+        };
+        let certain = self.flow.certain > 0 && self.flow.acked > complete;
+        self.flow.window = 0;
+        if certain || self.follows_others() {
+            self.emit(self.flow.held_ns);
         } else {
             self.discard(Reason::Handshake);
+        }
+    }
+
+    /// Whether the last acknowledgement in the window is of an answer because others came before it: two of session
+    /// tickets, one of SETTINGS.
+    const fn follows_others(&self) -> bool {
+        match self.flow.protocol {
+            LATENCY_TLS => self.flow.acks >= 3,
+            _ => self.flow.acks >= 2,
         }
     }
 
@@ -290,13 +342,16 @@ impl Step<'_> {
         true
     }
 
-    fn acknowledgement(&mut self) {
+    /// Returns how many new bytes are acknowledged.
+    fn acknowledgement(&mut self) -> i32 {
         let packet = self.packet;
         let bytes = packet.ack.wrapping_sub(self.flow.ack) as i32;
         if bytes > 0 {
             self.flow.ack = packet.ack;
             if self.flow.is(LATENCY_PENDING) {
                 self.answer(bytes);
+            } else if self.flow.window > 0 {
+                self.in_window(bytes);
             }
         } else if bytes == 0
             && packet.length == 0
@@ -306,21 +361,34 @@ impl Step<'_> {
             // A duplicate acknowledgement: the client has received something out of order.
             self.flow.flags |= LATENCY_LOSSY;
         }
+        bytes
+    }
+
+    fn in_window(&mut self, bytes: i32) {
+        self.flow.acked = self.flow.acked.wrapping_add(bytes as u32);
+        self.flow.acks = (self.flow.acks + 1).min(3);
     }
 
     /// The client acknowledges `bytes` of new payload while a request is pending.
     fn answer(&mut self, bytes: i32) {
-        if self.flow.window > 0 && self.flow.acked >= self.flow.window {
-            return self.flush();
-        }
-        self.flow.acked = self.flow.acked.wrapping_add(bytes as u32);
         if self.flow.is(LATENCY_HELLO) {
+            self.discard(Reason::Handshake);
             self.flow.flags |= LATENCY_FINISHED;
-            return self.discard(Reason::Handshake);
+            return;
+        }
+        // The server's FIN counts as one byte.
+        let tls = self.flow.protocol == LATENCY_TLS;
+        if bytes == 1 || tls && TLS_CLOSE_BYTES.contains(&bytes) {
+            if self.flow.held == 0 {
+                self.discard(Reason::Closed);
+            }
+            return;
+        }
+        let beyond = self.flow.window > 0 && self.flow.acked >= self.flow.window;
+        if self.flow.window > 0 && !beyond {
+            self.in_window(bytes);
         }
         if self.flow.is(LATENCY_LOSSY | LATENCY_OVERLAP) {
-            self.flow.held = 0;
-            self.flow.flags &= !LATENCY_FINISHED;
             let lossy = self.flow.is(LATENCY_LOSSY);
             return self.discard(if lossy {
                 Reason::Retransmitted
@@ -328,12 +396,22 @@ impl Step<'_> {
                 Reason::Pipelined
             });
         }
-        // The server's FIN counts as one byte.
-        if bytes == 1 && self.flow.held == 0 {
-            return self.discard(Reason::Closed);
-        }
-        if INTERIM_BYTES.contains(&bytes) {
+        if bytes
+            == if tls {
+                TLS_INTERIM_BYTES
+            } else {
+                INTERIM_BYTES
+            }
+        {
             return self.discard(Reason::Interim);
+        }
+        // The last acknowledgement in the window carries the time of its first byte, which may be that of a ticket. The
+        // next one is of the same answer.
+        if beyond && self.follows_others() {
+            return self.flush();
+        }
+        if beyond {
+            self.flow.window = 0;
         }
         let Some(sample) = self.measure() else {
             return;
@@ -342,7 +420,7 @@ impl Step<'_> {
             return self.emit(sample);
         }
         self.flow.held_ns = sample;
-        self.flow.held = (self.flow.held + 1).min(2);
+        self.flow.held = 1;
     }
 
     fn measure(&mut self) -> Option<i64> {
@@ -353,14 +431,22 @@ impl Step<'_> {
         }
     }
 
+    /// What was sent before the request is no answer. In the window it is a ticket, and the answer follows.
+    fn early(&mut self) {
+        if self.flow.window == 0 {
+            self.discard(Reason::Early);
+        }
+    }
+
     fn measure_by_gap(&mut self) -> Option<i64> {
         let round = i64::from(self.flow.loop_ns);
         let since = self.now_ns.wrapping_sub(self.flow.request_ns) as i64;
         let sample = since.wrapping_sub(round);
         if sample >= -(round / 2) - MS as i64 {
+            self.flow.certain = 1;
             return Some(sample);
         }
-        self.discard(Reason::Early);
+        self.early();
         None
     }
 
@@ -387,27 +473,39 @@ impl Step<'_> {
             self.flow.phase = LATENCY_IGNORED;
             return None;
         }
+        self.flow.certain = u8::from(age <= sent + round + tick + PROMPT_NS);
         let sample =
             (self.flow.syn_ns.wrapping_add(sent) as i64).wrapping_sub(self.flow.request_ns as i64);
         if sample >= -(tick as i64) - (age >> 13) as i64 - SLACK_NS {
             return Some(sample);
         }
-        self.discard(Reason::Early);
+        self.early();
         None
     }
 
-    fn payload(&mut self) {
+    /// Payload of the client; `tickets_known`: all session tickets that were sent are acknowledged.
+    fn payload(&mut self, tickets_known: bool) {
         let packet = self.packet;
+        let length = u32::from(packet.length);
         let ahead = packet.seq.wrapping_sub(self.flow.seq) as i32;
         if ahead < 0 {
-            self.flow.flags |= LATENCY_LOSSY;
+            // All of it was here before: a probe for a lost acknowledgement (RFC 8985 section 7), or a retransmission.
+            let again = ahead.wrapping_add(length as i32) <= 0;
+            self.flow.flags |= if again { LATENCY_PROBE } else { LATENCY_LOSSY };
+            return;
+        }
+        if ahead == 0 && self.is_control() {
+            if packet.length == TLS_ALERT_BYTES && self.flow.held > 0 {
+                self.flush();
+            }
+            self.flow.seq = packet.seq.wrapping_add(length);
             return;
         }
         if self.flow.is(LATENCY_PENDING) && self.flow.held > 0 {
             self.flush();
         }
         if !self.flow.is(LATENCY_PENDING) {
-            self.begin();
+            self.begin(tickets_known);
         } else if self.flow.length < FULL_SEGMENT
             && self.now_ns.wrapping_sub(self.flow.request_ns) > OVERLAP_NS
             && self.flow.window == 0
@@ -417,32 +515,47 @@ impl Step<'_> {
         if ahead > 0 {
             self.flow.flags |= LATENCY_LOSSY;
         }
-        self.flow.sent = self.flow.sent.wrapping_add(packet.length.into());
+        self.flow.sent = self.flow.sent.wrapping_add(length);
         self.flow.request_ns = self.now_ns;
         self.flow.length = packet.length;
-        self.flow.seq = packet.seq.wrapping_add(packet.length.into());
+        self.flow.seq = packet.seq.wrapping_add(length);
+    }
+
+    /// Whether the payload asks for nothing.
+    fn is_control(&self) -> bool {
+        match self.flow.protocol {
+            LATENCY_TLS => TLS_CONTROL_BYTES.contains(&self.packet.length),
+            LATENCY_HTTP2 => HTTP2_CONTROL_BYTES.contains(&self.packet.length),
+            _ => false,
+        }
     }
 
     /// Starts an exchange.
-    fn begin(&mut self) {
-        let first = if self.flow.is(LATENCY_DATA) {
-            First::Other
-        } else {
-            self.packet.first
-        };
+    fn begin(&mut self, tickets_known: bool) {
         let flow = &mut *self.flow;
-        flow.flags &= !(LATENCY_LOSSY | LATENCY_OVERLAP);
+        let first = !flow.is(LATENCY_DATA);
+        flow.flags &= !(LATENCY_LOSSY | LATENCY_OVERLAP | LATENCY_PROBE);
         flow.flags |= LATENCY_PENDING | LATENCY_DATA;
-        flow.acked = 0;
         flow.sent = 0;
-        flow.window = if flow.is(LATENCY_FINISHED) {
-            TLS_WINDOW
-        } else {
-            0
-        };
-        match first {
-            First::Tls => flow.flags |= LATENCY_HELLO,
-            First::Preface => flow.window = PREFACE_WINDOW,
+        if flow.is(LATENCY_FINISHED) {
+            flow.window = TLS_WINDOW;
+            flow.acked = 0;
+            flow.acks = 0;
+        } else if tickets_known || flow.acked >= flow.window {
+            flow.window = 0;
+        }
+        if !first {
+            return;
+        }
+        match self.packet.first {
+            First::Tls => {
+                flow.protocol = LATENCY_TLS;
+                flow.flags |= LATENCY_HELLO;
+            }
+            First::Preface => {
+                flow.protocol = LATENCY_HTTP2;
+                flow.window = HTTP2_WINDOW;
+            }
             First::Other => {}
         }
     }

@@ -3,6 +3,11 @@
 //! Hundreds of seeded scenarios: a server that becomes slow and recovers, bursts, a server in slow start, several
 //! directors that do not know each other's connections.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the length comes from the environment"
+)]
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -336,5 +341,119 @@ fn server_in_slow_start_gets_no_more_than_its_weight() {
         };
         let share = run(&scenario).share(0, 1..8);
         assert!((0.01..0.05).contains(&share), "seed {seed}: {share}");
+    }
+}
+
+/// A scenario of the sizes that a seed draws: 1 to 4 directors, 2 to 6 servers, single requests and bursts.
+///
+/// A director has 250 or more requests per second and server: of a server at the floor it sees eight samples a second
+/// then, and the times below hold.
+fn drawn(seed: u64) -> Scenario {
+    let mut random = SplitMix64::new(seed ^ 0x5eed);
+    let mut pick = |from: &[u64]| from[random.below(from.len() as u64) as usize];
+    let servers = pick(&[2, 3, 4, 6]);
+    let directors = pick(&[1, 1, 2, 4]);
+    let per_server = directors * pick(&[250, 500]);
+    // A slot processes 1 000 requests a second: half of what the servers can do, or less.
+    let slots = (per_server / 500).max(pick(&[4, 8, 32]));
+    Scenario {
+        directors: directors as usize,
+        servers: servers as usize,
+        slots: slots as usize,
+        rate: servers * per_server,
+        burst: pick(&[1, 1, 8, 32]),
+        slower_us: pick(&[1_000, 2_000, 5_000, 20_000]),
+        slow: (3 * SECOND_US, 6 * SECOND_US),
+        weights: vec![100; servers as usize],
+        end_us: 12 * SECOND_US,
+        ..Scenario::new(seed)
+    }
+}
+
+#[test]
+fn drawn_scenarios_keep_the_bounds_of_the_control_loop() {
+    for seed in 0..100 {
+        let scenario = drawn(seed);
+        let outcome = run(&scenario);
+        let case = format!(
+            "seed {seed}, {} directors, {} servers, {} slots, {} requests/s in bursts of {}, {} us slower",
+            scenario.directors,
+            scenario.servers,
+            scenario.slots,
+            scenario.rate,
+            scenario.burst,
+            scenario.slower_us
+        );
+        let fair = 1.0 / scenario.servers as f64;
+        // Three standard deviations of a random choice in one second, in parts of the fair share.
+        let chance = 3.0 / (scenario.rate as f64 * fair).sqrt();
+        for second in 1..3 {
+            for server in 0..scenario.servers {
+                let share = outcome.share(server, second..second + 1) / fair;
+                assert!((share - 1.0).abs() < 0.2 + chance, "{case}: steady {share}");
+            }
+        }
+        let reduced = outcome.share(0, 4..6) / fair;
+        assert!(
+            reduced < 0.75 + chance / 1.4,
+            "{case}: reduced to {reduced}"
+        );
+        // The floor is one 32nd of the fair share; two thirds of that, for chance.
+        let requests = scenario.rate as f64 * 3.0 * fair / 32.0;
+        let floor = (1.0 - 3.0 / requests.sqrt()).max(0.0) / 32.0;
+        let least = outcome.share(0, 3..6) / fair;
+        assert!(least > floor, "{case}: {least} is under the floor");
+        let regained = outcome.share(0, 11..12) / fair;
+        assert!(
+            (regained - 1.0).abs() < 0.2 + chance,
+            "{case}: regained {regained}"
+        );
+    }
+}
+
+#[test]
+fn directors_that_see_the_same_change_do_not_all_choose_one_server() {
+    // One of two servers becomes slow for all directors at once: the other one must not get everything.
+    for seed in 0..20 {
+        let scenario = Scenario {
+            directors: 4,
+            servers: 2,
+            slots: 4,
+            rate: 2_000,
+            weights: vec![1; 2],
+            slower_us: 1_000,
+            slow: (2 * SECOND_US, 6 * SECOND_US),
+            ..Scenario::new(seed)
+        };
+        let mut outcome = run(&scenario);
+        for second in 3..6 {
+            let share = outcome.share(1, second..second + 1);
+            assert!(
+                (0.5..0.95).contains(&share),
+                "seed {seed}, second {second}: {share}"
+            );
+        }
+        let p99 = outcome.quantile_us(0.99);
+        assert!(p99 < 8_000, "seed {seed}: {p99} us");
+    }
+}
+
+#[test]
+fn shares_stay_within_a_fifth_for_ten_minutes_at_length() {
+    if std::env::var_os("WEIR_SOAK").is_none() {
+        return;
+    }
+    let scenario = Scenario {
+        rate: 8_000,
+        slots: 16,
+        end_us: 600 * SECOND_US,
+        ..Scenario::new(7)
+    };
+    let outcome = run(&scenario);
+    for second in 1..600 {
+        for server in 0..4 {
+            let share = outcome.share(server, second..second + 1);
+            assert!((0.2..0.3).contains(&share), "second {second}: {share}");
+        }
     }
 }

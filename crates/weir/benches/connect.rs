@@ -1,5 +1,6 @@
-//! The cost of connect() and sendto() with `forward = "socket"`, next to the same calls with a server's own address, in
-//! CPU time of the calling thread. The calls alternate, so that the load of the machine affects both.
+//! The cost of connect(), send() and sendto() with `forward = "socket"`, next to the same calls with a server's own
+//! address, in CPU time of the calling thread and in time. The calls alternate, so that the load of the machine affects
+//! both. A packet of a connected socket meets no hook: its row must show no difference.
 
 use std::fs;
 use std::io;
@@ -80,7 +81,7 @@ fn main() -> io::Result<()> {
     fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string())?;
     let vip = SocketAddr::new(VIP.parse().expect("an address"), server.port());
 
-    println!("CPU time of a call, directly and by the VIP");
+    println!("A call, directly and by the VIP: CPU time, and time");
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     row("connect(), UDP", [server, vip], 20_000, |to| {
         socket.connect(to)
@@ -91,6 +92,16 @@ fn main() -> io::Result<()> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     row("sendto(), unconnected UDP", [server, vip], 20_000, |to| {
         socket.send_to(b"x", to).map(drop)
+    });
+    let connected = [server, vip].map(|to| {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        socket.connect(to)?;
+        Ok::<_, io::Error>(socket)
+    });
+    let [direct, balanced] = connected;
+    let connected = [direct?, balanced?];
+    row("send(), connected UDP", [server, vip], 20_000, |to| {
+        connected[usize::from(to == vip)].send(b"x").map(drop)
     });
     Ok(())
 }
@@ -122,21 +133,25 @@ fn start(rig: &mut Rig, cgroup: &Path, server: SocketAddr) -> io::Result<()> {
 }
 
 fn row(what: &str, ends: [SocketAddr; 2], calls: u32, call: impl Fn(SocketAddr) -> io::Result<()>) {
-    let mut sums = [Duration::ZERO; 2];
+    let (mut cpu, mut passed) = ([Duration::ZERO; 2], [Duration::ZERO; 2]);
     for _ in 0..ROUNDS {
-        for (sum, to) in sums.iter_mut().zip(ends) {
-            let begun = cpu_time();
+        for (end, to) in ends.into_iter().enumerate() {
+            let (begun, started) = (cpu_time(), Instant::now());
             for _ in 0..calls {
                 call(to).expect("it is sent");
             }
-            *sum += cpu_time() - begun;
+            cpu[end] += cpu_time() - begun;
+            passed[end] += started.elapsed();
         }
     }
-    let [direct, vip] = sums.map(|sum| sum.as_secs_f64() * 1e9 / f64::from(calls * ROUNDS));
+    let of_call = |sum: Duration| sum.as_secs_f64() * 1e9 / f64::from(calls * ROUNDS);
+    let ([direct, vip], [direct_passed, vip_passed]) = (cpu.map(of_call), passed.map(of_call));
     println!(
-        "  {what:<28} {direct:>7.0} ns {vip:>7.0} ns   {:+.0} ns, {:.2} x",
+        "  {what:<28} {direct:>7.0} ns {vip:>7.0} ns   {:+.0} ns, {:.2} x   {direct_passed:>7.0} ns {vip_passed:>7.0} ns   \
+         {:+.0} ns",
         vip - direct,
-        vip / direct
+        vip / direct,
+        vip_passed - direct_passed
     );
 }
 

@@ -478,31 +478,6 @@ fn connected_datagram_socket_leaves_a_dead_server() {
     assert_eq!(next[2], json!([VIP, 53]));
 }
 
-/// Delays all frames from and to a host, by a program between its link and the bridge.
-fn delay(world: &mut World, host: &str, seconds: &str) {
-    for command in [
-        "link add relay-a type veth peer name relay-b".to_owned(),
-        "link set relay-a master br0 up".to_owned(),
-        "link set relay-b up promisc on".to_owned(),
-        format!("link set {host} nomaster promisc on"),
-    ] {
-        world.ip("wire", &command);
-    }
-    let mut command = world.command("wire", "python3");
-    command
-        .arg(script("delay.py"))
-        .args([host, "relay-b", seconds]);
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("python3 runs");
-    let mut line = String::new();
-    let output = child.stdout.take().expect("piped");
-    BufReader::new(output).read_line(&mut line).expect("ready");
-    assert_eq!(line, "ready\n");
-    world.adopt(child);
-}
-
 #[test]
 fn least_time_avoids_the_server_that_takes_long_to_connect() {
     if !privileged() {
@@ -511,7 +486,7 @@ fn least_time_avoids_the_server_that_takes_long_to_connect() {
     let mut rig = Rig::new(2);
     let text = config(&rig.cgroup, "scheduler = \"least-time\"\n", "");
     rig.world.start_director(&text);
-    delay(&mut rig.world, "server1", "0.01");
+    rig.world.relay("server1", "0.01", 0);
     let mut client = rig.client();
     let latency = |n| rig.world.server_status(Family::V4.server(n))["latency"].clone();
     wait_for("samples of both", LIMIT, || {

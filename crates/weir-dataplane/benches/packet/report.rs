@@ -86,6 +86,29 @@ pub(crate) fn counting(own: &Nets) {
     }
 }
 
+/// The most that the latency estimator may add, nanoseconds: on average at the default share of sampled flows under
+/// heavy traffic, and to a packet of a sampled flow. The rows, and their goals.
+const ESTIMATING: [(&str, f64); 2] = [
+    ("direct, latency of 1/64", 1.0),
+    ("direct, latency of all", 60.0),
+];
+
+/// Prints what the latency estimator adds. What it costs when it is off is in the tables of `--stages`.
+pub(crate) fn estimating(own: &Nets) {
+    for packets in ["TCP, 1 flow", "TCP, 16 K flows"] {
+        let of = |name: &str| own.get(&(name.to_owned(), packets.to_owned()));
+        for (name, goal) in ESTIMATING {
+            if let (Some(with), Some(without)) = (of(name), of("direct")) {
+                let adds = with - without;
+                println!(
+                    "{name}, {packets}: {adds:+.1} ns (goal: ≤ {goal:.0}, {})",
+                    if adds <= goal { "met" } else { "NOT met" }
+                );
+            }
+        }
+    }
+}
+
 /// Prints a ratio with its goal, which is a maximum or a minimum.
 pub(crate) fn ratio(what: &str, ratio: Spread, goal: f64, most: bool) {
     let met = if most {

@@ -132,6 +132,14 @@ fn arrival(known: &Known) -> Vec<Stage> {
                 &front,
             )],
         ),
+        (
+            "latency estimator, off",
+            vec![first(
+                "lib/latency.h",
+                "latency_sampled(__u64 hash)\n{\n",
+                "if (1)\n\t\treturn 0;",
+            )],
+        ),
     ]
 }
 

@@ -1,5 +1,6 @@
-//! The latency estimator: random packets of clients through the data plane and through the model of weir-latency, which
-//! must emit the same samples and count the same reasons; and `least-time`, whose choices must be those of weir-sched.
+//! The latency estimator: random sequences of clients' packets through the data plane and through the model of
+//! weir-latency, which must emit the same samples and count the same reasons; the same with the recorded connections of
+//! weir-latency; and `least-time`, whose choices must be those of weir-sched.
 //!
 //! `WEIR_LATENCY_PACKETS` sets the number of packets (default 20 000; a million with `WEIR_SOAK`), `WEIR_SEED` repeats
 //! a run.
@@ -109,7 +110,7 @@ fn next(random: &mut Random, port: u16, client: &mut Client, passed_ns: u64) -> 
         13 => segment.flags = TcpFlags::RST,
         14..=16 => segment.flags = TcpFlags(0x11),
         17..=50 => {
-            let bytes = random.pick(&[0, 1, 25, 47, 200, 510, 700, 1_448, 20_000]);
+            let bytes = random.pick(&[0, 1, 24, 25, 47, 200, 255, 510, 700, 1_448, 20_000]);
             client.ack = client.ack.wrapping_add(bytes);
         }
         51..=53 => client.clock = client.clock.wrapping_sub(random.below(70) as u32),
@@ -117,7 +118,7 @@ fn next(random: &mut Random, port: u16, client: &mut Client, passed_ns: u64) -> 
         _ => {}
     }
     if random.one_in(2) {
-        let length = random.pick(&[1, 20, 80, 80, 300, 1_400]);
+        let length = random.pick(&[1, 9, 13, 17, 24, 31, 80, 80, 300, 1_400]);
         segment.payload = match random.below(6) {
             0 => [&[0x16, 3, 1][..], &[0; 200]].concat(),
             1 => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
@@ -127,6 +128,8 @@ fn next(random: &mut Random, port: u16, client: &mut Client, passed_ns: u64) -> 
     segment.seq = match random.below(20) {
         0 => client.seq.wrapping_sub(10),
         1 => client.seq.wrapping_add(10),
+        // All of it was sent before.
+        2 => client.seq.wrapping_sub(segment.payload.len() as u32),
         _ => client.seq,
     };
     segment.ack = client.ack;
@@ -176,6 +179,139 @@ fn from_environment(name: &str) -> Option<u64> {
     Some(text.parse().expect(name))
 }
 
+/// The data plane with a server of each family, and the model that must agree with it.
+struct Both {
+    dests: [u32; 2],
+    model: Table,
+    positions: RingPositions,
+}
+
+impl Both {
+    fn new(bench: &mut Bench) -> Self {
+        let servers = ["10.0.0.1", "fd00::1"].map(|it| NewServer::new(Forward::Direct, it));
+        let dests = [0, 1].map(|family| {
+            let listen = (VIPS[family], 80);
+            bench.serve(Kind::Rr, listen, &servers[family..=family]).1[0]
+        });
+        Self {
+            dests,
+            model: Table::default(),
+            positions: bench.plane.maps().latency_positions().unwrap(),
+        }
+    }
+
+    /// A packet through both. Returns how many samples it yielded.
+    fn send(
+        &mut self,
+        bench: &mut Bench,
+        segment: &Segment,
+        family: usize,
+        now: u64,
+        context: &str,
+    ) -> usize {
+        bench.settings(|settings| {
+            settings.latency_sample = ALL_FLOWS;
+            settings.latency_clock = now;
+        });
+        let outcome = bench.run(&segment.frame(family));
+        if outcome.verdict == crate::bench::Xdp::Tx {
+            let packet = Seen {
+                hash: hash(bench, segment, family),
+                dest: self.dests[family],
+                seq: segment.seq,
+                ack: segment.ack,
+                ts_ecr: segment.ts_ecr,
+                length: segment.payload.len() as u16,
+                flags: segment.flags.0,
+                first: First::of(&segment.payload),
+            };
+            self.model.packet(&packet, now);
+        }
+        let got = taken(bench, &mut self.positions);
+        assert_eq!(got, self.model.take_samples(), "{context}");
+        got.len()
+    }
+
+    /// Compares the counters.
+    fn finish(self, bench: &Bench) -> Table {
+        let counted = bench.plane.maps().latency_reasons().unwrap();
+        assert_eq!(counted, *self.model.counts());
+        self.model
+    }
+}
+
+/// Longest payload of a packet here: recorded ones may be of several segments that the receiver has joined.
+const SEGMENT: usize = 1_448;
+
+/// The segments of a line of a recording, and when they arrived in microseconds; see weir-latency's tests/recorded.rs.
+fn recorded(line: &str) -> Option<(u64, Vec<Segment>)> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let [time, ">", connection, seq, ack, echo, flags, length, first] = words[..] else {
+        return None;
+    };
+    let number = |text: &str| text.parse::<u32>().expect("a number");
+    let (seq, length) = (number(seq), number(length) as usize);
+    let start = match first {
+        "tls" => &[0x16, 3, 1][..],
+        "http2" => b"PRI",
+        _ => b"",
+    };
+    let mut payload = start.to_vec();
+    payload.resize(length.max(start.len()), b'x');
+    let parts: Vec<&[u8]> = match length {
+        0 => vec![&[]],
+        _ => payload.chunks(SEGMENT).collect(),
+    };
+    let segment = |(index, part): (usize, &&[u8])| Segment {
+        port: 1_000 + number(connection) as u16,
+        seq: (seq + (index * SEGMENT) as u32).wrapping_add(0xffff_f000),
+        ack: number(ack).wrapping_add(0xffff_e000),
+        ts_ecr: echo
+            .parse::<u32>()
+            .ok()
+            .map(|echo| echo.wrapping_add(0xffff_ff00)),
+        flags: TcpFlags(number(flags) as u8),
+        payload: part.to_vec(),
+    };
+    let segments = parts.iter().enumerate().map(segment).collect();
+    Some((time.parse().expect("a time"), segments))
+}
+
+#[test]
+fn recorded_clients_yield_the_models_samples() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let directory =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../weir-latency/tests/recorded");
+    let mut files: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    let most = match std::env::var_os("WEIR_SOAK") {
+        Some(_) => usize::MAX,
+        None => 600,
+    };
+    let mut both = Both::new(&mut bench);
+    let mut now = 1_000 * MS;
+    for (number, file) in files.iter().enumerate() {
+        let text = std::fs::read_to_string(file).unwrap();
+        let (family, start, mut yielded) = (number % 2, now, 0);
+        for (time, segments) in text.lines().filter_map(recorded).take(most) {
+            now = start + time * 1_000;
+            for segment in segments {
+                let context = format!("{}, at {time}: {segment:?}", file.display());
+                yielded += both.send(&mut bench, &segment, family, now, &context);
+            }
+        }
+        assert!(yielded > 0, "{} yields no sample", file.display());
+        // Slots in use are not taken by the flows of the next file.
+        now += 2_000 * MS;
+    }
+    both.finish(&bench);
+}
+
 #[test]
 fn random_clients_yield_the_models_samples_at_length() {
     let Some(mut bench) = Bench::open() else {
@@ -190,13 +326,7 @@ fn random_clients_yield_the_models_samples_at_length() {
     let seed = from_environment("WEIR_SEED").unwrap_or_else(clock);
     println!("WEIR_SEED={seed} WEIR_LATENCY_PACKETS={count}");
     let mut random = Random(SplitMix64::new(seed));
-    let servers = ["10.0.0.1", "fd00::1"].map(|it| NewServer::new(Forward::Direct, it));
-    let dests = [0, 1].map(|family| {
-        let listen = (VIPS[family], 80);
-        bench.serve(Kind::Rr, listen, &servers[family..=family]).1[0]
-    });
-    let mut model = Table::default();
-    let mut positions = bench.plane.maps().latency_positions().unwrap();
+    let mut both = Both::new(&mut bench);
     let mut clients = [[Client::default(); 24]; 2];
     let mut now = 1_000 * MS;
     for sent in 0..count {
@@ -207,33 +337,11 @@ fn random_clients_yield_the_models_samples_at_length() {
         let (family, index) = (random.below(2) as usize, random.below(24) as usize);
         let client = &mut clients[family][index];
         let segment = next(&mut random, 1_000 + index as u16, client, passed);
-        bench.settings(|settings| {
-            settings.latency_sample = ALL_FLOWS;
-            settings.latency_clock = now;
-        });
-        let frame = segment.frame(family);
-        let outcome = bench.run(&frame);
-        if outcome.verdict == crate::bench::Xdp::Tx {
-            let packet = Seen {
-                hash: hash(&bench, &segment, family),
-                dest: dests[family],
-                seq: segment.seq,
-                ack: segment.ack,
-                ts_ecr: segment.ts_ecr,
-                length: segment.payload.len() as u16,
-                flags: segment.flags.0,
-                first: First::of(&segment.payload),
-            };
-            model.packet(&packet, now);
-        }
-        let (got, expected) = (taken(&bench, &mut positions), model.take_samples());
-        assert_eq!(
-            got, expected,
-            "WEIR_SEED={seed}, packet {sent}: {segment:?}"
-        );
+        let context = format!("WEIR_SEED={seed}, packet {sent}: {segment:?}");
+        both.send(&mut bench, &segment, family, now, &context);
     }
-    let counted = bench.plane.maps().latency_reasons().unwrap();
-    assert_eq!(counted, *model.counts(), "WEIR_SEED={seed}");
+    let model = both.finish(&bench);
+    let counted = model.counts();
     if count >= PACKETS {
         let rare = [
             LatencyReason::Busy,

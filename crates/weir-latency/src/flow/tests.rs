@@ -471,3 +471,158 @@ fn missing_option_ends_sampling() {
     connection.payload(20_000, 100, 0);
     connection.check(&[], &[Reason::Options]);
 }
+
+#[test]
+fn ticket_acknowledged_with_the_request_is_no_answer() {
+    let mut connection = Connection::new(1).open();
+    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.acknowledge(22_000, 1_327, 12_000);
+    connection.payload(23_000, 80, 12_000);
+    connection.ack += 271;
+    connection.payload(33_100, 102, 23_050);
+    // The second ticket with the start of the answer carries the ticket's time, the next one the answer's.
+    connection.acknowledge(43_300, 8_959, 33_150);
+    connection.acknowledge(46_300, 7_240, 36_100);
+    connection.acknowledge(46_400, 4_000, 36_150);
+    connection.check(&[3_000], &[Reason::Handshake, Reason::Handshake]);
+}
+
+#[test]
+fn ticket_sent_before_the_request_is_no_answer() {
+    let mut connection = Connection::new(1).open();
+    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.acknowledge(22_000, 1_327, 12_000);
+    connection.payload(23_000, 80, 12_000);
+    connection.ack += 271;
+    connection.payload(33_100, 102, 23_050);
+    connection.acknowledge(43_300, 1_719, 23_070);
+    connection.acknowledge(47_200, 2_896, 37_100);
+    connection.check(&[4_000], &[Reason::Handshake, Reason::Handshake]);
+}
+
+#[test]
+fn small_answer_after_tickets_needs_a_prompt_acknowledgement() {
+    for (delay_us, expected, reasons) in [
+        (0, &[2_000][..], &[Reason::Handshake, Reason::Handshake][..]),
+        (40_000, &[], &[Reason::Handshake; 3]),
+    ] {
+        let mut connection = Connection::new(1).open();
+        connection.first_payload(11_000, 517, 0, First::Tls);
+        connection.acknowledge(22_000, 1_327, 12_000);
+        connection.payload(23_000, 80, 12_000);
+        connection.ack += 271;
+        connection.payload(33_100, 102, 23_050);
+        connection.acknowledge(45_100 + delay_us, 271 + 355 + 25, 35_100);
+        // An alert ends the connection.
+        connection.payload(45_200 + delay_us, 24, 35_100);
+        connection.check(expected, reasons);
+    }
+}
+
+#[test]
+fn answer_after_a_pause_is_no_ticket() {
+    let mut connection = Connection::new(1).open();
+    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.acknowledge(22_000, 1_327, 12_000);
+    connection.payload(23_000, 80, 12_000);
+    connection.acknowledge(33_300, 510, 23_200);
+    // One small answer, which nothing follows.
+    connection.payload(50_000, 300, 23_200);
+    connection.acknowledge(65_000, 200, 55_000);
+    connection.check(&[5_000], &[Reason::Handshake, Reason::Handshake]);
+}
+
+#[test]
+fn control_frames_of_http2_are_no_requests() {
+    let mut connection = Connection::new(1).open();
+    connection.first_payload(20_000, 150, 0, First::Preface);
+    connection.acknowledge(30_200, 40, 20_100);
+    // The acknowledgement of SETTINGS, after that a WINDOW_UPDATE.
+    connection.payload(30_300, 9, 20_100);
+    connection.acknowledge(36_000, 300, 26_000);
+    connection.payload(36_100, 13, 26_000);
+    connection.acknowledge(36_300, 300, 26_200);
+    connection.payload(50_000, 60, 26_200);
+    connection.acknowledge(63_000, 300, 53_000);
+    connection.check(&[6_000, 3_000], &[]);
+    // The same in records of TLS.
+    let mut connection = Connection::new(1).open();
+    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.acknowledge(22_000, 1_320, 12_000);
+    connection.payload(23_000, 64, 12_000);
+    connection.payload(23_100, 126, 12_000);
+    connection.acknowledge(33_200, 510, 23_150);
+    connection.acknowledge(33_300, 189, 23_200);
+    connection.payload(33_400, 31, 23_200);
+    connection.acknowledge(38_100, 249, 28_100);
+    connection.payload(38_200, 42, 28_100);
+    connection.acknowledge(55_200, 249, 45_200);
+    connection.check(&[5_000, 7_000], &[Reason::Handshake]);
+}
+
+#[test]
+fn probe_for_a_slow_answer_does_not_discard_it() {
+    // The answer, or what the server sent again after it was lost: 200 ms later at the earliest.
+    for (answer_us, expected, reasons) in [
+        (50_000, &[29_700][..], &[][..]),
+        (230_000, &[], &[Reason::Retransmitted][..]),
+    ] {
+        let mut connection = Connection::new(1).open();
+        for packet in 0..3 {
+            connection.payload(20_000 + packet * 100, 1_448, 0);
+        }
+        connection.payload(20_300, 500, 0);
+        connection.seq -= 500;
+        connection.payload(44_000, 500, 0);
+        connection.acknowledge(answer_us + 10_000, 700, answer_us);
+        connection.check(expected, reasons);
+    }
+}
+
+#[test]
+fn answer_sent_again_because_the_next_request_was_lost_is_discarded() {
+    let mut connection = Connection::new(1).open();
+    connection.payload(20_000, 36, 0);
+    // The next request would have acknowledged the answer.
+    connection.seq += 36;
+    connection.acknowledge(245_000, 5, 235_000);
+    connection.check(&[], &[Reason::Retransmitted]);
+}
+
+#[test]
+fn alert_and_close_of_server_are_no_answers() {
+    let mut connection = Connection::new(1).open();
+    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.acknowledge(22_000, 1_327, 12_000);
+    connection.payload(23_000, 80, 12_000);
+    connection.acknowledge(33_300, 510, 23_200);
+    connection.payload(50_000, 300, 23_200);
+    connection.acknowledge(5_050_000, 25, 5_040_000);
+    connection.check(&[], &[Reason::Handshake, Reason::Handshake, Reason::Closed]);
+}
+
+#[test]
+fn answer_lost_on_the_way_is_discarded_if_the_client_probes() {
+    let mut connection = Connection::new(1).open();
+    connection.payload(20_000, 36, 0);
+    connection.seq -= 36;
+    connection.payload(240_000, 36, 0);
+    connection.acknowledge(255_000, 5, 245_000);
+    connection.check(&[], &[Reason::Retransmitted]);
+}
+
+#[test]
+fn window_ends_with_the_first_answer() {
+    let mut connection = Connection::new(1).open();
+    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.acknowledge(22_000, 1_320, 12_000);
+    connection.payload(23_000, 64, 12_000);
+    connection.payload(23_100, 126, 12_000);
+    connection.acknowledge(33_200, 2_149, 23_150);
+    connection.acknowledge(38_200, 2_896, 28_100);
+    // In the next exchange the first acknowledgement counts.
+    connection.payload(50_000, 41, 28_200);
+    connection.acknowledge(63_000, 2_896, 53_000);
+    connection.acknowledge(67_000, 2_896, 57_000);
+    connection.check(&[5_000, 3_000], &[Reason::Handshake]);
+}

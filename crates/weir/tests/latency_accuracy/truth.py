@@ -1,7 +1,8 @@
 """The latency of a server as its own interface shows it: last packet of a request in, first payload of the answer out.
 
 Arguments: the port; the least payload of an answer, so that session tickets do not count; how many exchanges at the
-start of a connection are left out. Prints JSON when its standard input ends. Times are those of the kernel.
+start of a connection are left out; lengths of payloads that ask for nothing, as the SETTINGS acknowledgement of HTTP/2.
+Payload that arrived before is not part of a request. Prints JSON when its standard input ends. Times are those of the kernel.
 """
 import json
 import select
@@ -10,6 +11,7 @@ import struct
 import sys
 
 PORT, LEAST, SKIPPED = (int(word) for word in sys.argv[1:4])
+IGNORED = {int(word) for word in sys.argv[4:]}
 TIMESTAMP = 35
 BUFFER_FORCE = 33
 OUTGOING = 4
@@ -22,11 +24,20 @@ print("ready", flush=True)
 
 flows = {}
 samples = []
-pipelined = 0
+
+
+def receive(ranges, start, end):
+    """Adds to the ranges of received sequence numbers; whether something is new."""
+    if any(low <= start and end <= high for low, high in ranges):
+        return False
+    near = [(low, high) for low, high in ranges if low <= end and start <= high]
+    for joined in near:
+        ranges.remove(joined)
+    ranges.append((min([start] + [low for low, _ in near]), max([end] + [high for _, high in near])))
+    return True
 
 
 def handle(frame, outgoing, now):
-    global pipelined
     if frame[12:14] != b"\x08\x00" or frame[23] != 6:
         return
     header = 14 + (frame[14] & 15) * 4
@@ -37,13 +48,17 @@ def handle(frame, outgoing, now):
     if (source if outgoing else target) != PORT:
         return
     key = frame[30:34] + frame[header + 2:header + 4] if outgoing else frame[26:30] + frame[header:header + 2]
-    if flags & 2:
-        flows[key] = [None, 0]
+    sequence = struct.unpack("!I", frame[header + 4:header + 8])[0]
+    if flags & 2 and not outgoing:
+        # The request, the number of exchanges, what was received, the first sequence number.
+        flows[key] = [None, 0, [], sequence]
     flow = flows.get(key)
     if flow is None or payload <= 0:
         return
     if not outgoing:
-        flow[0] = now
+        start = (sequence - flow[3]) % 2**32
+        if receive(flow[2], start, start + payload) and payload not in IGNORED:
+            flow[0] = now
     elif flow[0] is not None and payload >= LEAST:
         flow[1] += 1
         if flow[1] > SKIPPED:

@@ -38,6 +38,23 @@ func main() {
 }
 "#;
 
+/// A Java program, run from its source: its sockets are of IPv6 and connect to mapped addresses for IPv4.
+const JAVA: &str = r#"import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+
+public class Client {
+    public static void main(String[] addresses) throws Exception {
+        for (String address : addresses) {
+            HttpClient client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
+            HttpRequest request = HttpRequest.newBuilder(URI.create(address)).build();
+            System.out.println(client.send(request, HttpResponse.BodyHandlers.ofString()).body().trim());
+        }
+    }
+}
+"#;
+
 impl Rig {
     fn spawn(&mut self, host: &str, line: &str) {
         let mut command = self.world.command(host, "sh");
@@ -180,6 +197,33 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
             .iter()
             .all(|service| rig.sum(service) == 0)
     });
+}
+
+/// Needs a JDK (default-jdk-headless), which is too large for the usual tests.
+#[test]
+fn java_is_balanced_at_length() {
+    if !privileged() || std::env::var_os("WEIR_SOAK").is_none() {
+        return;
+    }
+    let mut rig = Rig::new(2);
+    let text = [
+        rig.service("web", &format!("\"{VIP}:8090\""), 8090, Family::V4),
+        rig.service("six", &format!("\"[{VIP6}]:8090\""), 8090, Family::V6),
+    ];
+    rig.world.start_director(&text.concat());
+    let source = rig.world.path("Client.java");
+    fs::write(&source, JAVA).expect("written");
+    for address in [
+        format!("http://{VIP}:8090/"),
+        format!("http://[{VIP6}]:8090/"),
+    ] {
+        let program = format!(
+            "java -XX:TieredStopAtLevel=1 {} '{address}' '{address}' '{address}' '{address}'",
+            source.display()
+        );
+        let names = rig.output_of(&program);
+        assert_eq!(sorted(&names), ["server0", "server0", "server1", "server1"]);
+    }
 }
 
 /// nginx in the cgroup, as a proxy for the VIP.

@@ -10,6 +10,7 @@ pub mod checks;
 pub mod client;
 pub mod load;
 pub mod program;
+mod relay;
 mod server;
 
 use std::fs;

@@ -1,0 +1,45 @@
+//! A program between a host's link and the bridge that delays and loses frames.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+
+use super::{World, sh};
+
+impl World {
+    /// Puts a relay before a host, once: each frame passes after `seconds`, `lost` of 1000 do not.
+    pub fn relay(&mut self, host: &str, seconds: &str, lost: u32) {
+        let (wire, inside) = (self.namespace("wire"), self.namespace(host));
+        for command in [
+            "link add relay-a type veth peer name relay-b".to_owned(),
+            "link set relay-a master br0 up".to_owned(),
+            "link set relay-b up promisc on".to_owned(),
+            format!("link set {host} nomaster promisc on"),
+        ] {
+            self.ip("wire", &command);
+        }
+        // A frame of joined segments is too long to be sent.
+        for (namespace, device) in [
+            (&wire, "relay-a"),
+            (&wire, "relay-b"),
+            (&wire, host),
+            (&inside, "eth0"),
+        ] {
+            sh(&format!(
+                "ip netns exec {namespace} ethtool -K {device} gro off gso off tso off tx off >/dev/null"
+            ));
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/world/relay.py");
+        let mut command = self.command("wire", "python3");
+        command
+            .arg(script)
+            .args([host, "relay-b", seconds, &lost.to_string()])
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().expect("python3 runs");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("piped");
+        BufReader::new(output).read_line(&mut line).expect("ready");
+        assert_eq!(line, "ready\n");
+        self.adopt(child);
+    }
+}
