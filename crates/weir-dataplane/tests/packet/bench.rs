@@ -134,6 +134,18 @@ fn ticks_of(ns: u64) -> u32 {
 /// For how long after a tick has turned the programs may still read the former one: they ask once a jiffy.
 const TICK_LAG_NS: u64 = 20_000_000;
 
+/// Budgets and lifetimes are counted in ticks: a packet for which the two sides read different ticks would show as a
+/// difference much later. So none is sent shortly before or after a tick turns.
+pub(crate) fn wait_while_tick_turns() {
+    let turns = || {
+        let now = now_ns(Clock::MonotonicCoarse);
+        ticks_of(now.saturating_sub(TICK_LAG_NS)) != ticks_of(now + TICK_LAG_NS)
+    };
+    while turns() {
+        std::thread::yield_now();
+    }
+}
+
 /// Budgets and scratch rows are per CPU: a test's packets all meet the same ones.
 fn stay_on_one_cpu() {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -640,15 +652,7 @@ impl Bench {
     /// # Errors
     /// They differ: how, and over which packet.
     pub(crate) fn try_send(&mut self, frame: &[u8]) -> Result<Outcome, String> {
-        // Budgets and lifetimes are counted in ticks: a packet for which the two sides read different ticks would show
-        // as a difference much later. So none is sent shortly before or after a tick turns.
-        let turns = || {
-            let now = now_ns(Clock::MonotonicCoarse);
-            ticks_of(now.saturating_sub(TICK_LAG_NS)) != ticks_of(now + TICK_LAG_NS)
-        };
-        while turns() {
-            std::thread::yield_now();
-        }
+        wait_while_tick_turns();
         let earliest = tick();
         let outcome = self.run(frame);
         let latest = tick();
