@@ -303,8 +303,9 @@ fn divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Option<&Fl
     };
     let ((from, to), directors) = (snat.ports, sync.directors());
     let Some((first, last)) = sync.own_ports(snat.ports) else {
-        let message =
-            format!("the source ports {from}-{to} are fewer than the {directors} directors of [sync]");
+        let message = format!(
+            "the source ports {from}-{to} are fewer than the {directors} directors of [sync]"
+        );
         sink.push(
             Diagnostic::new(Code::Contradiction, location, message)
                 .cause("each director assigns ports of its own")

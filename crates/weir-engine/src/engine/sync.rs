@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use weir_abi::{
     Addr, BUCKET_SLOTS, Be16, EntryMeta, FLOW_ACTIVE, FLOW_TEMPLATE, Forward, KIND_FORWARD,
-    KIND_TEMPLATE, NO_PLACE, PROTO_TEMPLATE, SETTINGS_LEARN_CLIENTS, SETTINGS_SYNC, State, SyncFlow, TEMPLATE_SERVICE, ticks_from,
-    ticks_to_duration,
+    KIND_TEMPLATE, NO_PLACE, PROTO_TEMPLATE, SETTINGS_LEARN_CLIENTS, SETTINGS_SYNC, State,
+    SyncFlow, TEMPLATE_SERVICE, ticks_from, ticks_to_duration,
 };
 use weir_dataplane::Flow;
 use weir_flow::{Family, Tuple, steer_hash};

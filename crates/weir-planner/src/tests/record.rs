@@ -6,7 +6,9 @@ use weir_abi::{
     Addr, Be16, Extent, RULE_FO, RULE_LC, RULE_SUM_ACTIVE, RULE_SUM_WEIGHT, Range,
     SERVICE_ONE_PACKET, SERVICE_SNAT, TEMPLATE_PORT, Vip, ticks_from,
 };
-use weir_model::{FlowSync, NoServer, Persistence, Secret, SecretSource, Tunnel, TunnelChecksum, TunnelKind};
+use weir_model::{
+    FlowSync, NoServer, Persistence, Secret, SecretSource, Tunnel, TunnelChecksum, TunnelKind,
+};
 use weir_sched::Counts;
 
 use super::*;
