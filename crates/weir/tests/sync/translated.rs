@@ -81,7 +81,10 @@ fn directors_assign_different_source_ports_at_the_same_time() {
         let records = pair.status(host)["sync"]["records"].clone();
         // Results that never occurred are omitted.
         assert!(records["conflict"].is_null(), "{host}: {records}");
-        assert!(records["inserted"].as_u64() >= Some(HELD as u64), "{records}");
+        assert!(
+            records["inserted"].as_u64() >= Some(HELD as u64),
+            "{records}"
+        );
     }
     // The second director takes over the other's VIP and ports.
     pair.move_to("second", Some("director"));
