@@ -37,6 +37,10 @@ ldirectord                       | ldirectord     | peer: health checks for IPVS
 openssl                          | openssl        | makes certificates in the tests, and speaks TLS as a peer
 bird                             | bird2          | peer: the BGP speaker that [announce] controls
 keepalived                       | keepalived     | peer: its configuration check, beside weir import
+/usr/lib/frr/vrrpd               | frr            | peer: VRRP by FRR
+corosync                         | corosync       | the cluster of clustered-rest --pacemaker
+pacemakerd                       | pacemaker      | the cluster of clustered-rest --pacemaker
+cibadmin                         | pacemaker-cli-utils | configures that cluster
 ocf-tester                       | resource-agents | peer: the tester of agents for Pacemaker, and its functions
 xmllint                          | libxml2-utils  | validates the metadata of the agent, for ocf-tester
 go                               | golang-go      | builds h2spec, the conformance suite of HTTP/2

@@ -280,6 +280,11 @@ codes! {
         "Dot segments, duplicate slashes and unnecessary percent-encoding are removed before routes compare paths, so \
          this route never matches.",
         "Write the path in normalized form, or set `normalize_path = false` in the service.";
+    /// The source addresses of `snat` do not move with the VIP.
+    SnatStays = "W040",
+        "The director's own address ends with the director: the replies to flows that the other director takes over \
+         reach neither of them.",
+        "List addresses that move with the VIP, with `excluded_addresses` of the same [vrrp.NAME], for example.";
     /// Every user of the machine can read a secret.
     ExposedSecret = "W070",
         "The configuration contains a secret or refers to a file that contains one, and the file mode lets every user \
@@ -305,6 +310,11 @@ codes! {
          scheduler is stateless.",
         "Use `scheduler = \"maglev\"` with `direct`, `tunnel` or `l3dsr`, and the same file on both directors \
          (docs/manual/failover.md).";
+    /// Directors divide the source ports of `snat`.
+    DividedPorts = "N005",
+        "With [sync] each director assigns its own part of the ports, so that flows that two directors accept at the \
+         same time never have the same port. The parts follow from the sorted addresses of `listen` and `peers`.",
+        "No change is required. If the part is too small, use more `ports` or `addresses`.";
 }
 
 impl Code {

@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 
-use weir_model::{Family, Protocol, SecretSource};
+use weir_model::{Family, FlowSync, Protocol, SecretSource};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -105,6 +105,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
     limits(sink, lowered);
     for service in &lowered.services {
         snat(sink, service, host);
+        divided_ports(sink, service, lowered.sync.as_ref());
         one_packet(sink, service);
         socket::verify(sink, service);
         let Some(location) = &service.pool else {
@@ -291,6 +292,37 @@ fn snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
             );
             return;
         }
+    }
+}
+
+/// Reports which source ports this director assigns, and a range or addresses that do not suit several directors.
+fn divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Option<&FlowSync>) {
+    let (Some(snat), Some(location), Some(sync)) = (&service.service.snat, &service.snat, sync)
+    else {
+        return;
+    };
+    let ((from, to), directors) = (snat.ports, sync.directors());
+    let Some((first, last)) = sync.own_ports(snat.ports) else {
+        let message = format!(
+            "the source ports {from}-{to} are fewer than the {directors} directors of [sync]"
+        );
+        sink.push(
+            Diagnostic::new(Code::Contradiction, location, message)
+                .cause("each director assigns ports of its own")
+                .fix("use more ports"),
+        );
+        return;
+    };
+    let message = format!(
+        "this director assigns the source ports {first}-{last} of {from}-{to}: {directors} directors divide them"
+    );
+    sink.push(Diagnostic::new(Code::DividedPorts, location, message));
+    if snat.addresses.is_empty() {
+        let message = "`snat` uses the director's own address, which does not move with the VIP";
+        sink.push(
+            Diagnostic::new(Code::SnatStays, location, message)
+                .fix("set `addresses` to addresses that move with the VIP"),
+        );
     }
 }
 

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::attack::{self, AttackArguments};
-use crate::error::Result;
+use crate::error::{LabError, Result};
 use crate::experiment::{self, RunOptions, default_report_directory};
 use crate::failover;
+use crate::pacemaker;
 use crate::rate::Rate;
 use crate::report::table;
 
@@ -51,12 +52,18 @@ pub struct RunArguments {
     /// Stop a server under load and restart it, instead of the measurement (small-box-nat, clustered-rest).
     #[arg(long)]
     pub fail: bool,
+    /// Run the cluster of the report under Corosync and Pacemaker, and let its active node fail (clustered-rest).
+    #[arg(long, conflicts_with = "fail")]
+    pub pacemaker: bool,
     /// The scheduler, as named in Weir.
     #[arg(long, value_name = "NAME")]
     pub scheduler: Option<String>,
     /// Run only these methods.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub methods: Vec<String>,
+    /// Let only these faults happen (director-failover, clustered-rest --pacemaker).
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub faults: Vec<String>,
     /// The weir program to test [default: the running one].
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
@@ -72,6 +79,7 @@ impl From<&RunArguments> for RunOptions {
             fail: arguments.fail,
             scheduler: arguments.scheduler.clone(),
             methods: arguments.methods.clone(),
+            faults: arguments.faults.clone(),
             report: arguments.report.clone(),
             weir: arguments.weir.clone(),
         }
@@ -126,13 +134,37 @@ pub fn execute_attack(arguments: &AttackArguments) -> ExitCode {
 }
 
 fn run(arguments: &RunArguments) -> Result<ExitCode> {
-    if arguments.name == failover::NAME {
-        let succeeded = failover::run(&arguments.into(), arguments.json)?;
-        return Ok(if succeeded {
+    if arguments.pacemaker && arguments.name != pacemaker::EXPERIMENT {
+        return Err(LabError::Usage {
+            option: "--pacemaker",
+            reason: format!("only {} has it", pacemaker::EXPERIMENT),
+        });
+    }
+    let has_faults = arguments.pacemaker || arguments.name == failover::NAME;
+    if !has_faults && !arguments.faults.is_empty() {
+        return Err(LabError::Usage {
+            option: "--faults",
+            reason: format!("only {} and --pacemaker have it", failover::NAME),
+        });
+    }
+    if arguments.pacemaker && !arguments.methods.is_empty() {
+        return Err(LabError::Usage {
+            option: "--methods",
+            reason: "--pacemaker has none; use --faults".to_owned(),
+        });
+    }
+    let status = |succeeded| {
+        if succeeded {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE
-        });
+        }
+    };
+    if arguments.pacemaker {
+        return pacemaker::run(&arguments.into(), arguments.json).map(status);
+    }
+    if arguments.name == failover::NAME {
+        return failover::run(&arguments.into(), arguments.json).map(status);
     }
     let report = experiment::run(&arguments.name, &arguments.into())?;
     if arguments.json {
@@ -215,6 +247,26 @@ mod tests {
                 Line::try_parse_from(line.split_whitespace()).is_err(),
                 "{wrong}"
             );
+        }
+    }
+
+    #[test]
+    fn faults_and_pacemaker_belong_to_their_experiments() {
+        let error = |line: &str| {
+            let parsed = Line::try_parse_from(line.split_whitespace()).expect("valid");
+            let LabCommand::Run(arguments) = parsed.command else {
+                panic!("run")
+            };
+            run(&arguments).expect_err("a usage error").exit_code()
+        };
+        for wrong in [
+            "lab run small-box-nat --pacemaker",
+            "lab run small-box-nat --faults kill",
+            "lab run clustered-rest --pacemaker --methods kill",
+            "lab run clustered-rest --pacemaker --faults cut",
+            "lab run director-failover --faults none",
+        ] {
+            assert_eq!(error(wrong), 2, "{wrong}");
         }
     }
 

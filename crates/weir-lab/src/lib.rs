@@ -20,6 +20,7 @@ mod failover;
 mod interrupt;
 mod latency;
 mod namespace;
+mod pacemaker;
 mod peer;
 mod process;
 mod progress;

@@ -24,6 +24,15 @@ pub(crate) const PHP_FPM: Program = program("php-fpm", "php-fpm");
 pub(crate) const KEEPALIVED: Program = program("keepalived", "keepalived");
 pub(crate) const WRK: Program = program("wrk", "wrk");
 pub(crate) const LDIRECTORD: Program = program("ldirectord", "ldirectord");
+/// Programs of the cluster of `clustered-rest --pacemaker`.
+pub(crate) const PACEMAKER: [Program; 6] = [
+    program("corosync", "corosync"),
+    program("pacemakerd", "pacemaker"),
+    program("cibadmin", "pacemaker-cli-utils"),
+    program("ocf-tester", "resource-agents"),
+    program("node", "nodejs"),
+    program("unshare", "util-linux"),
+];
 /// Programs that attacks require in addition to the proxies.
 pub(crate) const ATTACK: [Program; 2] = [
     program("openssl", "openssl"),

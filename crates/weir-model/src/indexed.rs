@@ -170,10 +170,12 @@ impl Indexed {
             // The data plane does not depend on them.
             vrrp: _,
             announce: _,
-            sync: _,
+            sync,
             notifiers: _,
         } = &self.desired;
-        let common = hash_of((node, timeouts, ipvs));
+        // The directors divide the source ports of snat.
+        let directors = sync.as_ref().map(|it| (it.number(), it.directors()));
+        let common = hash_of((node, timeouts, ipvs, directors));
         let of_pools: Vec<u64> = pools.iter().map(hash_of).collect();
         let of_service = |service: &Service| {
             let pool = self.pools.get(&service.pool).map(|at| of_pools[*at]);

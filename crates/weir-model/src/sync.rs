@@ -18,4 +18,82 @@ pub struct FlowSync {
 impl FlowSync {
     /// Smallest length of the key in bytes.
     pub const KEY_MIN: usize = 16;
+
+    /// Number of directors, this one included.
+    pub fn directors(&self) -> usize {
+        self.peers.len() + 1
+    }
+
+    /// This director's number, from 0: its position among the sorted addresses of all directors. All directors derive
+    /// the same numbers, because each lists the others.
+    pub fn number(&self) -> usize {
+        self.peers
+            .iter()
+            .filter(|peer| **peer < self.listen)
+            .count()
+    }
+
+    /// The part of a range of source ports that this director assigns: the range is divided into one part for each
+    /// director, in the order of their numbers, so that flows that two directors accept at the same time have different
+    /// ports. Sizes differ by at most one port. `None` = the range has fewer ports than there are directors.
+    pub fn own_ports(&self, (first, last): (u16, u16)) -> Option<(u16, u16)> {
+        let length = (usize::from(last) + 1).checked_sub(first.into())?;
+        let (number, directors) = (self.number(), self.directors());
+        if length < directors {
+            return None;
+        }
+        let start = length * number / directors;
+        let end = length * (number + 1) / directors;
+        let port = |offset: usize| u16::try_from(usize::from(first) + offset).ok();
+        Some((port(start)?, port(end - 1)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sync(own: usize, count: usize) -> FlowSync {
+        // As text, 10.0.0.10 would come before 10.0.0.9.
+        let address = |number: usize| SocketAddr::from(([10, 0, 0, 9 + number as u8], 8482));
+        let mut all: Vec<SocketAddr> = (0..count).map(address).collect();
+        let listen = all.remove(own);
+        all.reverse();
+        FlowSync {
+            listen,
+            peers: all,
+            key: Secret::new(crate::SecretSource::Text, Vec::new()),
+        }
+    }
+
+    #[test]
+    fn directors_divide_the_range_without_gap_or_overlap() {
+        for count in 2..=5 {
+            for range in [(20_000, 32_767), (1, 65_535), (7, 7 + count as u16 - 1)] {
+                let mut next = u32::from(range.0);
+                for own in 0..count {
+                    let sync = sync(own, count);
+                    assert_eq!((sync.number(), sync.directors()), (own, count));
+                    let (first, last) = sync.own_ports(range).unwrap();
+                    assert_eq!(u32::from(first), next);
+                    assert!(first <= last);
+                    next = u32::from(last) + 1;
+                }
+                assert_eq!(next, u32::from(range.1) + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn two_directors_have_half_each() {
+        let range = (20_000, 32_767);
+        assert_eq!(sync(0, 2).own_ports(range), Some((20_000, 26_383)));
+        assert_eq!(sync(1, 2).own_ports(range), Some((26_384, 32_767)));
+    }
+
+    #[test]
+    fn range_with_too_few_ports_is_not_divided() {
+        assert_eq!(sync(0, 3).own_ports((5, 6)), None);
+        assert_eq!(sync(2, 3).own_ports((5, 6)), None);
+    }
 }

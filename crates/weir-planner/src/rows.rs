@@ -264,7 +264,10 @@ impl Part {
         let row = ServiceRow {
             flags,
             snat: snat.into_iter().map(Addr::from).collect(),
-            snat_ports: service.snat.as_ref().map_or((0, 0), |snat| snat.ports),
+            snat_ports: service
+                .snat
+                .as_ref()
+                .map_or((0, 0), |snat| own_ports(desired, snat)),
             dscp: if service.forward == Forward::L3dsr {
                 service.dscp
             } else {
@@ -328,6 +331,16 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
         port,
         dests: dest_rows,
         crowded: desired.sharing(&service.pool) == Sharing::Many,
+    }
+}
+
+/// The source ports that this director assigns. Directors with `[sync]` divide them: each knows the ports of the others'
+/// flows only after some time, and may insert a flow of a peer at any time.
+fn own_ports(desired: &Indexed, snat: &Snat) -> (u16, u16) {
+    match &desired.sync {
+        // A range that cannot be divided is a configuration error; flows then fail with `drop_no_place`.
+        Some(sync) => sync.own_ports(snat.ports).unwrap_or((1, 0)),
+        None => snat.ports,
     }
 }
 

@@ -3,6 +3,9 @@
 
 mod world;
 
+#[path = "sync/translated.rs"]
+mod translated;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -92,27 +95,42 @@ impl Pair {
             plan.service
         );
         if plan.sync {
-            let own = ADDRESSES
-                .iter()
-                .find(|(name, _)| *name == host)
-                .expect("a director")
-                .1;
-            let peer = ADDRESSES
-                .iter()
-                .find(|(name, _)| *name != host)
-                .expect("a director")
-                .1;
-            text.push_str(&format!(
-                "[sync]\nlisten = \"{own}:8482\"\npeers = [\"{peer}:8482\"]\nkey = {{ file = \"{}\" }}\n",
-                self.world.path("sync.key").display()
-            ));
+            text.push_str(&self.sync_section(host));
         }
         text
     }
 
+    fn sync_section(&self, host: &str) -> String {
+        let own = ADDRESSES
+            .iter()
+            .find(|(name, _)| *name == host)
+            .expect("a director")
+            .1;
+        let peer = ADDRESSES
+            .iter()
+            .find(|(name, _)| *name != host)
+            .expect("a director")
+            .1;
+        format!(
+            "[sync]\nlisten = \"{own}:8482\"\npeers = [\"{peer}:8482\"]\nkey = {{ file = \"{}\" }}\n",
+            self.world.path("sync.key").display()
+        )
+    }
+
     fn start(&mut self, host: &str, plan: &Plan) {
+        self.start_with(host, &self.config(host, plan));
+        self.wait_until_up(host, SERVERS.into());
+    }
+
+    fn wait_until_up(&self, host: &str, servers: usize) {
+        wait_for("servers that are up", PATIENCE, || {
+            self.text(host, &["status"]).matches(" up ").count() == servers
+        });
+    }
+
+    fn start_with(&mut self, host: &str, config: &str) {
         let path = self.world.path(&format!("{host}.toml"));
-        fs::write(&path, self.config(host, plan)).expect("written");
+        fs::write(&path, config).expect("written");
         let log = fs::File::create(self.world.path(&format!("{host}.log"))).expect("a log");
         let child = self
             .world
@@ -124,10 +142,6 @@ impl Pair {
             .spawn()
             .expect("it starts");
         self.world.adopt(child);
-        wait_for("servers that are up", PATIENCE, || {
-            let status = self.text(host, &["status"]);
-            status.matches(" up ").count() == usize::from(SERVERS)
-        });
     }
 
     fn text(&self, host: &str, arguments: &[&str]) -> String {
@@ -181,25 +195,21 @@ impl Pair {
             self.world.ip("wire", &format!("link set {from} down"));
         }
         self.world.ip(host, &format!("addr add {VIP}/32 dev eth0"));
-        let shown = self.world.output(host, "ip -br link show dev eth0");
-        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-        let mac = shown
-            .split_whitespace()
-            .nth(2)
-            .expect("its address")
-            .to_owned();
-        // What a gratuitous ARP does.
-        let learn = |who: &str, address: &str| {
-            self.world.ip(
-                who,
-                &format!("neigh replace {address} lladdr {mac} dev eth0"),
-            );
-        };
+        let learn = |who: &str, address: &str| self.learn(who, address, host);
         learn("client", VIP);
         if self.forward != "direct" {
             self.world.ip(host, "addr add 10.0.0.1/24 dev eth0");
             (0..SERVERS).for_each(|n| learn(&format!("server{n}"), "10.0.0.1"));
         }
+    }
+
+    /// What a gratuitous ARP of `host` does to `who`.
+    fn learn(&self, who: &str, address: &str, host: &str) {
+        let shown = self.world.output(host, "ip -br link show dev eth0");
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let mac = shown.split_whitespace().nth(2).expect("its address");
+        let entry = format!("neigh replace {address} lladdr {mac} dev eth0");
+        self.world.ip(who, &entry);
     }
 
     fn hold(&self, count: usize) -> Vec<Held> {
@@ -241,7 +251,11 @@ struct Held {
 
 impl Held {
     fn open() -> Option<Self> {
-        let mut stream = TcpStream::connect((VIP, 80)).ok()?;
+        Self::open_to(VIP)
+    }
+
+    fn open_to(vip: &str) -> Option<Self> {
+        let mut stream = TcpStream::connect((vip, 80)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(3))).ok()?;
         let server = answer(&mut stream)?;
         Some(Self { stream, server })

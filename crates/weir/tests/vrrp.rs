@@ -2,12 +2,20 @@
 
 mod world;
 
+#[path = "vrrp/frr.rs"]
+mod frr;
 #[path = "vrrp/interop.rs"]
 mod interop;
 #[path = "vrrp/keys.rs"]
 mod keys;
 #[path = "vrrp/pair.rs"]
 mod pair;
+#[path = "vrrp/recorder.rs"]
+mod recorder;
+#[path = "vrrp/schedules.rs"]
+mod schedules;
+#[path = "vrrp/upgrade.rs"]
+mod upgrade;
 
 use pair::{Pair, VIP};
 use serde_json::Value;

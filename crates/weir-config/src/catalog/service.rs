@@ -377,7 +377,8 @@ pub(crate) static SNAT: Section = Section {
             Kind::PortRange,
             Default("20000-32767"),
             "Source ports. They must not overlap the ports of the director's own connections, \
-             `net.ipv4.ip_local_port_range`; `weir check` warns if they do.",
+             `net.ipv4.ip_local_port_range`; `weir check` warns if they do. With [sync] each director assigns its own \
+             part of them; `weir check` shows which.",
             "ports = \"10000-29999\"",
         )
         .known_as(&["port", "port_range"]),

@@ -549,8 +549,9 @@ pub(crate) static VRRP_TRACK: Section = Section {
         Key::new(
             "data_plane",
             Kind::Flag,
-            Absent("not tracked"),
-            "Whether the data plane must be able to forward.",
+            Absent("tracked, if there are services of layer 4"),
+            "Whether the data plane must be able to forward. With `false` a director has the addresses even if its data \
+             plane is not attached.",
             "data_plane = true",
         ),
         Key::new(

@@ -186,6 +186,10 @@ fn group(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
     let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
     let proxied = lowered.proxies.iter().map(|it| it.proxy.name.as_str());
     let known = vrrp::Known {
+        forwards: lowered
+            .services
+            .iter()
+            .any(|it| it.service.forward.handles_packets()),
         services: layer_4.chain(proxied).collect(),
         pools: lowered
             .pools

@@ -31,6 +31,8 @@ type Entries<'a, 't> = [(&'a Entry<'t>, &'a Table<'t>)];
 
 /// Names that `track` may contain.
 pub(super) struct Known<'a> {
+    /// Whether there are services of layer 4.
+    pub(super) forwards: bool,
     pub(super) services: HashSet<&'a str>,
     pub(super) pools: HashSet<&'a str>,
 }
@@ -498,11 +500,23 @@ fn rule(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<Vir
 
 fn tracks(sink: &mut Sink<'_>, view: &View<'_, '_>, known: &Known<'_>) -> Vec<Track> {
     let mut tracks = Vec::new();
+    // A director that cannot forward must not have the addresses, unless the file says otherwise.
+    let mut by_default = known.forwards;
     for item in view.list(sink, "track").unwrap_or_default() {
         match &item.value {
-            Value::Table(table) => tracks.extend(track(sink, item, table, known)),
+            Value::Table(table) => {
+                by_default &= !table.entries.iter().any(|it| it.key == "data_plane");
+                tracks.extend(track(sink, item, table, known));
+            }
             _ => sink.push(wrong_type(item, &Kind::Table(&VRRP_TRACK))),
         }
+    }
+    if by_default {
+        tracks.push(Track {
+            object: TrackObject::DataPlane,
+            penalty: 0,
+            bonus: 0,
+        });
     }
     tracks
 }

@@ -339,22 +339,24 @@ impl<P: Plane> Director<P> {
 
     /// Reports to the VRRP agent what its virtual routers track. Does not wait for the agent.
     pub fn report_tracked(&self) {
-        let mut tracked = self.configured.vrrp.iter().flat_map(|it| &it.track);
-        let is_reported = |it: &Track| {
-            matches!(
-                it.object,
-                TrackObject::Service(_) | TrackObject::Pool(_) | TrackObject::DataPlane
-            )
-        };
-        if !tracked.any(is_reported) {
+        let tracked = || self.configured.vrrp.iter().flat_map(|it| &it.track);
+        let is_server =
+            |it: &Track| matches!(it.object, TrackObject::Service(_) | TrackObject::Pool(_));
+        let with_servers = tracked().any(is_server);
+        if !with_servers && !tracked().any(|it| it.object == TrackObject::DataPlane) {
             return;
         }
-        let observed = match self.plane.snapshot() {
-            Ok(snapshot) => tracked::observed(&Report::from(&snapshot), &self.desired),
-            Err(error) => {
-                tracing::warn!(%error, "the data plane does not answer");
-                tracked::unobservable(&self.desired)
-            }
+        // A snapshot costs time in proportion to servers and flows: it is taken only if servers are tracked.
+        let observed = if with_servers {
+            self.plane.snapshot().map_or_else(
+                |error| {
+                    tracing::warn!(%error, "the data plane does not answer");
+                    tracked::unobservable(&self.desired)
+                },
+                |snapshot| tracked::observed(&snapshot, &self.desired),
+            )
+        } else {
+            tracked::data_plane(self.plane.is_attached(), &self.desired)
         };
         let directory = self.runtime_dir.path().to_owned();
         tokio::task::spawn_blocking(move || {

@@ -3,15 +3,25 @@
 use weir_model::Desired;
 use weir_vrrp_agent::Observed;
 
+use crate::snapshot::Snapshot;
 use crate::status::Report;
 
-/// What virtual routers may track: services and pools with a usable server and their quorum, and the data plane, which
-/// must be attached if there are services of layer 4.
-pub(crate) fn observed(report: &Report, desired: &Desired) -> Observed {
-    let mut observed = Observed {
-        data_plane: desired.services.is_empty() || !report.xdp.is_empty(),
+/// The data plane alone: it must be attached if there are services of layer 4.
+pub(crate) fn data_plane(is_attached: bool, desired: &Desired) -> Observed {
+    let forwards = desired
+        .services
+        .iter()
+        .any(|it| it.forward.handles_packets());
+    Observed {
+        data_plane: !forwards || is_attached,
         ..Observed::default()
-    };
+    }
+}
+
+/// What virtual routers may track: services and pools with a usable server and their quorum, and the data plane.
+pub(crate) fn observed(snapshot: &Snapshot, desired: &Desired) -> Observed {
+    let report = Report::from(snapshot);
+    let mut observed = data_plane(!snapshot.interfaces.is_empty(), desired);
     for service in &report.services {
         let is_usable = service.pool_state.as_deref() != Some("below quorum")
             && service.servers.iter().any(|it| it.effective_weight > 0);

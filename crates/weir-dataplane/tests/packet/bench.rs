@@ -134,6 +134,18 @@ fn ticks_of(ns: u64) -> u32 {
 /// How long after a new tick the programs may still use the former one: they read the clock once per jiffy.
 const TICK_LAG_NS: u64 = 20_000_000;
 
+/// Budgets and lifetimes are counted in ticks. If the two sides read different ticks for a packet, a difference would
+/// appear much later. So no packet is sent shortly before or after a tick changes.
+pub(crate) fn wait_while_tick_turns() {
+    let turns = || {
+        let now = now_ns(Clock::MonotonicCoarse);
+        ticks_of(now.saturating_sub(TICK_LAG_NS)) != ticks_of(now + TICK_LAG_NS)
+    };
+    while turns() {
+        std::thread::yield_now();
+    }
+}
+
 /// Budgets and scratch rows are per CPU, so all packets of a test must use the same ones.
 fn stay_on_one_cpu() {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -639,15 +651,7 @@ impl Bench {
     ///
     /// # Errors The difference, and the packet.
     pub(crate) fn try_send(&mut self, frame: &[u8]) -> Result<Outcome, String> {
-        // Budgets and lifetimes are counted in ticks. If the two sides read different ticks for a packet, a difference
-        // would appear much later. So no packet is sent shortly before or after a tick changes.
-        let turns = || {
-            let now = now_ns(Clock::MonotonicCoarse);
-            ticks_of(now.saturating_sub(TICK_LAG_NS)) != ticks_of(now + TICK_LAG_NS)
-        };
-        while turns() {
-            std::thread::yield_now();
-        }
+        wait_while_tick_turns();
         let earliest = tick();
         let outcome = self.run(frame);
         let latest = tick();

@@ -1,4 +1,5 @@
-//! Random packets, valid and malformed, through the data plane and the model: the same verdict, frame and counters.
+//! Random packets, valid and malformed, and flows of another director, through the data plane and the model: the same
+//! verdict, frame and counters.
 //!
 //! `WEIR_DIFFERENTIAL_PACKETS` sets their number (default 100 000; ten million with `WEIR_SOAK`, a million per table),
 //! `WEIR_SEED` repeats a run. The stream contains no ICMP and no fragments, which the model does not cover, and no IPv6
@@ -9,7 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_abi::{
     BUCKET_SLOTS, Be16, DEST_LIVE, DEST_LOCAL, DEST_RESCHEDULE, DEST_RESET, DEST_SNAT, Forward,
-    HOP_READY, Reason, SERVICE_DROP_NO_SERVER, State, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel,
+    HOP_READY, Reason, SERVICE_DROP_NO_SERVER, SYNC_CONFLICT, SYNC_GONE, SYNC_INSERTED, SYNC_OLDER,
+    SYNC_UPDATED, State, SyncFlow, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel,
 };
 use weir_flow::model::{PortRange, VipRow};
 use weir_flow::{Cold, Geometry, Layout, parse};
@@ -227,6 +229,49 @@ fn packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> {
     shape.arriving(client, at(address, 80 + random.below(15) as u16))
 }
 
+/// A record as another director might send it, of a client's flow or not.
+fn record(random: &mut Random, bench: &Bench, services: &[(u32, Vec<u32>)]) -> SyncFlow {
+    let (_, dests) = &services[random.below(services.len())];
+    let dest = random.pick(dests);
+    let row = bench.model.config().dests[&dest];
+    // The first half of the services is of the first family.
+    let family = &FAMILIES[usize::from(row.family == 6 && row.forward != Forward::Tunnel as u8)];
+    let client = random.pick(&family.clients);
+    let port = 80 + random.below(9) as u16;
+    let udp = random.one_in(3);
+    let with_snat = (row.flags & DEST_SNAT != 0) != random.one_in(8);
+    let states = [
+        State::Established,
+        State::Established,
+        State::FinWait,
+        State::CloseWait,
+        State::TimeWait,
+        State::Close,
+    ];
+    SyncFlow {
+        proto: if udp { 17 } else { 6 },
+        state: if udp {
+            State::Udp
+        } else {
+            random.pick(&states)
+        } as u8,
+        active: u8::from(random.one_in(2)),
+        snat: family.snat.parse::<IpAddr>().unwrap().into(),
+        snat_port: Be16::new(if with_snat {
+            20_000 + random.below(401) as u16
+        } else {
+            0
+        }),
+        dest_generation: row.generation + u32::from(random.one_in(20)),
+        idle: random.pick(&[0, 0, 1, 5, 100]),
+        ..bench.record(
+            dest,
+            (client, 1000 + random.below(40) as u16),
+            (family.vip, port),
+        )
+    }
+}
+
 /// Changes a frame at a random position.
 fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
     for _ in 0..=random.below(3) {
@@ -351,10 +396,15 @@ fn agree(seed: u64, count: u64, places: u32) -> Ended {
         .collect();
     let mut replies = VecDeque::new();
     let mut reasons = std::collections::BTreeMap::<u32, u64>::new();
+    let mut results = std::collections::BTreeSet::new();
     let mut sent = 0;
     while sent < count {
         if sent % STRETCH == 0 {
             change(&mut random, &mut bench, &services);
+        }
+        if random.one_in(12) {
+            let record = record(&mut random, &bench, &services);
+            results.insert(bench.synchronize(record));
         }
         let mut frame = packet(&mut random, &replies);
         if random.one_in(5) {
@@ -391,6 +441,14 @@ fn agree(seed: u64, count: u64, places: u32) -> Ended {
             reasons.len() >= 18,
             "the stream meets too few reasons: {reasons:?}"
         );
+        let all = [
+            SYNC_INSERTED,
+            SYNC_UPDATED,
+            SYNC_OLDER,
+            SYNC_CONFLICT,
+            SYNC_GONE,
+        ];
+        assert!(all.iter().all(|it| results.contains(it)), "{results:?}");
     }
     let of = |reason: Reason| reasons.get(&reason.number()).copied().unwrap_or(0);
     let flows = &bench.plane.maps().flows;

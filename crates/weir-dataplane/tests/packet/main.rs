@@ -28,6 +28,7 @@ mod scheduler;
 mod sequences;
 mod service;
 mod shares;
+mod synchronized;
 mod sysctl;
 mod table;
 mod transmit;

@@ -46,7 +46,10 @@ impl Engine {
 
     /// Whether packets from any interface reach the data plane.
     pub fn is_attached(&self) -> bool {
-        !self.network.attached.is_empty()
+        self.network
+            .attached
+            .keys()
+            .any(|ifindex| self.network.is_up(*ifindex))
     }
 
     /// Attaches to the configured interfaces and detaches from all others.

@@ -4,13 +4,13 @@
 //! last packet is a third of their timeout later than the peers know, UDP flows, and changes that were overwritten
 //! before they were read.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
 use weir_abi::{
-    Addr, BUCKET_SLOTS, Be16, EntryMeta, FLOW_ACTIVE, FLOW_TEMPLATE, KIND_FORWARD, KIND_TEMPLATE,
-    NO_PLACE, PROTO_TEMPLATE, SETTINGS_SYNC, State, SyncFlow, TEMPLATE_SERVICE, ticks_from,
-    ticks_to_duration,
+    Addr, BUCKET_SLOTS, Be16, EntryMeta, FLOW_ACTIVE, FLOW_TEMPLATE, Forward, KIND_FORWARD,
+    KIND_TEMPLATE, NO_PLACE, PROTO_TEMPLATE, SETTINGS_LEARN_CLIENTS, SETTINGS_SYNC, State,
+    SyncFlow, TEMPLATE_SERVICE, ticks_from, ticks_to_duration,
 };
 use weir_dataplane::Flow;
 use weir_flow::{Family, Tuple, steer_hash};
@@ -27,6 +27,8 @@ const WALK: Duration = Duration::from_secs(4);
 const SCAN_BUCKETS: u32 = 256;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+/// RFC 863.
+const DISCARD_PORT: u16 = 9;
 
 /// Selects a counter.
 type Counter = fn(&mut SyncCounts) -> &mut u64;
@@ -219,6 +221,7 @@ impl Engine {
             idle: ticks_of_ms(record.idle_ms),
             age: ticks_of_ms(record.age_s.saturating_mul(1000)).max(ticks_of_ms(record.idle_ms)),
             timeout: record.timeout_ms.map_or(0, ticks_of_ms),
+            ifindex: self.device_to(record.client.0, dest).unwrap_or(0),
             ..SyncFlow::ZERO
         };
         if record.kind == Kind::Template {
@@ -229,6 +232,23 @@ impl Engine {
             }
         }
         Ok(flow)
+    }
+
+    /// The device towards the client of a `nat` server, where the kernel does not forward: then it tells the data plane
+    /// no routes, and no packet of the client was seen here. The socket sends nothing.
+    fn device_to(&self, client: IpAddr, dest: u32) -> Option<u32> {
+        let learns = self.sync.settings.flags & SETTINGS_LEARN_CLIENTS != 0;
+        let row = self.rows.dests.get(&dest)?;
+        if !learns || row.forward != Forward::Nat as u8 {
+            return None;
+        }
+        let any: IpAddr = match client {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect((client, DISCARD_PORT)).ok()?;
+        self.network.holder(socket.local_addr().ok()?.ip())
     }
 
     /// The record of an entry that is to be sent.

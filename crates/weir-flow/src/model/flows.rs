@@ -114,7 +114,7 @@ impl Flows {
 
 impl<S: Scheduler> Model<S> {
     /// Adds `by` to a server's count of one class, and to its pool's if that is a separate row.
-    fn count_class(&mut self, dest: u32, active: bool, by: i64) {
+    pub(super) fn count_class(&mut self, dest: u32, active: bool, by: i64) {
         let shared = self.config.dests.get(&dest).map_or(dest, |row| row.live);
         let rows = if shared == dest {
             vec![dest]
@@ -136,6 +136,11 @@ impl<S: Scheduler> Model<S> {
     pub(super) fn count_bound(&mut self, dest: u32, active: bool) {
         self.live.entry(dest).or_default().total += 1;
         self.count_class(dest, active, 1);
+        self.update_upper(dest);
+    }
+
+    /// Sets a server's overload flag if a flow has reached its upper threshold.
+    pub(super) fn update_upper(&mut self, dest: u32) {
         let Some(row) = self.config.dests.get(&dest) else {
             return;
         };

@@ -96,6 +96,8 @@ pub struct RunOptions {
     pub scheduler: Option<String>,
     /// Names of methods; empty = all.
     pub methods: Vec<String>,
+    /// Names of faults, for experiments that let a director fail; empty = all.
+    pub faults: Vec<String>,
     /// Directory of the HTML file.
     pub report: PathBuf,
     /// The `weir` program; absent = the running one, or `weir` next to it.

@@ -11,6 +11,8 @@ pub(crate) enum Fault {
     Cut,
     /// What it sends is lost, and it still receives.
     OneWay,
+    /// The directors do not receive each other's advertisements; both reach client and server.
+    Partition,
     /// All its processes are stopped by SIGSTOP.
     Pause,
     /// `kill -9` of the process that runs VRRP.
@@ -28,10 +30,11 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Stop,
         Self::Cut,
         Self::OneWay,
+        Self::Partition,
         Self::Pause,
         Self::KillVrrp,
         Self::KillKeeper,
@@ -46,6 +49,7 @@ impl Fault {
             Self::Stop => "stop",
             Self::Cut => "cut",
             Self::OneWay => "one-way",
+            Self::Partition => "partition",
             Self::Pause => "pause",
             Self::KillVrrp => "kill-vrrp",
             Self::KillKeeper => "kill-keeper",

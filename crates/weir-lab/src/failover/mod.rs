@@ -2,6 +2,7 @@
 //! two directors fails in different ways. VRRP is keepalived's on both directors, Weir's on both, or one of each; the
 //! data plane is Weir's in all cases.
 
+mod chart;
 mod fault;
 mod probe;
 mod rig;
@@ -86,6 +87,7 @@ pub(crate) struct Row {
 /// Wrong options, missing root or programs; Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let pairs = chosen(&options.methods)?;
+    let faults = chosen_faults(&options.faults)?;
     requirement::root()?;
     requirement::programs(
         requirement::BASE
@@ -98,7 +100,7 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let progress = Progress::new();
     let repeat = options.repeat.max(1);
     let mut rows = Vec::new();
-    for fault in Fault::ALL {
+    for fault in faults {
         for pair in &pairs {
             if !fault.concerns(pair.active) {
                 continue;
@@ -117,6 +119,8 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
             rows.push(row);
         }
     }
+    let page = chart::write(&options.report, &rows)?;
+    progress.line(&format!("report: {}", page.display()));
     if json {
         let document = serde_json::json!({ "experiment": NAME, "rows": rows });
         println!("{document}");
@@ -139,6 +143,21 @@ fn chosen(methods: &[String]) -> Result<Vec<Pair>> {
     }
     let is_chosen = |pair: &Pair| methods.is_empty() || methods.iter().any(|it| it == pair.name);
     Ok(PAIRS.into_iter().filter(is_chosen).collect())
+}
+
+fn chosen_faults(names: &[String]) -> Result<Vec<Fault>> {
+    let known = Fault::ALL.map(Fault::name);
+    if let Some(wrong) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(LabError::Usage {
+            option: "--faults",
+            reason: format!(
+                "unknown fault \"{wrong}\"; the faults of {NAME} are: {}",
+                known.join(", ")
+            ),
+        });
+    }
+    let is_chosen = |fault: &Fault| names.is_empty() || names.iter().any(|it| it == fault.name());
+    Ok(Fault::ALL.into_iter().filter(is_chosen).collect())
 }
 
 fn row(fault: Fault, pair: Pair, runs: Vec<probe::Measured>, error: Option<String>) -> Row {
@@ -183,11 +202,15 @@ fn table(rows: &[Row]) -> String {
         text.push_str(&line(row));
         text.push('\n');
     }
-    text.push_str(
-        "Version 3, advertisements every 100 ms, priorities 200 and 100. Outage: the longest time without an\n\
-         answer to a UDP client that sends once per millisecond. Flows: open TCP connections, maglev, direct.\n",
-    );
+    text.push_str(&note());
+    text.push('\n');
     text
+}
+
+fn note() -> String {
+    "Version 3, advertisements every 100 ms, priorities 200 and 100. Outage: the longest time without an\nanswer to a UDP \
+     client that sends once per millisecond. Flows: open TCP connections, maglev, direct."
+        .to_owned()
 }
 
 #[cfg(test)]

@@ -248,8 +248,9 @@ impl Director {
     fn fail(&self, fault: Fault, wire: &Namespace) -> Result<()> {
         match fault {
             Fault::Stop => signal([self.parent()], Signal::TERM),
-            Fault::Cut => drop_frames(wire, &["ingress", "egress"]),
-            Fault::OneWay => drop_frames(wire, &["ingress"]),
+            Fault::Cut => drop_frames(wire, &["ingress", "egress"], ALL_FRAMES),
+            Fault::OneWay => drop_frames(wire, &["ingress"], ALL_FRAMES),
+            Fault::Partition => drop_frames(wire, &["ingress", "egress"], ADVERTISEMENTS),
             Fault::Pause => {
                 let mut all = vec![self.keeper(), self.parent(), self.vrrp_process()];
                 all.extend(["run", "helper"].map(|word| self.child(word)));
@@ -266,11 +267,14 @@ impl Director {
     }
 }
 
-/// Drops the frames of the active director's port. The switch keeps its table, as with a cable that is cut behind it:
+const ALL_FRAMES: &str = "drop";
+const ADVERTISEMENTS: &str = "ip protocol 112 drop";
+
+/// Drops frames of the active director's port. The switch keeps its table, as with a cable that is cut behind it:
 /// otherwise it sends the client's frames to all ports, and the other director forwards them.
-fn drop_frames(wire: &Namespace, hooks: &[&str]) -> Result<()> {
+fn drop_frames(wire: &Namespace, hooks: &[&str], rule: &str) -> Result<()> {
     let chain = |hook: &&str| {
-        format!("chain {hook} {{ type filter hook {hook} device first priority 0; policy drop; }}")
+        format!("chain {hook} {{ type filter hook {hook} device first priority 0; {rule}; }}")
     };
     let chains: Vec<String> = hooks.iter().map(chain).collect();
     let table = format!("table netdev cut {{\n{}\n}}\n", chains.join("\n"));

@@ -44,24 +44,37 @@ polyline, .key { fill: none; stroke-width: 1.5; stroke-linejoin: round; vector-e
 ";
 
 /// Escapes text for elements and quoted attributes.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
         .replace('"', "&quot;")
 }
 
-/// Returns the complete file.
-pub(super) fn render(report: &Report) -> String {
-    let name = escape(&report.experiment);
-    let mut page = format!(
+/// Returns a complete file with this body below its title.
+pub(crate) fn document(name: &str, body: &str) -> String {
+    let mut page = begin(name);
+    page.push_str(body);
+    page.push_str("</body>\n</html>\n");
+    page
+}
+
+fn begin(name: &str) -> String {
+    let name = escape(name);
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>weir lab: {name}</title>\n\
          <style>{STYLE}</style>\n\
-         </head>\n<body>\n<h1>{name}</h1>\n<p>{}</p>\n",
-        escape(&report.summary)
-    );
+         </head>\n<body>\n<h1>{name}</h1>\n"
+    )
+}
+
+/// Returns the complete file.
+pub(super) fn render(report: &Report) -> String {
+    let mut page = begin(&report.experiment);
+    // Writing to a String cannot fail.
+    let _ = writeln!(page, "<p>{}</p>", escape(&report.summary));
     head(&mut page, report);
     if report.is_timed() {
         timed_rows(&mut page, report);

@@ -5,7 +5,7 @@ mod bars;
 pub(crate) mod busy;
 mod chart;
 pub(crate) mod headline;
-mod html;
+pub(crate) mod html;
 mod json;
 mod latency;
 pub(crate) mod note;

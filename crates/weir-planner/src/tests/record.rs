@@ -6,7 +6,9 @@ use weir_abi::{
     Addr, Be16, Extent, RULE_FO, RULE_LC, RULE_SUM_ACTIVE, RULE_SUM_WEIGHT, Range,
     SERVICE_ONE_PACKET, SERVICE_SNAT, TEMPLATE_PORT, Vip, ticks_from,
 };
-use weir_model::{NoServer, Persistence, Tunnel, TunnelChecksum, TunnelKind};
+use weir_model::{
+    FlowSync, NoServer, Persistence, Secret, SecretSource, Tunnel, TunnelChecksum, TunnelKind,
+};
 use weir_sched::Counts;
 
 use super::*;
@@ -140,6 +142,26 @@ fn service_record_has_every_field_of_the_row() {
     };
     assert_ne!(expected.generation, 0);
     assert_eq!(row.record(100, 200), expected);
+}
+
+#[test]
+fn directors_with_sync_have_different_source_ports() {
+    let mut wanted = many(SchedulerKind::Rr, 1);
+    wanted.services[0].snat = Some(Snat {
+        addresses: vec![ip("192.0.2.1")],
+        ports: (2000, 2999),
+    });
+    assert_eq!(service_row(&wanted).snat_ports, (2000, 2999));
+    let address = |last: u8| std::net::SocketAddr::from(([10, 0, 0, last], 8482));
+    let mut of = |own: u8, peer: u8| {
+        wanted.sync = Some(FlowSync {
+            listen: address(own),
+            peers: vec![address(peer)],
+            key: Secret::new(SecretSource::Text, Vec::new()),
+        });
+        service_row(&wanted).snat_ports
+    };
+    assert_eq!((of(1, 2), of(2, 1)), ((2000, 2499), (2500, 2999)));
 }
 
 #[test]

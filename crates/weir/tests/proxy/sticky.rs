@@ -143,3 +143,36 @@ fn no_key_is_generated_where_every_pool_has_a_secret() {
     let sign = cookie(&proxy)[..16].to_owned();
     assert!(leads_back(&proxy, &sign) && !file.exists());
 }
+
+/// A client that comes to another director after a failover keeps its server.
+#[test]
+fn cookies_of_directors_with_one_secret_are_interchangeable() {
+    let origins = [Origin::start("o"), Origin::start("p")];
+    let all = origins.each_ref();
+    let servers: Vec<_> = origins.iter().map(|origin| origin.address()).collect();
+    let directors = [0, 1].map(|_| Proxy::start("http", &servers, ""));
+    let shared = "cookie = \"SRV\", secret = \"of both directors\"";
+    for director in &directors {
+        director.reload(&text(director, &all, shared, ""));
+    }
+    for (from, to) in [(0, 1), (1, 0)] {
+        let sign = cookie(&directors[from]);
+        let (sign, _) = sign.split_at(16);
+        assert!(leads_back(&directors[to], sign), "{from} to {to}");
+        let server = |at: usize| {
+            let request = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV={sign}\r\n\r\n");
+            Client::connect(directors[at].listen).ask(&request).1
+        };
+        let expected = server(from);
+        assert!((0..4).all(|_| server(to) == expected), "another server");
+    }
+    let other = &directors[1];
+    let sign = cookie(&directors[0]);
+    other.reload(&text(
+        other,
+        &all,
+        "cookie = \"SRV\", secret = \"its own\"",
+        "",
+    ));
+    assert!(!leads_back(other, sign.split_at(16).0));
+}

@@ -1,4 +1,4 @@
-//! Weir and keepalived as peers, in both roles.
+//! Weir and keepalived as peers, in both roles. `KEEPALIVED` names another keepalived than the installed one.
 
 use std::fs;
 use std::path::Path;
@@ -69,6 +69,11 @@ impl Cell {
     }
 }
 
+/// The program: the one that `KEEPALIVED` names, a newer one for example.
+fn keepalived() -> String {
+    std::env::var("KEEPALIVED").unwrap_or_else(|_| "keepalived".to_owned())
+}
+
 fn start_keepalived(pair: &mut Pair, config: &str) {
     let host = "second";
     let path = pair.path("keepalived.conf");
@@ -77,7 +82,7 @@ fn start_keepalived(pair: &mut Pair, config: &str) {
     let pid = pair.path("keepalived.pid");
     let child = pair
         .world
-        .command(host, "keepalived")
+        .command(host, &keepalived())
         .args([
             "--dont-fork",
             "--log-console",
@@ -190,4 +195,43 @@ fn version_2_with_a_password_with_keepalived() {
         unicast: false,
         password: true,
     });
+}
+
+/// Every combination that keepalived has, in the long tests: with `KEEPALIVED` for each version of it.
+#[test]
+fn all_cells_with_keepalived_at_length() {
+    if std::env::var_os("WEIR_SOAK").is_none() {
+        return;
+    }
+    let version = std::process::Command::new(keepalived())
+        .arg("--version")
+        .output()
+        .expect("keepalived runs");
+    // It prints its version to standard error.
+    let text = String::from_utf8_lossy(&version.stderr).into_owned();
+    println!("{}", text.lines().next().unwrap_or_default());
+    for version in [2, 3] {
+        for vip in ["10.0.0.10/32", "10.0.0.10/24", "fe80::10/64"] {
+            for unicast in [false, true] {
+                for password in [false, true] {
+                    let is_v6 = vip.contains(':');
+                    // Version 2 is for IPv4, and has the only passwords; unicast peers are IPv4 here.
+                    if is_v6 && (version == 2 || unicast) || password && version == 3 {
+                        println!(
+                            "unsupported: version {version}, {vip}, unicast {unicast}, password {password}"
+                        );
+                        continue;
+                    }
+                    println!("version {version}, {vip}, unicast {unicast}, password {password}");
+                    both_roles(Cell {
+                        version,
+                        interval: if version == 2 { "1s" } else { "100ms" },
+                        vip,
+                        unicast,
+                        password,
+                    });
+                }
+            }
+        }
+    }
 }

@@ -157,6 +157,43 @@ fn tracked_pool_service_and_data_plane_decide() {
     assert!(message.contains("there is no pool \"none\""), "{message}");
 }
 
+/// Tracked by default: `data_plane` is not in the file.
+#[test]
+fn director_whose_data_plane_is_lost_releases_the_addresses() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    for line in [
+        "link add eth1 type veth peer name eth2",
+        "link set eth1 up",
+        "link set eth2 up",
+    ] {
+        pair.ip("director", line);
+    }
+    let text = |more: &str| {
+        format!(
+            "[node]\ninterfaces = [\"eth1\"]\n[pool.web]\nservers = [\"10.0.0.5\"]\n[service.web]\n\
+             listen = [\"10.0.0.12:80\"]\nforward = \"direct\"\npool = \"web\"\n[vrrp.v]\n\
+             interface = \"eth0\"\nvirtual_router_id = 51\nversion = 3\nadvert_interval = \"100ms\"\n\
+             addresses = [\"10.0.0.12/32\"]\n{more}\n"
+        )
+    };
+    pair.start("director", &text(""));
+    pair.wait_for_state("director", "active");
+    pair.ip("director", "link set eth1 down");
+    pair.wait_for_state("director", "fault");
+    assert_eq!(pair.router("director")["reason"], "data plane has failed");
+    pair.wait_for("no address", || !pair.holds("director", "10.0.0.12"));
+    pair.ip("director", "link set eth1 up");
+    pair.wait_for_state("director", "active");
+    // A file may say that it does not matter.
+    pair.ip("director", "link set eth1 down");
+    pair.wait_for_state("director", "fault");
+    pair.reload("director", &text("track = [{ data_plane = false }]"));
+    pair.wait_for_state("director", "active");
+}
+
 #[test]
 fn fifo_and_program_of_the_group_are_notified() {
     if !privileged() {

@@ -1,0 +1,197 @@
+//! Flows of another director through the data plane and the model: the same result, slot and counts, and packets of
+//! these flows have the same fate.
+
+use weir_abi::{
+    Be16, DEST_SNAT, Forward, KIND_FORWARD, KIND_TEMPLATE, PROTO_TEMPLATE, SYNC_CONFLICT,
+    SYNC_FULL, SYNC_GONE, SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED, State, SyncFlow,
+};
+use weir_sched::Kind;
+
+use crate::bench::{Bench, NewServer, tick, wait_while_tick_turns};
+use crate::wire::{ACK, SYN, Shape, at};
+
+const VIP: &str = "192.0.2.10";
+const CLIENT: &str = "198.51.100.1";
+const SNAT: &str = "10.9.9.9";
+
+impl Bench {
+    /// Inserts a record into both and demands agreement. Returns `SYNC_*`.
+    #[track_caller]
+    pub(crate) fn synchronize(&mut self, record: SyncFlow) -> u8 {
+        wait_while_tick_turns();
+        let earliest = tick();
+        let mut done = [record];
+        self.plane.insert_flows(&mut done).unwrap();
+        let latest = tick();
+        let [done] = done;
+        let slot = matches!(done.result, SYNC_INSERTED | SYNC_UPDATED).then_some(done.entry_index);
+        let slot = slot.filter(|_| !self.resized);
+        let mut expected = None;
+        for now in [earliest, latest] {
+            let mut model = self.model.clone();
+            let (result, index) = model.synchronize(&record, now);
+            let index = index.filter(|_| !self.resized);
+            if (result, index) == (done.result, slot) {
+                self.model = model;
+                return result;
+            }
+            expected = Some((result, index));
+        }
+        panic!(
+            "result {} in slot {slot:?}, the model has {expected:?}: {record:?}",
+            done.result
+        );
+    }
+
+    /// A record of an established TCP flow to a server.
+    pub(crate) fn record(&self, dest: u32, client: (&str, u16), vip: (&str, u16)) -> SyncFlow {
+        let row = self.model.config().dests[&dest];
+        let (client, vip) = (at(client.0, client.1), at(vip.0, vip.1));
+        SyncFlow {
+            src: client.ip().into(),
+            dst: vip.ip().into(),
+            sport: Be16::new(client.port()),
+            dport: Be16::new(vip.port()),
+            proto: 6,
+            family: if client.is_ipv4() { 4 } else { 6 },
+            kind: KIND_FORWARD,
+            state: State::Established as u8,
+            dest,
+            dest_generation: row.generation,
+            service: row.service,
+            age: 3,
+            ..SyncFlow::ZERO
+        }
+    }
+}
+
+fn ack(port: u16) -> Vec<u8> {
+    let shape = Shape::tcp(ACK);
+    shape.arriving(at(CLIENT, port), at(VIP, 80))
+}
+
+fn server(forward: Forward, last: u8) -> NewServer {
+    NewServer::new(forward, &format!("10.0.0.{last}"))
+}
+
+#[test]
+fn flow_of_a_peer_continues_under_each_forward() {
+    for forward in [Forward::Direct, Forward::L3dsr, Forward::Nat] {
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
+        bench.learn_clients();
+        let servers = [server(forward, 1), server(forward, 2)];
+        let (_, dests) = bench.serve(Kind::Wlc, (VIP, 80), &servers);
+        // A second server, so that the scheduler would choose another one.
+        let record = bench.record(dests[1], (CLIENT, 1000), (VIP, 80));
+        let before = bench.send(&ack(1000));
+        assert_eq!(bench.synchronize(record), SYNC_INSERTED);
+        assert_eq!(bench.synchronize(record), SYNC_UPDATED);
+        let after = bench.send(&ack(1000));
+        assert_ne!(before.verdict, after.verdict, "{forward:?}");
+        bench.settle();
+    }
+}
+
+#[test]
+fn other_server_and_later_packet_decide() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let servers = [server(Forward::Direct, 1), server(Forward::Direct, 2)];
+    let (_, dests) = bench.serve(Kind::Wlc, (VIP, 80), &servers);
+    let record = bench.record(dests[0], (CLIENT, 1000), (VIP, 80));
+    assert_eq!(bench.synchronize(record), SYNC_INSERTED);
+    // The flow has moved at the peer: the later record decides.
+    let moved = bench.record(dests[1], (CLIENT, 1000), (VIP, 80));
+    assert_eq!(bench.synchronize(moved), SYNC_INSERTED);
+    let late = SyncFlow { idle: 20, ..record };
+    assert_eq!(bench.synchronize(late), SYNC_OLDER);
+    let closing = SyncFlow {
+        state: State::FinWait as u8,
+        ..moved
+    };
+    assert_eq!(bench.synchronize(closing), SYNC_UPDATED);
+    let gone = SyncFlow {
+        dest_generation: moved.dest_generation + 1,
+        ..moved
+    };
+    assert_eq!(bench.synchronize(gone), SYNC_GONE);
+    bench.settle();
+}
+
+#[test]
+fn snat_tuple_of_a_peer_is_not_assigned_again() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    bench.learn_clients();
+    let servers = [server(Forward::Nat, 1).row(|row| row.flags |= DEST_SNAT)];
+    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &servers);
+    // One port, which the peer's flow has.
+    bench.snat(service, &[SNAT], (20_000, 20_000));
+    let record = bench.record(dests[0], (CLIENT, 1000), (VIP, 80));
+    assert_eq!(bench.synchronize(record), SYNC_GONE, "no tuple");
+    let record = SyncFlow {
+        snat: at(SNAT, 0).ip().into(),
+        snat_port: Be16::new(20_000),
+        ..record
+    };
+    assert_eq!(bench.synchronize(record), SYNC_INSERTED);
+    let other = SyncFlow {
+        sport: Be16::new(1001),
+        ..record
+    };
+    assert_eq!(bench.synchronize(other), SYNC_CONFLICT);
+    let shape = Shape::tcp(SYN);
+    let refused = bench.send(&shape.arriving(at(CLIENT, 1002), at(VIP, 80)));
+    assert_eq!(refused.counted, [weir_abi::Reason::DropSnatExhausted]);
+    bench.settle();
+}
+
+#[test]
+fn template_of_a_peer_selects_the_server() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let servers = [server(Forward::Direct, 1), server(Forward::Direct, 2)];
+    let (service, dests) = bench.serve(Kind::Wlc, (VIP, 80), &servers);
+    bench.service_row(service, |row| {
+        row.template_ticks = 1_000;
+        row.template_prefix4 = 32;
+        row.template_prefix6 = 128;
+        row.template_scope = weir_abi::TEMPLATE_PORT;
+    });
+    for (dest, expected) in [
+        (dests[1], SYNC_INSERTED),
+        (dests[1], SYNC_UPDATED),
+        (dests[0], SYNC_INSERTED),
+    ] {
+        let template = SyncFlow {
+            kind: KIND_TEMPLATE,
+            proto: 6 | PROTO_TEMPLATE,
+            timeout: 500,
+            ..bench.record(dest, (CLIENT, 0), (VIP, 80))
+        };
+        assert_eq!(bench.synchronize(template), expected);
+        let shape = Shape::tcp(SYN);
+        bench.send(&shape.arriving(at(CLIENT, 1000 + dest as u16), at(VIP, 80)));
+        bench.settle();
+    }
+}
+
+#[test]
+fn full_table_refuses_flows_of_a_peer() {
+    let Some(mut bench) = Bench::with_flows(7 * 4) else {
+        return;
+    };
+    let servers = [server(Forward::Nat, 1)];
+    let (_, dests) = bench.serve(Kind::Rr, (VIP, 80), &servers);
+    let results: Vec<u8> = (1000..1060)
+        .map(|port| bench.synchronize(bench.record(dests[0], (CLIENT, port), (VIP, 80))))
+        .collect();
+    let of = |result| results.iter().filter(|it| **it == result).count();
+    assert!(of(SYNC_INSERTED) > 0 && of(SYNC_FULL) > 0, "{results:?}");
+    bench.settle();
+}

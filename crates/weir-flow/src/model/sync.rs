@@ -1,0 +1,193 @@
+//! Flows from another director: inserted, updated or refused, with the results of bpf/lib/sync.h.
+//!
+//! Rows of servers keep their generation here: a record of another generation is refused, as there, but an entry never
+//! belongs to a former generation of its row. A lock is always obtained.
+
+use weir_abi::{
+    DEST_LIVE, DEST_LOCAL, DEST_SNAT, Dest, Forward, KIND_FORWARD, KIND_TEMPLATE, SYNC_CONFLICT,
+    SYNC_FULL, SYNC_GONE, SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED, State, SyncFlow,
+};
+
+use super::flows::{Flow, Kind};
+use super::{Model, Scheduler};
+use crate::key::Tuple;
+use crate::parse::Family;
+use crate::state;
+
+/// A valid record: its tuple, and the entry that it becomes.
+struct Synced {
+    tuple: Tuple,
+    flow: Flow,
+}
+
+impl<S: Scheduler> Model<S> {
+    /// Inserts a flow or template of a peer at tick `now`. Returns `SYNC_*`, and the flow's slot if it has one.
+    pub fn synchronize(&mut self, record: &SyncFlow, now: u32) -> (u8, Option<u32>) {
+        let Some(new) = self.synced(record, now) else {
+            return (SYNC_GONE, None);
+        };
+        let tuple = new.tuple;
+        if let Some(flow) = self.flows.get(&tuple).copied() {
+            if flow.kind != new.flow.kind {
+                return (SYNC_CONFLICT, None);
+            }
+            // Ticks of two directors begin at different times.
+            if flow.seen.wrapping_sub(new.flow.seen).cast_signed() > 1 {
+                return (SYNC_OLDER, None);
+            }
+            if flow.dest == new.flow.dest {
+                self.update_synced(&tuple, &flow, &new.flow);
+                return (SYNC_UPDATED, Some(flow.index));
+            }
+            self.release(&tuple);
+        }
+        let result = self.insert_synced(record, new);
+        let index = self.flows.get(&tuple).map(|flow| flow.index);
+        (result, index.filter(|_| result == SYNC_INSERTED))
+    }
+
+    /// `None` = the server row is not in use any more, or the record is of no kind that is sent.
+    fn synced(&self, record: &SyncFlow, now: u32) -> Option<Synced> {
+        let kind = match record.kind {
+            KIND_FORWARD => Kind::Forward,
+            KIND_TEMPLATE => Kind::Template,
+            _ => return None,
+        };
+        let dest = self.config.dests.get(&record.dest)?;
+        if dest.flags & DEST_LIVE == 0
+            || dest.generation != record.dest_generation
+            || dest.service != record.service
+        {
+            return None;
+        }
+        let forward = kind == Kind::Forward;
+        let state = State::from_number(record.state & 0xf)?;
+        let active = match state {
+            State::Udp => record.active != 0,
+            _ => state::is_active(state),
+        };
+        let flow = Flow {
+            kind,
+            dest: record.dest,
+            index: 0,
+            state,
+            active: forward && active,
+            one_sided: forward && dest.forward != Forward::Nat as u8,
+            seen: now.wrapping_sub(record.idle),
+            peer: None,
+            ingress: record.ifindex,
+            template: None,
+            by_template: false,
+            flow_count: 0,
+            ticks: record.timeout,
+        };
+        let tuple = Tuple {
+            src: record.src,
+            dst: record.dst,
+            sport: record.sport.get(),
+            dport: record.dport.get(),
+            protocol: record.proto,
+            family: if record.family == 4 {
+                Family::V4
+            } else {
+                Family::V6
+            },
+        };
+        Some(Synced { tuple, flow })
+    }
+
+    fn update_synced(&mut self, tuple: &Tuple, was: &Flow, new: &Flow) {
+        let later = new.seen.wrapping_sub(was.seen).cast_signed() > 0;
+        if let Some(flow) = self.flows.get_mut(tuple) {
+            flow.state = new.state;
+            flow.active = new.active;
+            flow.seen = if later { new.seen } else { was.seen };
+            if flow.kind == Kind::Template {
+                flow.ticks = new.ticks;
+            }
+        }
+        if was.kind == Kind::Forward && was.active != new.active {
+            self.count_class(was.dest, new.active, 1);
+            self.count_class(was.dest, was.active, -1);
+        }
+    }
+
+    fn insert_synced(&mut self, record: &SyncFlow, new: Synced) -> u8 {
+        let Some(dest) = self.config.dests.get(&record.dest).copied() else {
+            return SYNC_GONE;
+        };
+        if new.flow.kind == Kind::Forward && translates(&dest, record) {
+            return self.insert_synced_nat(record, &dest, new);
+        }
+        let Some(index) = self.flows.allocate(self.key.hash(&new.tuple)) else {
+            return SYNC_FULL;
+        };
+        self.enter_synced(new.tuple, Flow { index, ..new.flow });
+        SYNC_INSERTED
+    }
+
+    fn insert_synced_nat(&mut self, record: &SyncFlow, dest: &Dest, new: Synced) -> u8 {
+        let snat_port = record.snat_port.get();
+        // Without the address that the server knows, the connection cannot continue.
+        if (dest.flags & DEST_SNAT != 0) != (snat_port != 0) {
+            return SYNC_GONE;
+        }
+        let tuple = new.tuple;
+        let (dst, dport) = match snat_port {
+            0 => (record.src, tuple.sport),
+            port => (record.snat, port),
+        };
+        let reply = Tuple {
+            src: dest.addr,
+            sport: match dest.port.get() {
+                0 => tuple.dport,
+                port => port,
+            },
+            dst,
+            dport,
+            ..tuple
+        };
+        if self.flows.contains(&reply) {
+            return SYNC_CONFLICT;
+        }
+        let Some(reverse) = self.flows.allocate(self.key.hash(&reply)) else {
+            return SYNC_FULL;
+        };
+        let Some(index) = self.flows.allocate(self.key.hash(&tuple)) else {
+            self.flows.free(reverse);
+            return SYNC_FULL;
+        };
+        let flow = Flow {
+            index,
+            peer: Some(reply),
+            ..new.flow
+        };
+        self.enter_synced(tuple, flow);
+        let reverse = Flow {
+            kind: Kind::Reverse,
+            index: reverse,
+            peer: Some(tuple),
+            ..flow
+        };
+        self.flows.insert(reply, reverse);
+        SYNC_INSERTED
+    }
+
+    /// A flow that began at a peer is no new connection of its server.
+    fn enter_synced(&mut self, tuple: Tuple, flow: Flow) {
+        match flow.kind {
+            Kind::Template => self.live.entry(flow.dest).or_default().persistent += 1,
+            Kind::Forward | Kind::Reverse => {
+                self.count_class(flow.dest, flow.active, 1);
+                self.update_upper(flow.dest);
+            }
+        }
+        self.flows.insert(tuple, flow);
+    }
+}
+
+/// Whether the server's replies are translated: by this director's settings, not the peer's.
+fn translates(dest: &Dest, record: &SyncFlow) -> bool {
+    let at_itself = dest.flags & DEST_LOCAL != 0 && dest.addr == record.dst;
+    dest.forward == Forward::Nat as u8 && !at_itself
+}

@@ -1,0 +1,312 @@
+//! Three nodes with Corosync and Pacemaker, and a client, on one switch.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::cib::{self, Paths};
+use super::load;
+use crate::error::{LabError, Result};
+use crate::interrupt::wait_for;
+use crate::namespace::Namespace;
+use crate::process::{self, Daemon, Launcher};
+use crate::session::Session;
+
+/// The report's port.
+pub(super) const PORT: u16 = 3000;
+pub(super) const VIP: &str = "10.78.0.100";
+/// Time for the cluster to form, and for all resources to start.
+const LIMIT: Duration = Duration::from_secs(90);
+const NODES: u8 = 3;
+const NODE_SCRIPT: &str = include_str!("node.sh");
+const LOOPBACK_AGENT: &str = include_str!("loopback.sh");
+const APPLICATION: &str = include_str!("app.js");
+const WEIR_AGENT: &str = include_str!("../../../../contrib/ocf/weir");
+
+/// A node and its processes.
+struct Node {
+    name: String,
+    port: String,
+    namespace: Namespace,
+    directory: PathBuf,
+    /// unshare; its child is the first process of the node.
+    first: Option<Daemon>,
+}
+
+/// See the module.
+pub(super) struct Cluster {
+    nodes: Vec<Node>,
+    pub(super) client: Arc<Namespace>,
+    wire: Namespace,
+}
+
+fn ip(namespace: &Namespace, words: &str) -> Result<()> {
+    let mut arguments = vec!["-n", namespace.name()];
+    arguments.extend(words.split(' '));
+    process::run("ip", &arguments).map(drop)
+}
+
+fn host(session: &Session, wire: &Namespace, port: &str, number: u8) -> Result<Namespace> {
+    let unique = format!("{}-{}{port}", session.tag(), session.next_number());
+    let namespace = Namespace::create(&unique)?;
+    ip(
+        wire,
+        &format!("link add {port} type veth peer name eth0 netns {unique}"),
+    )?;
+    ip(wire, &format!("link set {port} master br0 up"))?;
+    ip(
+        &namespace,
+        &format!("addr add 10.78.0.{number}/24 dev eth0"),
+    )?;
+    ip(&namespace, "link set eth0 up")?;
+    Ok(namespace)
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).map_err(LabError::file(path))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+        .map_err(LabError::file(path))
+}
+
+fn corosync_configuration() -> String {
+    let node = |number: u8| {
+        format!(
+            "  node {{\n    name: node{number}\n    nodeid: {number}\n    ring0_addr: 10.78.0.{number}\n  }}\n"
+        )
+    };
+    let nodes: String = (1..=NODES).map(node).collect();
+    format!(
+        "totem {{\n  version: 2\n  cluster_name: weir\n  transport: knet\n  token: 1000\n  crypto_cipher: none\n  \
+         crypto_hash: none\n}}\nsystem {{\n  sched_rr: no\n  move_to_root_cgroup: no\n}}\nquorum {{\n  provider: \
+         corosync_votequorum\n}}\nlogging {{\n  to_stderr: yes\n  to_syslog: no\n}}\nnodelist {{\n{nodes}}}\n"
+    )
+}
+
+impl Cluster {
+    /// Starts the cluster, and waits until the application answers through the VIP from two nodes.
+    pub(super) fn start(session: &Session, weir: &Path) -> Result<Self> {
+        let wire = Namespace::create(&format!("{}-{}wire", session.tag(), session.next_number()))?;
+        ip(
+            &wire,
+            "link add br0 type bridge forward_delay 0 mcast_snooping 0",
+        )?;
+        ip(&wire, "link set br0 up")?;
+        let client = host(session, &wire, "client", 50)?;
+        let shared = session.directory(&format!("cluster{}", session.next_number()))?;
+        let (app, config, script) = (
+            shared.join("app.js"),
+            shared.join("weir.toml"),
+            shared.join("node.sh"),
+        );
+        write(&app, APPLICATION, 0o644)?;
+        write(&config, &configuration(), 0o644)?;
+        write(&script, NODE_SCRIPT, 0o755)?;
+        let mut cluster = Self {
+            nodes: Vec::new(),
+            client: Arc::new(client),
+            wire,
+        };
+        for number in 1..=NODES {
+            let node = Node::start(session, &cluster.wire, &shared, &script, number)?;
+            cluster.nodes.push(node);
+        }
+        cluster.wait_for_quorum()?;
+        let missing = || LabError::MissingPrograms {
+            programs: vec!["node (package nodejs)".to_owned()],
+        };
+        let paths = Paths {
+            weir,
+            config: &config,
+            app: &app,
+            node: &process::find("node").ok_or_else(missing)?,
+        };
+        for (scope, text) in cib::sections(VIP, &paths) {
+            let file = shared.join(format!("{scope}.xml"));
+            write(&file, &text, 0o644)?;
+            let file = file.to_string_lossy();
+            let first = &cluster.nodes[0];
+            let arguments = ["--replace", "--scope", scope, "--xml-file", &*file];
+            first.run("cibadmin", &arguments)?;
+        }
+        cluster.wait_for_service(2)?;
+        Ok(cluster)
+    }
+
+    fn wait_for_quorum(&self) -> Result<()> {
+        let nodes: Vec<&str> = self.nodes.iter().map(|it| it.name.as_str()).collect();
+        let online = format!("Online: [ {} ]", nodes.join(" "));
+        let is_online = || {
+            let shown = self.nodes[0].run("crm_mon", &["-1"]).unwrap_or_default();
+            let is_ready = shown.contains(&online) && shown.contains("with quorum");
+            Ok(is_ready.then_some(()))
+        };
+        wait_for("the cluster", LIMIT, is_online, || self.nodes[0].logs())
+    }
+
+    /// Waits until that many nodes answer through the VIP.
+    pub(super) fn wait_for_service(&self, nodes: usize) -> Result<()> {
+        let mut found = std::collections::BTreeSet::new();
+        let mut asked = 0;
+        let is_served = || {
+            // What answered long ago may not answer any more.
+            asked += 1;
+            if asked % 40 == 0 {
+                found.clear();
+            }
+            found.extend(load::ask(&self.client)?);
+            Ok((found.len() >= nodes).then_some(()))
+        };
+        wait_for("the application", LIMIT, is_served, || self.shown())
+    }
+
+    /// The resources, for errors.
+    fn shown(&self) -> String {
+        let running = self.nodes.iter().filter(|it| it.first.is_some());
+        let shown = running.map(|it| it.run("crm_mon", &["-1", "-r", "-f"]).unwrap_or_default());
+        shown.into_iter().next().unwrap_or_default()
+    }
+
+    /// The node that has the VIP on its link.
+    pub(super) fn holder(&self) -> Option<usize> {
+        self.nodes.iter().position(|node| {
+            let arguments = [
+                "-n",
+                node.namespace.name(),
+                "-o",
+                "addr",
+                "show",
+                "dev",
+                "eth0",
+            ];
+            node.first.is_some()
+                && process::run("ip", &arguments)
+                    .is_ok_and(|shown| shown.contains(&format!(" {VIP}/")))
+        })
+    }
+
+    /// Ends a node: its link is cut, and all its processes are killed.
+    pub(super) fn kill(&mut self, node: usize) -> Result<()> {
+        let node = &mut self.nodes[node];
+        ip(&self.wire, &format!("link set {} down", node.port))?;
+        node.kill();
+        Ok(())
+    }
+
+    /// Lets another node take over, in order.
+    pub(super) fn put_on_standby(&self, node: usize) -> Result<()> {
+        let node = &self.nodes[node];
+        let arguments = ["--node", &node.name, "--name", "standby", "--update", "on"];
+        node.run("crm_attribute", &arguments).map(drop)
+    }
+}
+
+/// The report's: `lc`, a check every 10 s there; here every second, so that the application's move is noticed.
+fn configuration() -> String {
+    let servers: Vec<String> = (1..=NODES)
+        .map(|number| format!("\"10.78.0.{number}:{PORT}\""))
+        .collect();
+    format!(
+        "[pool.app]\nscheduler = \"lc\"\nservers = [{}]\ncheck = {{ kind = \"http\", path = \"/hello\", interval \
+         = \"500ms\" }}\n[service.app]\nlisten = [\"{VIP}:{PORT}\"]\nforward = \"direct\"\npool = \"app\"\n",
+        servers.join(", ")
+    )
+}
+
+impl Node {
+    fn start(
+        session: &Session,
+        wire: &Namespace,
+        shared: &Path,
+        script: &Path,
+        number: u8,
+    ) -> Result<Self> {
+        let name = format!("node{number}");
+        let namespace = host(session, wire, &name, number)?;
+        // The report's sysctls: the VIP on lo is not announced.
+        namespace.set_sysctls(&[
+            ("net/ipv4/conf/all/arp_ignore", "1"),
+            ("net/ipv4/conf/all/arp_announce", "2"),
+        ])?;
+        let directory = shared.join(&name);
+        for part in ["corosync", "agents/lab", "agents/weir"] {
+            let path = directory.join(part);
+            std::fs::create_dir_all(&path).map_err(LabError::file(&path))?;
+        }
+        write(
+            &directory.join("corosync/corosync.conf"),
+            &corosync_configuration(),
+            0o644,
+        )?;
+        write(
+            &directory.join("agents/lab/loopback"),
+            LOOPBACK_AGENT,
+            0o755,
+        )?;
+        write(&directory.join("agents/weir/weir"), WEIR_AGENT, 0o755)?;
+        let launcher = Launcher {
+            namespace: &namespace,
+            directory: &directory,
+            cgroup: None,
+        };
+        let words = "--mount --uts --ipc --pid --fork --mount-proc --kill-child sh";
+        let mut arguments: Vec<std::ffi::OsString> = words.split(' ').map(Into::into).collect();
+        arguments.extend([
+            script.into(),
+            shared.into(),
+            directory.clone().into(),
+            name.clone().into(),
+        ]);
+        let first = launcher.start("node", Path::new("unshare"), &arguments)?;
+        Ok(Self {
+            port: name.clone(),
+            name,
+            namespace,
+            directory,
+            first: Some(first),
+        })
+    }
+
+    /// The first process.
+    fn pid(&self) -> Option<Pid> {
+        let parent = self.first.as_ref()?.pid();
+        process::children(parent).into_iter().next()
+    }
+
+    /// Runs a program on the node.
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        let Some(pid) = self.pid() else {
+            return Err(LabError::Failed {
+                program: self.name.clone(),
+                status: "it has ended".to_owned(),
+                message: self.logs(),
+            });
+        };
+        let pid = pid.as_raw_nonzero().to_string();
+        let mut words = vec!["-t", &pid, "-m", "-u", "-i", "-p", "-n", "--", program];
+        words.extend(arguments);
+        process::run("nsenter", &words)
+    }
+
+    fn logs(&self) -> String {
+        let logs = ["node", "corosync", "pacemakerd"];
+        let tails = logs.map(|log| process::tail(&self.directory.join(format!("{log}.log"))));
+        format!(": {}", tails.join("\n"))
+    }
+
+    /// With the first process all others of the node end.
+    fn kill(&mut self) {
+        if let Some(pid) = self.pid() {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        self.first = None;
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

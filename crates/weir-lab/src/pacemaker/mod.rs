@@ -1,0 +1,206 @@
+//! `weir lab run clustered-rest --pacemaker`: the fourth report's cluster under real Corosync and Pacemaker. The VIP and
+//! Weir are on one node, the application is on the others; the active node fails while clients send requests.
+//!
+//! Three nodes: with two, none would be left for the application, which is kept off the director.
+
+mod cib;
+mod cluster;
+mod load;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::{LabError, Result};
+use crate::experiment::RunOptions;
+use crate::interrupt::{self, wait_for};
+use crate::progress::Progress;
+use crate::requirement;
+use crate::session::Session;
+use cluster::Cluster;
+
+/// The experiment to which it belongs.
+pub(crate) const EXPERIMENT: &str = "clustered-rest";
+
+/// Time for another node to take over.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long requests are sent before and after.
+const BEFORE: Duration = Duration::from_secs(1);
+const AFTER: Duration = Duration::from_secs(3);
+
+/// What happens to the active node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Its resources move in order (`standby`).
+    Standby,
+    /// Its link is cut, and all its processes are killed.
+    Kill,
+}
+
+impl Fault {
+    const ALL: [Self; 2] = [Self::Standby, Self::Kill];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Standby => "standby",
+            Self::Kill => "kill",
+        }
+    }
+}
+
+/// All runs of a fault.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    fault: &'static str,
+    /// Median of the longest time without an answer, in milliseconds.
+    outage_ms: Option<u64>,
+    /// The longest one.
+    worst_ms: Option<u64>,
+    requests: u64,
+    /// Requests that were refused, reset or not answered within 500 ms.
+    failed: u64,
+    runs: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Runs the experiment, and prints the table or JSON. Returns whether all runs succeeded.
+///
+/// # Errors
+/// Missing root or programs; Ctrl-C.
+pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
+    let faults = chosen(&options.faults)?;
+    requirement::root()?;
+    requirement::programs(requirement::BASE.into_iter().chain(requirement::PACEMAKER))?;
+    let weir = requirement::weir(options.weir.as_deref())?;
+    interrupt::install();
+    let session = Session::open()?;
+    let progress = Progress::new();
+    let mut rows = Vec::new();
+    for fault in faults {
+        let (mut runs, mut error) = (Vec::new(), None);
+        for _ in 0..options.repeat.max(1) {
+            let cluster = Cluster::start(&session, &weir);
+            match cluster.and_then(|mut cluster| measure(&mut cluster, fault)) {
+                Ok(measured) => runs.push(measured),
+                Err(LabError::Interrupted) => return Err(LabError::Interrupted),
+                Err(failed) => error = Some(failed.to_string()),
+            }
+        }
+        let row = row(fault, &runs, error);
+        progress.line(&line(&row));
+        rows.push(row);
+    }
+    if json {
+        let document = serde_json::json!({ "experiment": EXPERIMENT, "pacemaker": rows });
+        println!("{document}");
+    } else {
+        print!("{}", table(&rows));
+    }
+    Ok(rows.iter().all(|row| row.error.is_none()))
+}
+
+fn chosen(names: &[String]) -> Result<Vec<Fault>> {
+    let known = Fault::ALL.map(Fault::name);
+    if let Some(wrong) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(LabError::Usage {
+            option: "--faults",
+            reason: format!(
+                "unknown fault \"{wrong}\"; those with --pacemaker are: {}",
+                known.join(", ")
+            ),
+        });
+    }
+    let is_chosen = |fault: &Fault| names.is_empty() || names.iter().any(|it| it == fault.name());
+    Ok(Fault::ALL.into_iter().filter(is_chosen).collect())
+}
+
+fn measure(cluster: &mut Cluster, fault: Fault) -> Result<load::Measured> {
+    let holder = || {
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        LabError::file("the node with the VIP")(missing)
+    };
+    let active = cluster.holder().ok_or_else(holder)?;
+    let client = std::sync::Arc::clone(&cluster.client);
+    load::measure(&client, || {
+        std::thread::sleep(BEFORE);
+        match fault {
+            Fault::Standby => cluster.put_on_standby(active)?,
+            Fault::Kill => cluster.kill(active)?,
+        }
+        let moved = || Ok(cluster.holder().filter(|it| *it != active));
+        wait_for("another active node", LIMIT, moved, String::new)?;
+        // One node is the director, and one is left for the application.
+        cluster.wait_for_service(1)?;
+        std::thread::sleep(AFTER);
+        Ok(())
+    })
+}
+
+fn row(fault: Fault, runs: &[load::Measured], error: Option<String>) -> Row {
+    let milliseconds =
+        |it: &load::Measured| u64::try_from(it.outage.as_millis()).unwrap_or(u64::MAX);
+    let mut outages: Vec<u64> = runs.iter().map(milliseconds).collect();
+    outages.sort_unstable();
+    Row {
+        fault: fault.name(),
+        outage_ms: outages.get(outages.len() / 2).copied(),
+        worst_ms: outages.last().copied(),
+        requests: runs.iter().map(|it| it.requests).sum(),
+        failed: runs.iter().map(|it| it.failed).sum(),
+        runs: runs.len(),
+        error,
+    }
+}
+
+const HEADER: &str = "FAULT      OUTAGE     WORST  REQUESTS  FAILED";
+
+fn line(row: &Row) -> String {
+    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |it| format!("{it} ms"));
+    let text = format!(
+        "{:<8} {:>8}  {:>8}  {:>8}  {:>6}  {}",
+        row.fault,
+        number(row.outage_ms),
+        number(row.worst_ms),
+        row.requests,
+        row.failed,
+        row.error.as_deref().unwrap_or_default()
+    );
+    text.trim_end().to_owned()
+}
+
+fn table(rows: &[Row]) -> String {
+    let lines: String = rows.iter().map(|row| line(row) + "\n").collect();
+    format!(
+        "{HEADER}\n{lines}Three nodes, token 1 s, no fencing. Outage: the longest time without an answer to eight \
+         clients.\nstandby: the resources move in order. kill: the link is cut, and all processes are killed.\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_has_the_median_and_all_failures() {
+        let run = |ms, failed| load::Measured {
+            outage: Duration::from_millis(ms),
+            requests: 100,
+            failed,
+        };
+        let row = row(
+            Fault::Kill,
+            &[run(3000, 4), run(1000, 2), run(2000, 0)],
+            None,
+        );
+        assert_eq!((row.outage_ms, row.worst_ms), (Some(2000), Some(3000)));
+        assert_eq!((row.requests, row.failed, row.runs), (300, 6, 3));
+        assert_eq!(line(&row), "kill      2000 ms   3000 ms       300       6");
+    }
+
+    #[test]
+    fn wrong_fault_is_a_usage_error() {
+        assert!(chosen(&["cut".to_owned()]).is_err());
+        assert_eq!(chosen(&["kill".to_owned()]).ok(), Some(vec![Fault::Kill]));
+    }
+}

@@ -1,0 +1,89 @@
+//! The lab's experiments in which a director fails: short, and in full length with `WEIR_SOAK`.
+
+mod world;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use world::privileged;
+
+fn is_soak() -> bool {
+    std::env::var_os("WEIR_SOAK").is_some()
+}
+
+fn report() -> PathBuf {
+    let number = std::process::id();
+    std::env::temp_dir().join(format!("weir-lab-failover-{number}"))
+}
+
+/// Runs an experiment, and returns its JSON.
+fn run(name: &str, options: &[&str]) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["lab", "run", name, "--json", "--report"])
+        .arg(report())
+        .args(options)
+        .stdin(Stdio::null())
+        .output()
+        .expect("weir runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    println!("{said}");
+    assert!(output.status.success(), "{said}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Both directors are active, and flows continue with either.
+#[test]
+fn partition_of_two_directors_breaks_no_flow() {
+    if !privileged() {
+        return;
+    }
+    let document = run(
+        "director-failover",
+        &["--methods", "mixed", "--faults", "partition"],
+    );
+    let page = std::fs::read_to_string(report().join("director-failover.html"));
+    assert_eq!(page.expect("the file").matches("<section").count(), 1);
+    let rows = document["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 1, "{document}");
+    assert_eq!(
+        (&rows[0]["fault"], &rows[0]["runs"]),
+        (&"partition".into(), &1.into())
+    );
+    assert_eq!(rows[0]["broken"], 0, "{document}");
+    assert!(rows[0]["outage_ms"].is_u64(), "{document}");
+}
+
+#[test]
+fn every_fault_of_every_pair_at_length() {
+    if !is_soak() || !privileged() {
+        return;
+    }
+    let document = run("director-failover", &["--repeat", "3"]);
+    let rows = document["rows"].as_array().expect("rows");
+    // Only Weir has a helper, which is the active director's in two pairs.
+    assert_eq!(rows.len(), 11 * 3 - 1, "{document}");
+    for row in rows {
+        assert_eq!(
+            (&row["runs"], &row["error"]),
+            (&3.into(), &Value::Null),
+            "{row}"
+        );
+    }
+}
+
+/// The fourth report's cluster: another node takes over, and the application is served again.
+#[test]
+fn cluster_under_pacemaker_survives_its_active_node_at_length() {
+    if !is_soak() || !privileged() {
+        return;
+    }
+    let document = run("clustered-rest", &["--pacemaker"]);
+    let rows = document["pacemaker"].as_array().expect("rows");
+    assert_eq!(rows.len(), 2, "{document}");
+    for row in rows {
+        assert_eq!(row["error"], Value::Null, "{row}");
+        let answered = row["requests"].as_u64() > row["failed"].as_u64();
+        assert!(answered, "{row}");
+    }
+}

@@ -1,0 +1,198 @@
+//! Advertisements as they are on the wire, with the time of their arrival at a third host.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use weir_sys::RawIpSocket;
+
+use super::pair::Pair;
+
+/// IP protocol and group of VRRP (RFC 9568, section 5.1.1).
+const PROTOCOL: u8 = 112;
+const GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 18);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+/// An advertisement.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard {
+    pub(super) at: Instant,
+    pub(super) source: IpAddr,
+    pub(super) priority: u8,
+}
+
+/// A time during which a director advertised without a gap of more than `GAP` intervals.
+#[derive(Clone, Copy, Debug)]
+struct Stint {
+    source: IpAddr,
+    first: Instant,
+    last: Instant,
+}
+
+/// Records until it is dropped.
+pub(super) struct Recorder {
+    stop: Arc<AtomicBool>,
+    heard: Arc<Mutex<Vec<Heard>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Recorder {
+    pub(super) fn start(pair: &Pair) -> Self {
+        let index = index_of_eth0(pair);
+        let stop = Arc::new(AtomicBool::new(false));
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let (ended, list) = (Arc::clone(&stop), Arc::clone(&heard));
+        let thread = pair.world.inside("client", move || {
+            let group = Some(GROUP.into());
+            let socket = RawIpSocket::open(PROTOCOL, "eth0", index, CLIENT.into(), group);
+            let socket = socket.expect("a raw socket");
+            while !ended.load(Ordering::Relaxed) {
+                while let Ok(Some(packet)) = socket.receive() {
+                    let at = Instant::now();
+                    list.lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(Heard {
+                            at,
+                            source: packet.source,
+                            // The same byte in versions 2 and 3.
+                            priority: packet.bytes[2],
+                        });
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Self {
+            stop,
+            heard,
+            thread: Some(thread),
+        }
+    }
+
+    pub(super) fn heard(&self) -> Vec<Heard> {
+        self.heard
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The longest time between two advertisements of a director since `since`.
+    pub(super) fn longest_gap(&self, source: &str, since: Instant) -> Duration {
+        let source: IpAddr = source.parse().expect("an address");
+        let times: Vec<Instant> = self
+            .heard()
+            .iter()
+            .filter(|it| it.source == source && it.at >= since)
+            .map(|it| it.at)
+            .collect();
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        gaps.max().expect("several advertisements")
+    }
+
+    /// The longest time during which two directors advertised as active since `since`.
+    pub(super) fn longest_overlap(&self, since: Instant, interval: Duration) -> Duration {
+        let stints = stints(&self.heard(), since, interval);
+        let mut longest = Duration::ZERO;
+        for (at, one) in stints.iter().enumerate() {
+            for other in stints[at + 1..].iter().filter(|it| it.source != one.source) {
+                let end = one.last.min(other.last);
+                longest = longest.max(end.saturating_duration_since(one.first.max(other.first)));
+            }
+        }
+        longest
+    }
+}
+
+/// /sys is that of the host.
+fn index_of_eth0(pair: &Pair) -> u32 {
+    let shown = pair.world.output("client", "ip -o link show dev eth0");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let index = shown
+        .split(':')
+        .next()
+        .and_then(|it| it.trim().parse().ok());
+    index.expect("the index of eth0")
+}
+
+fn stints(heard: &[Heard], since: Instant, interval: Duration) -> Vec<Stint> {
+    let mut stints: Vec<Stint> = Vec::new();
+    let mut ended: Vec<IpAddr> = Vec::new();
+    for it in heard.iter().filter(|it| it.at >= since) {
+        if it.priority == 0 {
+            ended.push(it.source);
+            continue;
+        }
+        let was_ended = ended.contains(&it.source);
+        ended.retain(|source| *source != it.source);
+        let running = stints
+            .iter_mut()
+            .rev()
+            .find(|stint| stint.source == it.source);
+        match running {
+            Some(stint) if !was_ended && it.at - stint.last < interval * 3 => stint.last = it.at,
+            _ => stints.push(Stint {
+                source: it.source,
+                first: it.at,
+                last: it.at,
+            }),
+        }
+    }
+    stints
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[test]
+fn overlap_is_the_time_of_two_active_directors() {
+    let start = Instant::now();
+    let interval = Duration::from_millis(100);
+    let sources: [IpAddr; 2] = [[10, 0, 0, 3].into(), [10, 0, 0, 4].into()];
+    let heard = |list: &[(u64, usize, u8)]| -> Vec<Heard> {
+        list.iter()
+            .map(|(ms, source, priority)| Heard {
+                at: start + Duration::from_millis(*ms),
+                source: sources[*source],
+                priority: *priority,
+            })
+            .collect()
+    };
+    let recorder = |list: &[(u64, usize, u8)]| Recorder {
+        stop: Arc::new(AtomicBool::new(false)),
+        heard: Arc::new(Mutex::new(heard(list))),
+        thread: None,
+    };
+    let overlap = |list: &[(u64, usize, u8)]| recorder(list).longest_overlap(start, interval);
+    // An orderly hand-over, and one after silence.
+    let ordered = [
+        (0, 0, 100),
+        (100, 0, 100),
+        (150, 0, 0),
+        (160, 1, 50),
+        (260, 1, 50),
+    ];
+    assert_eq!(overlap(&ordered), Duration::ZERO);
+    let silent = [
+        (0, 0, 100),
+        (100, 0, 100),
+        (500, 1, 50),
+        (600, 1, 50),
+        (700, 0, 100),
+    ];
+    assert_eq!(overlap(&silent), Duration::ZERO);
+    let both = [
+        (0, 0, 100),
+        (50, 1, 50),
+        (100, 0, 100),
+        (150, 1, 50),
+        (200, 0, 100),
+    ];
+    assert_eq!(overlap(&both), Duration::from_millis(100));
+}

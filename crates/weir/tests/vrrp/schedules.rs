@@ -1,0 +1,152 @@
+//! Random faults of two directors, seen by a recorder on the wire: after each schedule one director is active, and two
+//! were never active longer than the RFC allows.
+//!
+//! `WEIR_VRRP_WIRE_SCHEDULES` sets the number of schedules, `WEIR_VRRP_SEED` the first seed. A failure prints its seed.
+
+use std::time::{Duration, Instant};
+
+use weir_model::SplitMix64;
+
+use super::pair::{Pair, VIP};
+use super::recorder::Recorder;
+use super::world::privileged;
+use super::{config, two_directors};
+
+const SCHEDULES: u64 = 3;
+const SCHEDULES_AT_LENGTH: u64 = 1_000;
+const INTERVAL: Duration = Duration::from_millis(100);
+/// The director with the lower priority stops when it receives the other's next advertisement. The rest is for a busy
+/// machine.
+const ALLOWED: Duration = Duration::from_millis(300);
+const HOSTS: [&str; 2] = ["director", "second"];
+
+/// What happens to a director, and is undone.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Cut,
+    Pause,
+    KillAgent,
+    KillHelper,
+    KillDaemon,
+    Release,
+    Reload,
+    Stop,
+}
+
+const FAULTS: [Fault; 8] = [
+    Fault::Cut,
+    Fault::Pause,
+    Fault::KillAgent,
+    Fault::KillHelper,
+    Fault::KillDaemon,
+    Fault::Release,
+    Fault::Reload,
+    Fault::Stop,
+];
+
+fn priority(host: &str) -> u8 {
+    if host == "director" { 150 } else { 100 }
+}
+
+fn begin(pair: &mut Pair, host: &str, fault: Fault) {
+    match fault {
+        Fault::Cut => pair.cut(host),
+        Fault::Pause => pair.suspend(pair.process(host, "vrrp-agent")),
+        Fault::KillAgent => pair.kill(pair.process(host, "vrrp-agent")),
+        Fault::KillHelper => pair.kill(pair.process(host, "helper")),
+        Fault::KillDaemon => pair.kill(pair.daemon(host)),
+        Fault::Release => drop(pair.weir(host, &["vrrp", "outside", "release"])),
+        Fault::Reload => pair.reload(host, &config(priority(host), "garp_refresh = \"1s\"")),
+        Fault::Stop => pair.stop_and_wait(host),
+    }
+}
+
+fn end(pair: &mut Pair, host: &str, fault: Fault) {
+    match fault {
+        Fault::Cut => pair.join(host),
+        Fault::Pause => pair.resume(pair.process(host, "vrrp-agent")),
+        Fault::Release => drop(pair.weir(host, &["vrrp", "outside", "resume"])),
+        Fault::Reload => pair.reload(host, &config(priority(host), "")),
+        Fault::Stop => pair.start(host, &config(priority(host), "")),
+        Fault::KillAgent | Fault::KillHelper | Fault::KillDaemon => {
+            pair.wait_for("all processes", || {
+                ["run", "vrrp-agent", "helper"]
+                    .iter()
+                    .all(|name| pair.find(host, name).is_some())
+                    && pair.try_weir(host, &["vrrp"]).status.success()
+            })
+        }
+    }
+}
+
+/// One schedule: one to three faults, at one of the directors each. Returns them.
+fn schedule(pair: &mut Pair, random: &mut SplitMix64) -> Vec<(&'static str, Fault)> {
+    let mut faults = Vec::new();
+    for _ in 0..=random.below(3) {
+        let host = HOSTS[random.below(2) as usize];
+        let fault = FAULTS[random.below(FAULTS.len() as u64) as usize];
+        faults.push((host, fault));
+        // What ends within a second of its start is not replaced at once: that is another fault.
+        for name in ["run", "vrrp-agent", "helper"] {
+            pair.wait_for("processes of some age", || {
+                pair.age(host, name) > super::LONG
+            });
+        }
+        begin(pair, host, fault);
+        std::thread::sleep(Duration::from_millis(random.below(900)));
+        end(pair, host, fault);
+        std::thread::sleep(Duration::from_millis(random.below(300)));
+    }
+    faults
+}
+
+fn run(default: u64, limit: Option<Duration>) {
+    let number = |name: &str, default| {
+        let text = std::env::var(name).ok();
+        text.and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let (first, count) = (
+        number("WEIR_VRRP_SEED", 1),
+        number("WEIR_VRRP_WIRE_SCHEDULES", default),
+    );
+    println!("seeds {first} to {}", first + count - 1);
+    let mut pair = two_directors();
+    let recorder = Recorder::start(&pair);
+    let mut longest = Duration::ZERO;
+    for seed in first..first + count {
+        let since = Instant::now();
+        let faults = schedule(&mut pair, &mut SplitMix64::new(seed));
+        pair.wait_for(
+            &format!("one active director, seed {seed}: {faults:?}"),
+            || {
+                pair.router("director")["state"] == "active"
+                    && pair.router("second")["state"] == "backup"
+                    && pair.holds("director", VIP)
+                    && !pair.holds("second", VIP)
+            },
+        );
+        let overlap = recorder.longest_overlap(since, INTERVAL);
+        longest = longest.max(overlap);
+        assert!(
+            limit.is_none_or(|limit| overlap <= limit),
+            "seed {seed}: two were active for {overlap:?}: {faults:?}"
+        );
+    }
+    assert!(!recorder.heard().is_empty(), "nothing was recorded");
+    println!("{count} schedules; two were active for {longest:?} at most");
+}
+
+/// Without a limit of time: the machine may be busy.
+#[test]
+fn one_director_is_active_after_random_faults() {
+    if privileged() {
+        run(SCHEDULES, None);
+    }
+}
+
+#[test]
+fn two_directors_are_never_active_for_long_at_length() {
+    if std::env::var_os("WEIR_SOAK").is_some() && privileged() {
+        run(SCHEDULES_AT_LENGTH, Some(ALLOWED));
+    }
+}

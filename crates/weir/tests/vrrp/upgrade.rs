@@ -1,0 +1,59 @@
+//! `weir upgrade` replaces the agent and the helper: a recorder on the wire sees no missing advertisement, and no second
+//! active director.
+
+use std::time::{Duration, Instant};
+
+use super::config;
+use super::pair::Pair;
+use super::recorder::Recorder;
+use super::world::privileged;
+
+#[test]
+fn upgrade_of_the_agent_misses_no_advertisement() {
+    if !privileged() {
+        return;
+    }
+    // A busy machine has half a second for what takes some milliseconds.
+    let second = |priority| config(priority, "").replace("100ms", "1s");
+    let mut pair = Pair::new();
+    pair.start("director", &second(150));
+    pair.wait_for_state("director", "active");
+    pair.start("second", &second(100));
+    pair.wait_for("the peer", || {
+        pair.router("second")["active_peer"] == "10.0.0.3"
+    });
+    let recorder = Recorder::start(&pair);
+    let sent = |pair: &Pair| pair.router("director")["sent"].as_u64().unwrap_or(0);
+    pair.wait_for("an advertisement", || !recorder.heard().is_empty());
+    let since = recorder.heard()[0].at;
+    // A program that is the same file is not started again.
+    let next = pair.path("weir-next");
+    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &next).expect("copied");
+    for program in [next.as_str(), env!("CARGO_BIN_EXE_weir")] {
+        let agent = pair.process("director", "vrrp-agent");
+        pair.weir("director", &["upgrade", program]);
+        pair.wait_for("the next agent", || {
+            pair.find("director", "vrrp-agent")
+                .is_some_and(|next| next != agent)
+        });
+        let count = recorder.heard().len();
+        pair.wait_for("advertisements", || {
+            sent(&pair) > 1 && recorder.heard().len() > count + 1
+        });
+        assert_eq!(pair.router("director")["state"], "active");
+    }
+    let gap = recorder.longest_gap("10.0.0.3", since);
+    assert!(
+        gap <= Duration::from_millis(1500),
+        "no advertisement for {gap:?}"
+    );
+    let heard = recorder.heard();
+    let others = heard
+        .iter()
+        .filter(|it| it.source.to_string() != "10.0.0.3");
+    assert_eq!(others.count(), 0, "{heard:?}");
+    // None of them was the farewell of a director that stops.
+    assert!(heard.iter().all(|it| it.priority == 150), "{heard:?}");
+    assert_eq!(pair.router("second")["takeovers"], 0);
+    assert!(since < Instant::now());
+}
