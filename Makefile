@@ -92,7 +92,7 @@ ARM64 ?= yes
 AMD64_PROGRAM := $(DIST)/x86_64-unknown-linux-gnu/release/weir
 ARM64_PROGRAM := $(DIST)/aarch64-unknown-linux-gnu/release/weir
 
-packages: require-cargo ## build all artefacts into target/packages: deb (amd64, arm64), apt repository, RPM, static program, container image, bill of materials
+packages: require-cargo ## build all artefacts into target/packages: deb, apt repository, RPM, static program, image, bill of materials
 	@rm -rf $(TARGET)/packages
 	@$(MAKE) --no-print-directory static
 	@tools/build-dist.sh x86_64-unknown-linux-gnu $(DIST)

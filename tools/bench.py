@@ -2,7 +2,7 @@
 """Runs the benchmarks, and prints one table and JSON; or compares this build with another commit.
 
     tools/bench.py [--only PART]… [--rounds N] [--json FILE]
-    tools/bench.py --compare REF [--all] [--only PART]… [--rounds N] [--json FILE]
+    tools/bench.py --compare REF [--all] [--only PART]… [--rounds N] [--profile dev] [--json FILE]
 
 Without --compare every benchmark program runs once, its output is shown as it comes, and the table at the end has each
 row with its median, its least and most value, and the goal of the product where there is one.
@@ -14,8 +14,10 @@ the largest. Rows are compared by name; a row that only one of the builds has is
 those of ROWS (packets and the proxy); --all measures every row of the packet benchmark too. The peer's ratio in the
 same rounds (HAProxy's, whose program does not change) shows how much of a difference is the machine's.
 
---only selects rows whose name contains PART. N is 5 by default. WEIR_BENCH_PACKETS and WEIR_BENCH_SECONDS apply as in
-the programs. Exit code: 1 if a program failed or a row is missing; 0 says nothing about goals.
+--only selects rows whose program and argument, as ROWS has them ("packet: nat TCP, 1 flow"), contain PART; only the
+programs of these rows are built. N is 5 by default. --profile dev builds without optimization, which is faster and makes
+no difference to packet rows: these programs run in the kernel. WEIR_BENCH_PACKETS and WEIR_BENCH_SECONDS apply as in the
+programs. Exit code: 1 if a program failed or a row is missing; 0 says nothing about goals.
 """
 
 import argparse
@@ -159,7 +161,7 @@ def parse(text):
     return rows
 
 
-def build(tree, programs):
+def build(tree, programs, profile=None):
     """Builds the benchmarks of a tree; returns their executables by name. A tree may lack some of them."""
     command = [CARGO, "metadata", "--locked", "--format-version", "1", "--no-deps"]
     metadata = json.loads(subprocess.run(command, cwd=tree, check=True, capture_output=True).stdout)
@@ -168,7 +170,8 @@ def build(tree, programs):
         wanted = [t["name"] for t in package["targets"] if "bench" in t["kind"] and t["name"] in programs]
         if wanted:
             arguments += ["-p", package["name"], *(a for name in wanted for a in ("--bench", name))]
-    command = [CARGO, "bench", "--locked", "--no-run", "--message-format=json-render-diagnostics", *arguments]
+    command = [CARGO, "bench", "--locked", "--no-run", "--message-format=json-render-diagnostics"]
+    command += [*(["--profile", profile] if profile else []), *arguments]
     environment = dict(os.environ, CARGO_TARGET_DIR=str(TARGET))
     built = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True)
     if built.returncode != 0:
@@ -203,8 +206,8 @@ def run(program, argument, rounds, show=False):
     """Runs a benchmark program with an argument; returns its rows, and whether it failed."""
     command = [program, "--bench", *([argument] if argument else [])]
     environment = dict(os.environ, WEIR_BENCH_ROUNDS=str(rounds))
-    # Programs of a package find its files by this directory, as under cargo.
-    child = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    child = subprocess.Popen(command, env=environment, cwd=ROOT, text=True, **pipes)
     lines = []
     for line in child.stdout:
         lines.append(line)
@@ -262,7 +265,7 @@ def write(path, document):
 
 
 def one_run(arguments):
-    programs = build(ROOT, PROGRAMS)
+    programs = build(ROOT, PROGRAMS, arguments.profile)
     rows, failed = {}, []
     for name in PROGRAMS:
         if name not in programs:
@@ -295,6 +298,10 @@ def one_run(arguments):
     return 1 if failed or not rows else 0
 
 
+def selected(rows, arguments):
+    return [row for row in rows if not arguments.only or any(part in f"{row[0]}: {row[1]}" for part in arguments.only)]
+
+
 def wanted_rows(arguments, programs):
     """(program, argument) of the rows to compare."""
     rows = list(ROWS)
@@ -308,15 +315,14 @@ def wanted_rows(arguments, programs):
                 argument = name[: label.start()] + " " + name[label.start() + 2 :]
                 if argument.replace(",", "") not in known:
                     rows.append(("packet", argument))
-    if arguments.only:
-        rows = [row for row in rows if any(part in f"{row[0]}: {row[1]}" for part in arguments.only)]
-    return rows
+    return selected(rows, arguments)
 
 
 def compare(arguments):
     commit = commit_of(arguments.compare)
-    mine = build(ROOT, COMPARED)
-    theirs = build(worktree(commit), COMPARED)
+    needed = {program for program, _ in selected(ROWS, arguments)} | ({"packet"} if arguments.all else set())
+    mine = build(ROOT, needed, arguments.profile)
+    theirs = build(worktree(commit), needed, arguments.profile)
     head = git("rev-parse", "HEAD")[:12] + ("+" if git("status", "--porcelain", "-uno") else "")
     print(f"\nthis build ({head}) and {arguments.compare} ({commit[:12]}), {arguments.rounds} rounds in turn\n")
     print(f"| row | unit | this build | {arguments.compare} | ratio |\n| --- | --- | --- | --- | --- |", flush=True)
@@ -349,7 +355,8 @@ def compare(arguments):
                 pairs = [a / b for a, b in zip(*medians) if b > 0]
                 row["ratio"] = summary(pairs) if pairs else None
             rows[name] = row
-            ratio = spread(row["ratio"]) if all(medians) else f"only in {'this build' if medians[0] else arguments.compare}"
+            only = "this build" if medians[0] else arguments.compare
+            ratio = spread(row["ratio"]) if all(medians) else f"only in {only}"
             print(f"| {name} | {unit} | {spread(row['this'])} | {spread(row['reference'])} | {ratio} |", flush=True)
         if not samples[0] and not samples[1]:
             print(f"| {argument} | | in neither | | |", flush=True)
@@ -365,6 +372,7 @@ def main():
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--only", action="append", default=[], metavar="PART")
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("WEIR_BENCH_ROUNDS", "5")))
+    parser.add_argument("--profile", metavar="NAME")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if arguments.rounds < 1:

@@ -46,7 +46,7 @@ add() {
 tar --create --sort=name --format=gnu --mtime="@$EPOCH" --owner=0 --group=0 --numeric-owner -C "$root" . \
   >"$work/layer.tar"
 diff_id=$(sha256sum <"$work/layer.tar" | cut -d ' ' -f 1)
-gzip -9n "$work/layer.tar"
+gzip -n "$work/layer.tar"
 layer=$(add application/vnd.oci.image.layer.v1.tar+gzip "$work/layer.tar.gz")
 created=$(date -u -d "@$EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 cat >"$work/config.json" <<END

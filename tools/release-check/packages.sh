@@ -3,8 +3,8 @@
 #
 #   tools/release-check/packages.sh [--suite 12|13] BINARY DIRECTORY
 #
-# For each suite: a minimal Debian (kept in DIRECTORY), the signed apt repository with versions 0.1.0 and 0.2.0 served by
-# HTTP, crates/weir/tests/package.sh in it (first request, upgrade under traffic, remove, purge), and the RPM by
+# For each suite: a minimal Debian (kept in DIRECTORY), the signed apt repository with versions 0.1.0 and 0.2.0, served
+# by HTTP, crates/weir/tests/package.sh in it (first request, upgrade under traffic, remove, purge), and the RPM by
 # `rpm --root`. The dependencies are compared with the versions that Ubuntu 24.04 has. Needs root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -66,6 +66,16 @@ apt() {
   rmdir "$view" 2>/dev/null || true
 }
 
+# Whether the output of package.sh has every result, at most 12 steps and less than five minutes.
+passed() {
+  local line steps seconds
+  for line in 'servers: both' 'answers: some, others: 0' 'version: 0.2.0' 'kept: 2' removed cleaned purged; do
+    grep -qxF "$line" "$1" || return 1
+  done
+  steps=$(sed -n 's/^steps: \([0-9]*\),.*/\1/p' "$1") seconds=$(sed -n 's/^steps: .* after \([0-9]*\) s$/\1/p' "$1")
+  [[ -n $steps && $steps -le 12 && -n $seconds && $seconds -lt 300 ]]
+}
+
 # Installs the RPM in a view of a system, checks what it brings, and removes it.
 rpm_package() {
   local view
@@ -107,9 +117,7 @@ for number in $suites; do
   echo "  Debian $number, fresh:"
   base "$number"
   log=$DIR/packages-$number-run.log
-  if apt "$DIR/packages-$number" >"$log" 2>&1 && grep -qx purged "$log" && grep -qx 'answers: some, others: 0' "$log" &&
-    grep -qx 'servers: both' "$log" && grep -qx 'version: 0.2.0' "$log" &&
-    [[ $(sed -n 's/^steps: \([0-9]*\),.*/\1/p' "$log") -le 12 && $(sed -n 's/^steps: .* after \([0-9]*\) s$/\1/p' "$log") -lt 300 ]]; then
+  if apt "$DIR/packages-$number" >"$log" 2>&1 && passed "$log"; then
     sed 's/^/    ok debian: /' "$log"
   else
     echo "    FAILED debian:"

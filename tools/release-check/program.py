@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs a built program where it is meant to run: in the root file system of its container image, or by emulation.
 
-    program.py image IMAGE.oci.tar        unpack the image; the compose file's proxy in it; then a director with "direct"
+    program.py image IMAGE.oci.tar        the compose file's proxy in the unpacked image; then a director with "direct"
     program.py proxy PROGRAM              a proxy that serves 1 000 requests
     program.py direct PROGRAM             a director and two servers in namespaces, "direct", 1 000 requests
     program.py arm64 PROGRAM [LIBRARIES]  check, import, explain and the proxy of an arm64 program under qemu-user
@@ -18,8 +18,8 @@ import http.client
 import http.server
 import json
 import os
+import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
@@ -33,7 +33,7 @@ COMPOSE = ROOT / "contrib/compose"
 REQUESTS = 1000
 # Linux capabilities by number (linux/capability.h): those of compose.yaml, and those of the manual for layer 4.
 PROXY = {"CHOWN": 0, "DAC_OVERRIDE": 1, "KILL": 5, "SETGID": 6, "SETUID": 7, "SETPCAP": 8}
-DIRECTOR = {"NET_ADMIN": 12, "NET_RAW": 13, "SYS_ADMIN": 21, "SYS_RESOURCE": 24, "PERFMON": 38, "BPF": 39}
+DIRECTOR = {"NET_ADMIN": 12, "NET_RAW": 13, "PERFMON": 38, "BPF": 39}
 PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
 LAST_CAPABILITY = 40
@@ -54,7 +54,7 @@ def run(*command, **options):
     return subprocess.run([str(part) for part in command], check=True, **options)
 
 
-# --- The program in its place ------------------------------------------------------------------------------------------
+# --- The program in its place ----------------------------------------------------------------------------------------
 
 
 def unpack(image, directory):
@@ -93,6 +93,15 @@ def enter(root, capabilities, command):
     os.execv(command[0], command)
 
 
+def children_of(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def user_of(pid):
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith("Uid:"))
+
+
 class Daemon:
     """`weir run` as process 1 of a PID namespace."""
 
@@ -101,18 +110,18 @@ class Daemon:
         numbers = ",".join(str(number) for number in capabilities.values())
         inside = [sys.executable, os.path.abspath(__file__), "enter", str(root), numbers, *command]
         prefix = ["ip", "netns", "exec", netns] if netns else []
-        unshare = ["unshare", "--pid", "--fork", "--kill-child", f"--mount-proc={root}/proc" if str(root) != "/" else "--mount-proc"]
+        unshare = ["unshare", "--pid", "--fork", "--kill-child", f"--mount-proc={Path(root) / 'proc'}"]
+        environment = environment or {"PATH": os.environ["PATH"]}
         with open(log, "w") as output:
-            self.process = subprocess.Popen(
-                [*prefix, *unshare, *inside], stdout=output, stderr=output, env=environment or {"PATH": os.environ["PATH"]}
-            )
+            command = [*prefix, *unshare, *inside]
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
 
     def first(self):
         """The PID of process 1, as this namespace has it; `ip netns exec` becomes unshare."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        children = children_of(self.process.pid)
         if not children:
             raise Failed(f"the program has ended: {self.tail()}")
-        return int(children[0])
+        return children[0]
 
     def tail(self):
         return " | ".join(Path(self.log).read_text().splitlines()[-5:])
@@ -208,15 +217,14 @@ def proxy(what, root, command, directory, environment=None):
     try:
         await_reply(daemon, "127.0.0.1", 8080)
         thousand(what, "127.0.0.1", 8080)
-        account = Path(f"/proc/{daemon.first()}/task/{daemon.first()}/children").read_text().split()
-        users = {line.split()[1] for pid in account for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("Uid:")}
+        users = {user_of(child) for child in children_of(daemon.first())}
         daemon.stop()
         ok(f"{what}: process 1 ended with 0 after SIGTERM; its children were users {', '.join(sorted(users))}")
     finally:
         daemon.kill()
 
 
-# --- A director in namespaces ------------------------------------------------------------------------------------------
+# --- A director in namespaces ----------------------------------------------------------------------------------------
 
 
 def director(what, root, program, directory):
@@ -257,9 +265,11 @@ def director(what, root, program, directory):
             page = directory / host
             page.mkdir()
             (page / "index.html").write_text(host)
-            command = ["ip", "netns", "exec", spaces[host], sys.executable, "-m", "http.server", "--directory", str(page), "80"]
+            command = ["ip", "netns", "exec", spaces[host], sys.executable, "-m", "http.server", "80"]
+            command += ["--directory", str(page)]
             started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        command = [program, "--runtime-dir", "/run/weir-director", "--pin-dir", f"{pins}/{prefix}-director", "run", "-c", "/etc/weir/director.toml"]
+        command = [program, "--runtime-dir", "/run/weir-director", "--pin-dir", f"{pins}/{prefix}-director"]
+        command += ["run", "-c", "/etc/weir/director.toml"]
         daemon = Daemon(root, command, DIRECTOR, directory / "director.log", netns=spaces["director"])
         try:
             client = [sys.executable, os.path.abspath(__file__), "client", "10.77.1.10", "80", what]
@@ -292,7 +302,7 @@ def director(what, root, program, directory):
 started = []
 
 
-# --- Commands ----------------------------------------------------------------------------------------------------------
+# --- Commands --------------------------------------------------------------------------------------------------------
 
 
 def prepare(root):
@@ -345,7 +355,7 @@ def arm64(path, libraries="/usr/aarch64-linux-gnu"):
     run("mount", "-t", "binfmt_misc", "binfmt_misc", "/proc/sys/fs/binfmt_misc")
     magic = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
     mask = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
-    qemu = subprocess.run(["sh", "-c", "command -v qemu-aarch64-static"], check=True, capture_output=True, text=True).stdout.strip()
+    qemu = shutil.which("qemu-aarch64-static") or "/usr/bin/qemu-aarch64-static"
     Path("/proc/sys/fs/binfmt_misc/register").write_bytes(f":weir-arm64:M::{magic}:{mask}:{qemu}:F".encode())
     environment = {"PATH": os.environ["PATH"], "QEMU_LD_PREFIX": libraries}
     with tempfile.TemporaryDirectory(prefix="weir-arm64-") as directory:
@@ -353,7 +363,8 @@ def arm64(path, libraries="/usr/aarch64-linux-gnu"):
         text = (COMPOSE / "weir.toml").read_text()
         (directory / "weir.toml").write_text(text)
         (directory / "haproxy.cfg").write_text(
-            "defaults\n mode http\nfrontend f\n bind 127.0.0.1:8081\n default_backend b\nbackend b\n server s 127.0.0.1:8001\n"
+            "defaults\n mode http\nfrontend f\n bind 127.0.0.1:8081\n default_backend b\n"
+            "backend b\n server s 127.0.0.1:8001\n"
         )
 
         def weir(*arguments):
@@ -363,7 +374,11 @@ def arm64(path, libraries="/usr/aarch64-linux-gnu"):
                 raise Failed(f"arm64: {arguments[0]}: {done.returncode}: {done.stderr}")
             return done.stdout
 
-        ok(f"arm64: {weir('--version').strip()}, {subprocess.run(['file', '-b', path], capture_output=True, text=True).stdout[:60]}")
+        # The machine of an ELF file (e_machine): 183 is aarch64.
+        machine = int.from_bytes(Path(path).read_bytes()[18:20], "little")
+        if machine != 183:
+            raise Failed(f"arm64: the program is for machine {machine}")
+        ok(f"arm64: {weir('--version').strip()}")
         weir("check", "-c", str(directory / "weir.toml"))
         ok("arm64: check")
         imported = weir("import", "haproxy", "--accept-losses", str(directory / "haproxy.cfg"))
