@@ -43,14 +43,14 @@ if command -v rustup >/dev/null; then
   rustup target list --installed | grep -qx "$TARGET" || rustup target add "$TARGET" >&2
 fi
 
-# What panics, debug information and assertions of C code name: short paths that are the same everywhere. Of the paths
-# that match, rustc takes the last one.
+# What panics, debug information and assertions of C code name: short paths that are the same everywhere. Of the maps
+# that match, rustc and gcc take the last one; the target directory may be inside the tree.
 CARGO=${CARGO_HOME:-$HOME/.cargo}
 SYSROOT=$(rustc --print sysroot)
-for map in "$CARGO/registry/src=registry" "$SYSROOT=rust" "$DIR=target" "$ROOT=weir"; do
+for map in "$CARGO/registry/src=registry" "$SYSROOT=rust" "$ROOT=weir" "$DIR=target"; do
   flags+=("--remap-path-prefix=$map")
 done
-c_flags="-ffile-prefix-map=$CARGO/registry/src=registry -ffile-prefix-map=$DIR=target -ffile-prefix-map=$ROOT=weir"
+c_flags="-ffile-prefix-map=$CARGO/registry/src=registry -ffile-prefix-map=$ROOT=weir -ffile-prefix-map=$DIR=target"
 export "CFLAGS_${TARGET//-/_}=$c_flags" "CXXFLAGS_${TARGET//-/_}=$c_flags"
 CARGO_ENCODED_RUSTFLAGS=$(printf '%s\x1f' "${flags[@]}")
 export CARGO_ENCODED_RUSTFLAGS=${CARGO_ENCODED_RUSTFLAGS%$'\x1f'}
