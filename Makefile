@@ -3,12 +3,15 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo check test soak release-check bench attack corpus lab deb docs packages clean require-root require-cargo
+.PHONY: help deps dist-deps build static demo check test soak release-check bench attack corpus lab deb docs packages clean require-root require-cargo
 
 CARGO ?= cargo
 # Where cargo puts what it builds, also when the environment moves it.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET)/release/weir
+# Programs for distribution: without paths of this machine, in a directory of their own.
+DIST := $(TARGET)/dist
+STATIC := $(DIST)/x86_64-unknown-linux-musl/release/weir
 # Arguments for `make lab` and `make attack`, for example ARGS="--rate 100mbit --methods direct,nat".
 ARGS ?=
 # cargo's usual place, for a root shell whose PATH lacks it.
@@ -25,6 +28,15 @@ deps: ## install what is missing on Debian 12 or 13 (starts no service, says wha
 build: require-cargo ## build the release program
 	$(CARGO) build --release --locked -p weir
 	@echo "built: $(WEIR)"
+
+dist-deps: ## install what the static program and the arm64 program need
+	@tools/install-deps.sh --dist
+
+static: require-cargo ## build the static program (musl), stripped, and show its size: target/packages/weir-static
+	@tools/build-dist.sh x86_64-unknown-linux-musl $(DIST)
+	@mkdir -p $(TARGET)/packages
+	@strip --strip-unneeded -R .comment -o $(TARGET)/packages/weir-static $(STATIC)
+	@tools/size.py --limit 30 $(STATIC) $(TARGET)/packages/weir-static
 
 demo: require-root deps build ## install, build, and show the main job: four servers behind one director, by seven methods
 	@echo "The demo: a client fetches a 4 MB file 100 times from four servers; every host has a 100 Mbit/s link."
@@ -49,12 +61,13 @@ soak: require-root deps require-cargo ## the long forms of the tests, one after 
 	tools/fuzz.sh
 	tools/mutants.sh
 
-# ARGS: --only debian|kernels, --suite 12|13, --quick. Two fresh systems and two virtual machines: hours, all of it.
-release-check: require-root deps build ## demo and test in fresh Debian 12 and 13, and Weir under their kernels in virtual machines
-	tools/release-check.sh $(WEIR) $(TARGET)/release-check $(ARGS)
+# ARGS: --only debian|kernels|packages|programs|reproducible, --suite 12|13, --quick. All of it takes hours.
+release-check: require-root deps dist-deps build ## demo, test and packages in fresh Debian 12 and 13, their kernels, the image, arm64
+	WEIR_DIST=$(DIST) tools/release-check.sh $(WEIR) $(TARGET)/release-check $(ARGS)
 
-bench: require-root require-cargo ## measure beside peers and floors, and print the ratios
-	$(CARGO) bench --locked --workspace
+# COMPARE=REF measures the benches' rows of this tree and of another commit in turn. ARGS: --rounds N, --only PART, --all.
+bench: require-root require-cargo ## measure with peers and floors, one table and JSON: make bench [COMPARE=REF] [ARGS="--only nat"]
+	tools/bench.py $(if $(COMPARE),--compare $(COMPARE)) $(ARGS)
 
 # HAPROXY=PATH and NGINX=PATH name newer peers than those in PATH.
 attack: require-root build ## attack Weir, HAProxy and nginx in turn, and compare: make attack [ARGS="--rounds 1 --only reset,ping"]
@@ -73,14 +86,24 @@ lab: require-root build ## run an experiment: make lab NAME=saturated-uplink [AR
 deb: build ## build the Debian packages: weir, and weir-ipvsadm for scripts that call ipvsadm
 	@tools/build-deb.sh $(WEIR) $(TARGET)/debian
 
-# WEIR_SIGNING_KEY names the key of the apt repository; without it the key is made for this one repository.
-packages: build ## build all artefacts into target/packages: deb, apt repository, RPM, container image, bill of materials
+# WEIR_SIGNING_KEY names the key of the apt repository; without it the key is made for this one repository. Three release
+# builds, on an amd64 machine; ARM64= leaves the arm64 packages out.
+ARM64 ?= yes
+AMD64_PROGRAM := $(DIST)/x86_64-unknown-linux-gnu/release/weir
+ARM64_PROGRAM := $(DIST)/aarch64-unknown-linux-gnu/release/weir
+
+packages: require-cargo ## build all artefacts into target/packages: deb, apt repository, RPM, static program, image, bill of materials
 	@rm -rf $(TARGET)/packages
-	@tools/build-deb.sh $(WEIR) $(TARGET)/packages/deb
+	@$(MAKE) --no-print-directory static
+	@tools/build-dist.sh x86_64-unknown-linux-gnu $(DIST)
+	@tools/build-deb.sh $(AMD64_PROGRAM) $(TARGET)/packages/deb
+	@if [[ -n "$(ARM64)" ]]; then tools/build-dist.sh aarch64-unknown-linux-gnu $(DIST) && \
+	  WEIR_NATIVE=$(AMD64_PROGRAM) WEIR_PACKAGE_ARCH=arm64 CROSS=aarch64-linux-gnu- \
+	    tools/build-deb.sh $(ARM64_PROGRAM) $(TARGET)/packages/deb; fi
 	@tools/build-repository.sh $(TARGET)/packages/apt $(TARGET)/packages/deb/*.deb
-	@tools/build-image.sh $(WEIR) $(TARGET)/packages
+	@tools/build-image.sh $(STATIC) $(TARGET)/packages
 	@tools/build-sbom.py $(CARGO) >$(TARGET)/packages/weir.cdx.json && echo $(TARGET)/packages/weir.cdx.json
-	@if command -v rpmbuild >/dev/null; then tools/build-rpm.sh $(WEIR) $(TARGET)/packages; else echo "no RPM: needs rpmbuild"; fi
+	@if command -v rpmbuild >/dev/null; then tools/build-rpm.sh $(AMD64_PROGRAM) $(TARGET)/packages; else echo "no RPM: needs rpmbuild"; fi
 	@cd $(TARGET)/packages && find . -type f ! -name SHA256SUMS -print0 | LC_ALL=C sort -z | xargs -0 sha256sum >SHA256SUMS
 
 # A pinned version: another one may lay the site out differently. Without network access, set MDBOOK to an installed one.

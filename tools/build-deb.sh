@@ -4,6 +4,9 @@
 #
 #   tools/build-deb.sh BINARY DIRECTORY    write weir_VERSION_ARCH.deb, weir-dbgsym_… and weir-ipvsadm_VERSION_all.deb
 #
+# For a program of another architecture: WEIR_PACKAGE_ARCH=arm64, WEIR_NATIVE=PROGRAM of this machine (it writes the
+# manual pages), and CROSS=aarch64-linux-gnu- for the tools of binutils.
+#
 # WEIR_PACKAGE_VERSION replaces the program's version. Times in the packages are SOURCE_DATE_EPOCH, by default that of
 # the last commit, so the same program gives the same files.
 #
@@ -17,14 +20,16 @@ if [[ $# -ne 2 || ! -x $1 ]]; then
   exit 2
 fi
 readonly BINARY=$1 OUT=$2
-for tool in dpkg-deb strip objcopy objdump readelf; do
+readonly CROSS=${CROSS:-}
+export STRIP=${STRIP:-${CROSS}strip}
+for tool in dpkg-deb "$STRIP" "${CROSS}objcopy" readelf; do
   command -v "$tool" >/dev/null || { echo "needs $tool (packages dpkg and binutils)" >&2; exit 1; }
 done
 
-VERSION=${WEIR_PACKAGE_VERSION:-$("$BINARY" --version | awk '{ print $2 }')}
+VERSION=${WEIR_PACKAGE_VERSION:-$("${WEIR_NATIVE:-$BINARY}" --version | awk '{ print $2 }')}
 ARCH=${WEIR_PACKAGE_ARCH:-$(dpkg --print-architecture)}
 # What the program asks of the C library decides where it can be installed; a static program asks nothing.
-LIBC=$(objdump -T "$BINARY" 2>/dev/null | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -1 || true)
+LIBC=$(readelf -W --dyn-syms "$BINARY" 2>/dev/null | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -1 || true)
 readonly VERSION ARCH LIBC=${LIBC#GLIBC_}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || echo 1)}
 export SOURCE_DATE_EPOCH
@@ -108,7 +113,7 @@ id=$(readelf -n "$BINARY" | awk '/Build ID/ { print $3 }')
 if [[ -n $id ]]; then
   debug=$work/weir-dbgsym/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug
   mkdir -p "$(dirname "$debug")"
-  objcopy --only-keep-debug "$BINARY" "$debug"
+  "${CROSS}objcopy" --only-keep-debug "$BINARY" "$debug"
   chmod 644 "$debug"
   mkdir -p "$work/weir-dbgsym/usr/share/doc"
   ln -s weir "$work/weir-dbgsym/usr/share/doc/weir-dbgsym"

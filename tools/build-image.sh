@@ -30,7 +30,7 @@ ldd "$BINARY" 2>/dev/null | awk '{ for (n = 1; n <= NF; n++) if ($n ~ /^\//) pri
   done
 install -m 644 /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 install -m 600 docs/packaging/files/weir.toml "$root/etc/weir/"
-printf '%s\n' 'root:x:0:0:root:/:/usr/bin/weir' 'weir-vrrp:x:990:990::/:/usr/bin/weir' \
+printf '%s\n' 'root:x:0:0:root:/:/usr/bin/weir' 'weir:x:989:989::/:/usr/bin/weir' 'weir-vrrp:x:990:990::/:/usr/bin/weir' \
   'nobody:x:65534:65534::/:/usr/bin/weir' >"$root/etc/passwd"
 printf '%s\n' 'root:x:0:' 'weir:x:989:' 'weir-vrrp:x:990:' 'nogroup:x:65534:' >"$root/etc/group"
 
@@ -46,7 +46,7 @@ add() {
 tar --create --sort=name --format=gnu --mtime="@$EPOCH" --owner=0 --group=0 --numeric-owner -C "$root" . \
   >"$work/layer.tar"
 diff_id=$(sha256sum <"$work/layer.tar" | cut -d ' ' -f 1)
-gzip -9n "$work/layer.tar"
+gzip -n "$work/layer.tar"
 layer=$(add application/vnd.oci.image.layer.v1.tar+gzip "$work/layer.tar.gz")
 created=$(date -u -d "@$EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 cat >"$work/config.json" <<END

@@ -6,7 +6,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ $# -eq 2 && -x $1 ]] || { echo "usage: tools/build-rpm.sh BINARY DIRECTORY" >&2; exit 2; }
 command -v rpmbuild >/dev/null || { echo "needs rpmbuild (package rpm)" >&2; exit 1; }
-readonly BINARY=$1
+BINARY=$(realpath "$1")
+readonly BINARY
 mkdir -p "$2"
 OUT=$(cd "$2" && pwd)
 VERSION=${WEIR_PACKAGE_VERSION:-$("$BINARY" --version | awk '{ print $2 }')}
@@ -68,6 +69,9 @@ fi
 %dir /etc/weir
 %dir /etc/weir/real-server
 /usr/bin/weir
+%dir /usr/lib/ocf
+%dir /usr/lib/ocf/resource.d
+/usr/lib/ocf/resource.d/weir
 /usr/lib/systemd/system/*
 /usr/lib/sysusers.d/weir.conf
 /usr/lib/tmpfiles.d/weir.conf

@@ -8,6 +8,7 @@
 #
 #   tools/install-deps.sh            install
 #   tools/install-deps.sh --dry-run  only say what would be installed, and why
+#   tools/install-deps.sh --dist     also what the static program and the arm64 program need
 set -euo pipefail
 
 # command or file that shows the package is there | package | why
@@ -68,13 +69,22 @@ dpkg-scanpackages                | dpkg-dev       | makes the apt repository
 gpg                              | gnupg          | signs the apt repository
 rpmbuild                         | rpm            | makes the RPM
 '
+# What no test of `make test` needs.
+readonly WANTED_DIST='
+musl-gcc                         | musl-tools     | compiles C code for the static program
+aarch64-linux-gnu-gcc            | gcc-aarch64-linux-gnu | compiles C code for arm64, and links
+/usr/aarch64-linux-gnu/include/stdlib.h | libc6-dev-arm64-cross | links the Rust programs for arm64
+qemu-aarch64-static              | qemu-user-static | runs the arm64 program in make release-check
+'
+wanted=$WANTED
 readonly POLICY=/usr/sbin/policy-rc.d
 
 dry_run=false
 case "${1:-}" in
   '') ;;
   --dry-run) dry_run=true ;;
-  *) echo "usage: tools/install-deps.sh [--dry-run]" >&2; exit 2 ;;
+  --dist) wanted+=$WANTED_DIST ;;
+  *) echo "usage: tools/install-deps.sh [--dry-run|--dist]" >&2; exit 2 ;;
 esac
 
 present() {
@@ -104,7 +114,7 @@ require_debian() {
   fi
   if ! command -v apt-get >/dev/null; then
     echo "This machine has no apt-get (it says it is \"${id:-unknown}\"). Install by hand:" >&2
-    missing_of "$WANTED" | sed 's/^/  /' >&2
+    missing_of "$wanted" | sed 's/^/  /' >&2
     exit 1
   fi
   if [[ $id != debian || ! $version =~ ^1[23]$ ]]; then
@@ -186,7 +196,7 @@ install() {
 
 main() {
   local missing
-  missing=$(missing_of "$WANTED")
+  missing=$(missing_of "$wanted")
   if [[ -n $missing ]]; then
     require_debian
     echo "Missing packages, and what they are for:"
@@ -199,7 +209,7 @@ main() {
       local packages
       mapfile -t packages < <(cut -d ' ' -f 1 <<<"$missing" | sort -u)
       install "${packages[@]}"
-      missing=$(missing_of "$WANTED")
+      missing=$(missing_of "$wanted")
       if [[ -n $missing ]]; then
         echo "Still missing after the installation:" >&2
         sed 's/^\([^ ]*\) /  \1: /' <<<"$missing" >&2

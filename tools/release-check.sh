@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # What a release needs and CI's machine cannot show: fresh Debian systems, and the kernels that Debian 12 and 13 ship.
 #
-#   tools/release-check.sh BINARY DIRECTORY [--only debian|kernels] [--suite 12|13] [--quick] [--run COMMAND] [--keep]
+#   tools/release-check.sh BINARY DIRECTORY [--only WHAT] [--suite 12|13] [--quick] [--run COMMAND] [--keep]
 #
 # debian:  for each suite a fresh system with only git, Rust and make; in it `make demo` and `make test` of a clone of
 #          HEAD. Rust and cargo's registry are this machine's, bind-mounted. --quick: `make deps`, `make build` and the
 #          tests of a few programs instead; --run: COMMAND instead. --keep leaves the build's directories.
 # kernels: release-check/kernels.sh runs BINARY in virtual machines; virtio.sh balances to one. --quick: one forward of
 #          each kind only.
+# packages: release-check/packages.sh installs the packages of BINARY in fresh systems, by the manual's page for
+#          newcomers, upgrades them under traffic, removes and purges them.
+# programs: the static program's container image and the arm64 program (under qemu-user) serve 1 000 requests.
+# reproducible: two static builds in different directories give the same file.
 #
 # DIRECTORY keeps base systems between runs (1.5 GB); a run needs up to 12 GB more. Exit code 0 = all of it passed.
 set -euo pipefail
@@ -15,7 +19,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 declare -rA SUITES=([12]=bookworm [13]=trixie)
 
-[[ $# -ge 2 && -x $1 ]] || { sed -n '2,14p' "$0" >&2; exit 2; }
+[[ $# -ge 2 && -x $1 ]] || { sed -n '2,18p' "$0" >&2; exit 2; }
 binary=$1
 mkdir -p "$2"
 DIR=$(cd "$2" && pwd)
@@ -24,7 +28,10 @@ shift 2
 only='' suites='12 13' quick=false keep=false run=''
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --only) only=$2 && shift ;;
+    --only)
+      [[ $2 =~ ^(debian|kernels|packages|programs|reproducible)$ ]] || { echo "release-check.sh: --only $2 is unknown" >&2; exit 2; }
+      only=$2 && shift
+      ;;
     --suite) suites=$2 && shift ;;
     --quick) quick=true ;;
     --run) run=$2 && shift ;;
@@ -115,13 +122,32 @@ debian() {
 }
 
 result=0
-if [[ $only != kernels ]]; then
+if [[ -z $only || $only == packages ]]; then
+  echo "the packages:"
+  for number in $suites; do
+    tools/release-check/packages.sh --suite "$number" "$binary" "$DIR" || result=1
+  done
+fi
+if [[ -z $only || $only == programs ]]; then
+  echo "the container image, and arm64:"
+  dist=${WEIR_DIST:-$DIR/dist}
+  static=$(tools/build-dist.sh x86_64-unknown-linux-musl "$dist" 2>"$DIR/static.log")
+  image=$(tools/build-image.sh "$static" "$DIR/image" | tail -1)
+  tools/release-check/program.py image "$image" | sed 's/^/    /' || result=1
+  arm64=$(tools/build-dist.sh aarch64-unknown-linux-gnu "$dist" 2>"$DIR/arm64.log")
+  tools/release-check/program.py arm64 "$arm64" | sed 's/^/    /' || result=1
+fi
+if [[ -z $only || $only == reproducible ]]; then
+  echo "two builds in different directories:"
+  tools/release-check/reproducible.sh "$DIR/reproducible" || result=1
+fi
+if [[ -z $only || $only == debian ]]; then
   for number in $suites; do
     echo "Debian $number, fresh:"
     debian "$number" || result=1
   done
 fi
-if [[ $only != debian ]]; then
+if [[ -z $only || $only == kernels ]]; then
   for number in $suites; do
     options=(--suite "$number")
     $quick && options+=(--forwards direct)

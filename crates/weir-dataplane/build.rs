@@ -54,14 +54,14 @@ fn files(directory: &Path, suffix: &str) -> Vec<PathBuf> {
 
 fn compile(root: &Path, source: &Path, object: &Path) {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
-    // Debian keeps asm/types.h in the directory of the host's architecture, where the BPF target does not look.
-    let multiarch = format!(
-        "/usr/include/{}-linux-gnu",
-        variable("CARGO_CFG_TARGET_ARCH")
-    );
+    // Debian keeps asm/types.h in the directory of the host's architecture, where the BPF target does not look. The
+    // types that the programs use are the same for all 64-bit architectures, so a cross build needs no other headers.
+    let multiarch = format!("/usr/include/{}-linux-gnu", env::consts::ARCH);
+    // The objects name their source files: the same names whatever directory the build is in.
+    let names = format!("-ffile-prefix-map={}=.", variable("CARGO_MANIFEST_DIR"));
     let run = Command::new(&clang)
         .args([
-            "-target", "bpf", "-O2", "-g", "-mcpu=v3", "-Wall", "-Werror",
+            "-target", "bpf", "-O2", "-g", "-mcpu=v3", "-Wall", "-Werror", &names,
         ])
         .arg("-I")
         .arg(root)

@@ -282,8 +282,14 @@ impl Device {
         request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
         // SAFETY: `request` is a live ifreq, its data pointer is valid as the caller guarantees, and the socket is
         // open.
-        let status =
-            unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+        let status = unsafe {
+            libc::ioctl(
+                self.socket.as_raw_fd(),
+                // The C libraries differ in the type of a request.
+                libc::SIOCETHTOOL as libc::Ioctl,
+                &raw mut request,
+            )
+        };
         if status < 0 {
             let cause = std::io::Error::last_os_error();
             return Err(Error::call(call, self.interface.as_str(), cause));

@@ -18,12 +18,12 @@ use crate::{Error, Result};
 /// # Errors
 /// The process lacks `CAP_SYS_NICE`, or its control group allows no real-time time.
 pub fn run_in_real_time(priority: i32) -> Result<()> {
-    let parameters = libc::sched_param {
-        sched_priority: priority,
-    };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: the parameters are live for the call; 0 is the calling thread.
-    if unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } == 0 {
+    // musl has sched_setscheduler(3) only as a stub that fails. The kernel's struct sched_param is the priority alone.
+    // SAFETY: the priority is live for the call; 0 is the calling thread.
+    let status =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
+    if status == 0 {
         return Ok(());
     }
     let source = io::Error::last_os_error();

@@ -163,7 +163,8 @@ impl RawIpSocket {
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control);
+        // The C libraries differ in the type of the length.
+        message.msg_controllen = size_of_val(&control) as _;
         // SAFETY: every pointer in the message is to a live buffer of the stated length.
         let length = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, 0) };
         let Ok(length) = usize::try_from(length) else {

@@ -1,98 +1,165 @@
-# Installs the packages of the apt repository $1 in a copy-on-write view of this machine with apt, as a newcomer does,
-# upgrades them under traffic from 0.1.0 to 0.2.0, removes and purges them. Needs namespaces of its own for mounts and
-# network; $2 is an empty directory. A stub takes systemctl's place: it starts, stops and signals a real daemon.
+# Takes the path of a newcomer in a copy-on-write view of a system: the commands and the file of a page of the manual,
+# with the packages of the apt repository $1, served by HTTP. Then upgrades the packages under traffic from 0.1.0 to
+# 0.2.0, removes and purges them. Needs namespaces of its own for mounts and network. $2 is an empty directory, $3 the
+# root directory of the system, $4 the page. A stub takes systemctl's place: it starts and stops a real daemon.
 set -eu
 mount -t tmpfs tmpfs "$2"
+page=$(realpath "$4")
+repository=$(realpath "$1")
+system=$(realpath "$3")
 cd "$2"
-mkdir upper work root
-mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
+mkdir upper work root www
+mount -t overlay overlay -o "lowerdir=$system,upperdir=upper,workdir=work" root
 for place in proc sys dev; do mount --rbind "/$place" "root/$place"; done
+# A copy, not a view: another package that is installed on this machine meanwhile would disturb dpkg.
+cp -a "$system/var/lib/dpkg" dpkg
+rm -f dpkg/updates/*
+mount --bind dpkg root/var/lib/dpkg
 mount -t tmpfs tmpfs root/run
+mount -t tmpfs tmpfs root/tmp
+chmod 1777 root/tmp
 mount -t bpf bpf root/sys/fs/bpf
-mkdir -p root/run/systemd/system root/run/page
-cp -r "$1" root/run/packages
-echo "deb [signed-by=/run/packages/weir-archive-keyring.gpg] file:/run/packages stable main" >root/run/weir.list
+mkdir -p root/run/systemd/system
+# The page's repository is the only one, and its name leads here.
+rm -rf root/etc/apt/sources.list root/etc/apt/sources.list.d
+mkdir root/etc/apt/sources.list.d
+echo 'Acquire::http::Proxy::packages.example "DIRECT";' >root/etc/apt/apt.conf.d/99packages-example
+echo '127.0.0.1 packages.example' >>root/etc/hosts
+printf 'Package: weir weir-*\nPin: version 0.1.0\nPin-Priority: 1001\n' >root/etc/apt/preferences.d/weir
 # Another file in the old one's place: the name may be a link that the system manager reads.
 rm -f root/usr/bin/systemctl
 cat >root/usr/bin/systemctl <<'EOF2'
 #!/bin/sh
 echo "systemctl $*" >>/run/systemctl.log
+start() {
+  setsid weir run >/run/weir.log 2>&1 &
+  echo $! >/run/keeper
+  # The unit is Type=notify: systemctl returns when the daemon is ready.
+  tries=0
+  until weir status >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] || { cat /run/weir.log; exit 1; }
+    sleep 0.1
+  done
+}
+stop() {
+  [ -e /run/keeper ] || return 0
+  kill "$(cat /run/keeper)"
+  while kill -0 "$(cat /run/keeper)" 2>/dev/null; do sleep 0.1; done
+  rm /run/keeper
+}
 case "$*" in
-  "start weir") setsid weir run >/run/weir.log 2>&1 & echo $! >/run/keeper ;;
-  "stop weir.service "*)
-    if [ -e /run/keeper ]; then
-      kill "$(cat /run/keeper)"
-      while kill -0 "$(cat /run/keeper)" 2>/dev/null; do sleep 0.1; done
-      rm /run/keeper
-    fi ;;
+  "enable --now weir") start ;;
+  "restart weir") stop; start ;;
+  "stop weir.service "*) stop ;;
 esac
 EOF2
 chmod 755 root/usr/bin/systemctl
+
+# The page's commands, a continued line as one, and its file, as a script.
+awk '
+  /^```/ {
+    if (file) print "END OF FILE"
+    file = 0; inside = !inside; toml = inside && /toml/; next
+  }
+  !inside { next }
+  toml && !file { file = 1; steps++; printf "cat >%s <<\"END OF FILE\"\n", $2; next }
+  toml { print; next }
+  { sub(/^# /, "") }
+  /\\$/ { sub(/\\$/, ""); printf "%s", $0; next }
+  { steps++; print }
+  END { print "steps=" steps }
+' "$page" >root/run/page.sh
+
 ip link set lo up
 ip link add v0 type veth peer name v1
 ip address add 10.9.0.1/24 dev v0
 ip link set v0 up
 ip link set v1 up
-
-PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive exec chroot root sh -eu <<'EOF'
-apt() {
-  apt-get -qq -y -o Dir::Etc::SourceList=/run/weir.list -o Dir::Etc::SourceParts=/dev/null -o APT::Sandbox::User=root \
-    -o Dpkg::Use-Pty=0 -o APT::Get::List-Cleanup=0 "$@" </dev/null
-}
-# Steps of the quick start.
-begun=$(date +%s)
-apt update >/run/apt.log 2>&1
-apt install weir=0.1.0 weir-ipvsadm=0.1.0 >>/run/apt.log 2>&1 || { cat /run/apt.log; exit 1; }
-echo "named: $(ipvsadm --version)"
-[ ! -e /run/keeper ] && weir check >/dev/null && echo "sample: $(stat -c %a /etc/weir/weir.toml)"
-man -w weir-reload >/dev/null && [ -s /usr/share/bash-completion/completions/weir ] && echo "documented"
-logrotate -d /etc/logrotate.d/weir >/dev/null 2>&1 || ! command -v logrotate >/dev/null && echo "rotated"
-cat >/etc/weir/weir.toml <<'TOML'
-[pool.local]
-servers = ["127.0.0.1:8000"]
-check   = { kind = "http" }
-[service.local]
-listen   = ["127.0.0.1:8080"]
-forward  = "proxy"
-protocol = "http"
-pool     = "local"
-[pool.web]
-servers = ["10.9.0.5"]
-[service.web]
-listen = ["10.9.0.100:80"]
-forward = "direct"
-pool = "web"
-TOML
-echo hello >/run/page/index.html
-python3 -m http.server --directory /run/page --bind 127.0.0.1 8000 >/dev/null 2>&1 &
-server=$!
-trap 'kill $server 2>/dev/null; [ ! -e /run/keeper ] || kill $(cat /run/keeper)' EXIT
-weir check >/dev/null 2>&1 && echo "checked"
-systemctl start weir
+ln -s "$repository" www/weir
+python3 -m http.server --directory www --bind 127.0.0.1 80 >/dev/null 2>&1 &
+web=$!
+trap 'kill $web' EXIT
 tries=0
-until [ "$(curl -sS --max-time 2 http://127.0.0.1:8080/ 2>/dev/null)" = hello ]; do
+until curl -sSf -o root/run/key http://127.0.0.1/weir/weir-archive-keyring.gpg 2>/dev/null; do
   tries=$((tries + 1))
-  [ $tries -lt 300 ] || { cat /run/weir.log; exit 1; }
+  [ $tries -lt 100 ] || { echo "the repository's web server does not answer" >&2; exit 1; }
   sleep 0.1
 done
-echo "first request after $(($(date +%s) - begun)) s"
+
+PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive no_proxy='*' chroot root sh -eu <<'EOF'
+finish() {
+  [ ! -e /run/keeper ] || kill "$(cat /run/keeper)"
+  for server in $(cat /run/servers 2>/dev/null); do kill "$server" 2>/dev/null || true; done
+}
+trap finish EXIT
+begun=$(date +%s)
+set +e
+# The page's own shell. It ends at the first command that fails.
+(
+  trap 'jobs -p >/run/servers' EXIT
+  set -e
+  . /run/page.sh >/run/page.out 2>/run/page.err </dev/null
+  echo "$steps" >/run/steps
+)
+status=$?
+set -e
+[ $status = 0 ] || { cat /run/page.out /run/page.err; exit 1; }
+# On a busy machine the web servers may be later than the first check: the page says to repeat the last command.
+reply=$(tail -n 1 /run/page.out)
+tries=0
+until [ "$reply" = one ] || [ "$reply" = two ]; do
+  tries=$((tries + 1))
+  [ $tries -lt 600 ] || { cat /run/weir.log; exit 1; }
+  sleep 0.1
+  reply=$(curl -sS http://127.0.0.1:8080/)
+done
+echo "steps: $(cat /run/steps), first reply '$reply' after $(($(date +%s) - begun)) s"
+tries=0
+: >/run/replies
+until [ "$(grep -xE 'one|two' /run/replies | sort -u | wc -l)" = 2 ]; do
+  tries=$((tries + 1))
+  [ $tries -lt 600 ] || { sort /run/replies | uniq -c; exit 1; }
+  curl -sS http://127.0.0.1:8080/ >>/run/replies
+  sleep 0.05
+done
+echo "servers: both"
+
+echo "sample: $(stat -c %a /usr/share/doc/weir/examples/weir.toml) $(stat -c %a /etc/weir/weir.toml)"
+[ -s /usr/share/man/man1/weir-reload.1.gz ] && [ -s /usr/share/bash-completion/completions/weir ] && echo "documented"
+logrotate -d /etc/logrotate.d/weir >/dev/null 2>&1 || ! command -v logrotate >/dev/null && echo "rotated"
+cat >>/etc/weir/weir.toml <<'TOML'
+[pool.images]
+servers = ["10.9.0.5"]
+[service.images]
+listen = ["10.9.0.100:80"]
+forward = "direct"
+pool = "images"
+TOML
+# A daemon with proxy services alone has given up the rights that layer 4 needs.
+systemctl restart weir
+apt-get -q -y install weir-ipvsadm >/run/apt.log 2>&1 </dev/null || { cat /run/apt.log; exit 1; }
+echo "named: $(ipvsadm --version)"
 ipvsadm -A -t 10.9.0.101:80
 # Clients during the upgrade.
 (while [ ! -e /run/enough ]; do
   curl -sSf --max-time 20 http://127.0.0.1:8080/ || echo failed
 done >/run/answers 2>&1) &
 clients=$!
-apt install weir=0.2.0 >/run/apt.log 2>&1 || { cat /run/apt.log; exit 1; }
+rm /etc/apt/preferences.d/weir
+apt-get -q -y install weir >/run/apt.log 2>&1 </dev/null || { cat /run/apt.log; exit 1; }
 grep "has taken over" /run/apt.log
 touch /run/enough
 wait $clients
-echo "answers: $(grep -c hello /run/answers | sed 's/[1-9][0-9]*/some/'), others: $(grep -vc hello /run/answers || true)"
+echo "answers: $(grep -cE '^(one|two)$' /run/answers | sed 's/[1-9][0-9]*/some/')," \
+  "others: $(grep -cvE '^(one|two)$' /run/answers || true)"
+echo "version: $(dpkg-query -W -f '${Version}' weir)"
 echo "kept: $(ipvsadm -Ln | grep -c 'TCP  10.9.0.10[01]:80')"
 touch /etc/weir/mine
-apt remove weir weir-ipvsadm >/run/apt.log 2>&1 || { cat /run/apt.log; exit 1; }
+apt-get -q -y remove weir weir-ipvsadm >/run/apt.log 2>&1 </dev/null || { cat /run/apt.log; exit 1; }
 [ ! -e /usr/bin/weir ] && [ ! -e /usr/sbin/ipvsadm ] && [ ! -e /run/keeper ] && echo "removed"
 [ ! -e /sys/fs/bpf/weir ] && [ -e /etc/weir/weir.toml ] && echo "cleaned"
-apt purge weir >/run/apt.log 2>&1 || { cat /run/apt.log; exit 1; }
+apt-get -q -y purge weir >/run/apt.log 2>&1 </dev/null || { cat /run/apt.log; exit 1; }
 [ ! -e /etc/weir/weir.toml ] && [ ! -e /var/log/weir ] && [ ! -e /etc/logrotate.d/weir ] && [ -e /etc/weir/mine ] &&
   echo "purged"
 EOF

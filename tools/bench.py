@@ -1,0 +1,388 @@
+#!/usr/bin/env python3
+"""Runs the benchmarks, and prints one table and JSON; or compares this build with another commit.
+
+    tools/bench.py [--only PART]… [--rounds N] [--json FILE]
+    tools/bench.py --compare REF [--all] [--only PART]… [--rounds N] [--profile dev] [--json FILE]
+
+Without --compare every benchmark program runs once, its output is shown as it comes, and the table at the end has each
+row with its median, its least and most value, and the goal of the product where there is one.
+
+With --compare the benchmarks of REF are built too, in a worktree under the target directory. For each row both builds
+run in turn, N times, each first in every other round, so that what else the machine does affects both. The table has
+both medians, both spreads, and the ratio: the median of the rounds' ratios of this build to REF, with the smallest and
+the largest. Rows are compared by name; a row that only one of the builds has is listed as such. The default rows are
+those of ROWS (packets and the proxy); --all measures every row of the packet benchmark too. The peer's ratio in the
+same rounds (HAProxy's, whose program does not change) shows how much of a difference is the machine's.
+
+--only selects rows whose program and argument, as ROWS has them ("packet: nat TCP, 1 flow"), contain PART; only the
+programs of these rows are built. N is 5 by default. --profile dev builds without optimization, which is faster and makes
+no difference to packet rows: these programs run in the kernel. WEIR_BENCH_PACKETS and WEIR_BENCH_SECONDS apply as in the
+programs. Exit code: 1 if a program failed or a row is missing; 0 says nothing about goals.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CARGO = os.environ.get("CARGO", "cargo")
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+
+# The programs in the order of a run; the first three are those that are compared.
+COMPARED = ["packet", "beside", "secure"]
+PROGRAMS = [*COMPARED, "scale", "checks", "connect"]
+
+# Rows that are compared by default: (program, the argument that selects the row).
+ROWS = [
+    ("packet", "direct TCP, 1 flow"),
+    ("packet", "direct TCP, 16 K flows"),
+    ("packet", "direct TCP, 1 M flows"),
+    ("packet", "tunnel ipip TCP, 1 flow"),
+    ("packet", "tunnel gue, checksum TCP, 1 flow"),
+    ("packet", "l3dsr TCP, 1 flow"),
+    ("packet", "nat TCP, 1 flow"),
+    ("packet", "nat TCP replies, 1 flow"),
+    ("packet", "nat TCP, 1 M flows"),
+    ("packet", "direct, IPv6 TCP, 1 flow"),
+    ("packet", "direct UDP, random sources"),
+    ("packet", "direct, maglev SYN flood, random sources"),
+    ("packet", "direct SYN, each makes an entry"),
+    ("packet", "direct, wlc SYN, each makes an entry"),
+    ("packet", "direct not a VIP"),
+    ("packet", "pipeline"),
+    ("beside", "small, keep-alive, 64 connections"),
+    ("beside", "16 KB, keep-alive, 64 connections"),
+    ("beside", "1 MB, keep-alive, 16 connections"),
+    ("beside", "small, a connection each, 64 connections"),
+    ("beside", "memory of an idle keep-alive connection"),
+    ("secure", "TLS 1.3, small, keep-alive, 64 connections"),
+    ("secure", "TLS 1.3, small, a handshake each, 64 connections"),
+    ("secure", "HTTP/2 over TLS, small, 8 connections, 100 streams each"),
+]
+
+# Goals of the product: a part of a row's name, and the least or the most that its value may be.
+GOALS = [
+    ("direct to katran ipip, TCP, 1 flow", "≤", 0.40),
+    ("tunnel ipip to katran ipip, TCP, 1 flow", "≤", 0.60),
+    ("tunnel gue, checksum to katran gue, TCP, 1 flow", "≤", 0.35),
+    ("direct to katran ipip, TCP, 1 M flows", "≤", 0.50),
+    ("direct to katran ipip, UDP, random sources", "≤", 0.40),
+    ("direct, maglev to katran ipip, SYN flood, random sources", "≤", 0.80),
+    ("direct to katran ipip, not a VIP", "≤", 0.30),
+    ("nat to nftables DNAT, net", "≤", 0.15),
+    ("direct to nftables ingress DSR, net", "≤", 0.15),
+    ("direct to nftables ingress DSR, packets of the whole pipeline", "≥", 3.5),
+    ("small, keep-alive, 64 connections: weir to haproxy", "≤", 0.70),
+    ("16 KB, keep-alive, 64 connections: weir to haproxy", "≤", 0.60),
+    ("1 MB, keep-alive, 16 connections: weir to haproxy", "≤", 0.60),
+    ("small, a connection each, 64 connections: weir to haproxy", "≤", 0.80),
+    ("TLS 1.3, small, keep-alive, 64 connections: weir to haproxy", "≤", 0.60),
+    ("TLS 1.3, small, a handshake each, 64 connections: weir to haproxy", "≤", 0.75),
+    ("memory of an idle keep-alive connection: weir", "≤", 1024),
+]
+
+NUMBER = r"(-?\d+(?:\.\d+)?)"
+RATIO = re.compile(rf"^(?P<what>\S.*): {NUMBER} \({NUMBER}…{NUMBER}\)")
+HEADING = re.compile(r"^(?P<name>\S.*): CPU per request, and to (?P<peer>\S+) in the same round$")
+CANDIDATE = re.compile(rf"^  (?P<who>\S+) +{NUMBER} us +{NUMBER}$")
+IDLE = re.compile(rf"^(?P<name>memory of an idle .*?): (?P<who>\S+) +{NUMBER} (?:octets|bytes),")
+CALL = re.compile(rf"^  (?P<name>\S.*?) +{NUMBER} ns +{NUMBER} ns +\S+ ns, {NUMBER} x$")
+SPAN = re.compile(rf"^{NUMBER}…{NUMBER}$")
+
+
+class Value:
+    """What a row has: a unit, the median of a run, and the spread that the run states."""
+
+    def __init__(self, unit, median, least=None, most=None):
+        self.unit = unit
+        self.median = float(median)
+        self.least = self.median if least is None else float(least)
+        self.most = self.median if most is None else float(most)
+
+
+def cells_of(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def table_row(heads, cells):
+    """Name and value of a row of a Markdown table, or None where the row has none that is compared."""
+    row = dict(zip(heads, cells))
+    if "net" in row and "packets" in row:
+        name, value, unit = f"{row['forward']}, {row['packets']}", row["net"], "ns"
+    elif "director" in row:
+        name, value, unit = f"pipeline: {row['director']}, {row['packets']}", row["ns"], "ns"
+    elif "map" in row:
+        name, value, unit = f"memory: {row['map']}", row["MiB"], "MiB"
+    elif "what" in row and "ms" in row:
+        name, value, unit = f"10 000 services: {row['what']}", row["ms"], "ms"
+    else:
+        return None
+    span = SPAN.match(row.get("least…most", ""))
+    try:
+        return name, Value(unit, value, *(span.groups() if span else ()))
+    except ValueError:
+        return None
+
+
+def parse(text):
+    """The rows of a program's output, by name, in order."""
+    rows, heads, heading = {}, None, None
+    for line in text.splitlines():
+        if line.startswith("|"):
+            cells = cells_of(line)
+            if heads is None:
+                heads = cells
+            elif set("".join(cells)) > set("-"):
+                named = table_row(heads, cells)
+                if named:
+                    rows[named[0]] = named[1]
+            continue
+        heads = None
+        if match := HEADING.match(line):
+            heading = match
+        elif heading and (match := CANDIDATE.match(line)):
+            name, peer, who = heading["name"], heading["peer"], match["who"]
+            rows[f"{name}: {who}"] = Value("us", match[2])
+            if who != peer:
+                rows[f"{name}: {who} to {peer}"] = Value("×", match[3])
+        elif match := IDLE.match(line):
+            rows[f"{match['name']}: {match['who']}"] = Value("bytes", match[3])
+        elif match := CALL.match(line):
+            rows[f"{match['name']}, by the VIP"] = Value("×", match[4])
+        elif match := RATIO.match(line):
+            rows[match["what"]] = Value("×", *match.groups()[1:])
+    return rows
+
+
+def build(tree, programs, profile=None):
+    """Builds the benchmarks of a tree; returns their executables by name. A tree may lack some of them."""
+    command = [CARGO, "metadata", "--locked", "--format-version", "1", "--no-deps"]
+    metadata = json.loads(subprocess.run(command, cwd=tree, check=True, capture_output=True).stdout)
+    arguments = []
+    for package in metadata["packages"]:
+        wanted = [t["name"] for t in package["targets"] if "bench" in t["kind"] and t["name"] in programs]
+        if wanted:
+            arguments += ["-p", package["name"], *(a for name in wanted for a in ("--bench", name))]
+    command = [CARGO, "bench", "--locked", "--no-run", "--message-format=json-render-diagnostics"]
+    command += [*(["--profile", profile] if profile else []), *arguments]
+    environment = dict(os.environ, CARGO_TARGET_DIR=str(TARGET))
+    built = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True)
+    if built.returncode != 0:
+        sys.exit(f"tools/bench.py: the benchmarks of {tree} do not build")
+    found = {}
+    for line in built.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("executable") and "bench" in message["target"]["kind"]:
+            found[message["target"]["name"]] = message["executable"]
+    return found
+
+
+def commit_of(ref):
+    command = ["git", "-C", str(ROOT), "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    if found.returncode != 0:
+        sys.exit(f"tools/bench.py: {ref} is no commit of this repository")
+    return found.stdout.strip()
+
+
+def worktree(commit):
+    """A checkout of the commit under the target directory; it stays for the next comparison."""
+    tree = TARGET / "compare" / commit[:12]
+    if not (tree / "Cargo.toml").exists():
+        subprocess.run(["git", "-C", str(ROOT), "worktree", "prune"], check=True)
+        command = ["git", "-C", str(ROOT), "worktree", "add", "--quiet", "--detach", str(tree), commit]
+        subprocess.run(command, check=True)
+    return tree
+
+
+def run(program, argument, rounds, show=False):
+    """Runs a benchmark program with an argument; returns its rows, and whether it failed."""
+    command = [program, "--bench", *([argument] if argument else [])]
+    environment = dict(os.environ, WEIR_BENCH_ROUNDS=str(rounds))
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    child = subprocess.Popen(command, env=environment, cwd=ROOT, text=True, **pipes)
+    lines = []
+    for line in child.stdout:
+        lines.append(line)
+        if show:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+    failed = child.wait() != 0
+    if failed and not show:
+        sys.stderr.write("".join(lines[-10:]))
+    return parse("".join(lines)), failed
+
+
+def summary(values):
+    ordered = sorted(values)
+    return {"median": statistics.median(ordered), "least": ordered[0], "most": ordered[-1], "runs": len(ordered)}
+
+
+def number(value):
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def spread(numbers):
+    if numbers is None:
+        return "–"
+    return f"{number(numbers['median'])} ({number(numbers['least'])}…{number(numbers['most'])})"
+
+
+def goal_of(name, median):
+    for part, sign, goal in GOALS:
+        if part == name:
+            met = median <= goal if sign == "≤" else median >= goal
+            return {"sign": sign, "goal": goal, "met": met}
+    return None
+
+
+def shown_goal(goal):
+    return f"{goal['sign']} {goal['goal']}, {'met' if goal['met'] else 'NOT met'}" if goal else ""
+
+
+def machine():
+    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "")
+    return {"cpu": model, "cpus": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()[0]}
+
+
+def git(*arguments):
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True).stdout.strip()
+
+
+def write(path, document):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+    print(f"\nJSON: {path}")
+
+
+def one_run(arguments):
+    programs = build(ROOT, PROGRAMS, arguments.profile)
+    rows, failed = {}, []
+    for name in PROGRAMS:
+        if name not in programs:
+            continue
+        argument = arguments.only[0] if len(arguments.only) == 1 else None
+        print(f"\n--- {name} ---", flush=True)
+        # The proxy's programs state no spread: each round is a run of its own.
+        times = arguments.rounds if name in ("beside", "secure") else 1
+        samples = {}
+        for _ in range(times):
+            found, broke = run(programs[name], argument, arguments.rounds if times == 1 else 1, show=True)
+            for row, value in found.items():
+                samples.setdefault(row, []).append(value)
+            if broke:
+                failed.append(name)
+                break
+        for row, values in samples.items():
+            if arguments.only and not any(part in row for part in arguments.only):
+                continue
+            numbers = summary([value.median for value in values])
+            if len(values) == 1:
+                numbers.update(least=values[0].least, most=values[0].most)
+            rows[row] = {"program": name, "unit": values[0].unit, **numbers, "goal": goal_of(row, numbers["median"])}
+    print("\n| row | unit | median (least…most) | goal |\n| --- | --- | --- | --- |")
+    for name, row in rows.items():
+        print(f"| {name} | {row['unit']} | {spread(row)} | {shown_goal(row['goal'])} |")
+    write(arguments.json, {"machine": machine(), "commit": git("rev-parse", "HEAD"), "failed": failed, "rows": rows})
+    for name in failed:
+        print(f"FAILED: {name}")
+    return 1 if failed or not rows else 0
+
+
+def selected(rows, arguments):
+    return [row for row in rows if not arguments.only or any(part in f"{row[0]}: {row[1]}" for part in arguments.only)]
+
+
+def wanted_rows(arguments, programs):
+    """(program, argument) of the rows to compare."""
+    rows = list(ROWS)
+    if arguments.all:
+        found, _ = run(programs["packet"], None, 1)
+        known = {argument.replace(",", "") for _, argument in rows}
+        for name, value in found.items():
+            # "direct, wlc, TCP, 1 flow" is asked for as "direct, wlc TCP, 1 flow".
+            label = re.search(r", (TCP|UDP|SYN|not a VIP)", name)
+            if value.unit == "ns" and label and not name.startswith("pipeline"):
+                argument = name[: label.start()] + " " + name[label.start() + 2 :]
+                if argument.replace(",", "") not in known:
+                    rows.append(("packet", argument))
+    return selected(rows, arguments)
+
+
+def compare(arguments):
+    commit = commit_of(arguments.compare)
+    needed = {program for program, _ in selected(ROWS, arguments)} | ({"packet"} if arguments.all else set())
+    mine = build(ROOT, needed, arguments.profile)
+    theirs = build(worktree(commit), needed, arguments.profile)
+    head = git("rev-parse", "HEAD")[:12] + ("+" if git("status", "--porcelain", "-uno") else "")
+    print(f"\nthis build ({head}) and {arguments.compare} ({commit[:12]}), {arguments.rounds} rounds in turn\n")
+    print(f"| row | unit | this build | {arguments.compare} | ratio |\n| --- | --- | --- | --- | --- |", flush=True)
+    rows, failed = {}, 0
+    for program, argument in wanted_rows(arguments, mine):
+        samples = [{}, {}]
+        begun = time.monotonic()
+        for turn in range(arguments.rounds):
+            order = [0, 1] if turn % 2 == 0 else [1, 0]
+            for side in order:
+                executable = (mine, theirs)[side].get(program)
+                if executable is None:
+                    continue
+                found, broke = run(executable, argument, 1)
+                failed += broke
+                for row, value in found.items():
+                    samples[side].setdefault(row, []).append(value)
+            if not samples[0] and not samples[1]:
+                break
+        for name in dict.fromkeys([*samples[0], *samples[1]]):
+            if name in rows:
+                continue
+            values = [side.get(name) for side in samples]
+            unit = (values[0] or values[1])[0].unit
+            medians = [[value.median for value in side] if side else None for side in values]
+            row = {"program": program, "unit": unit, "seconds": round(time.monotonic() - begun)}
+            row["this"], row["reference"] = [summary(side) if side else None for side in medians]
+            row["ratio"] = None
+            if all(medians):
+                pairs = [a / b for a, b in zip(*medians) if b > 0]
+                row["ratio"] = summary(pairs) if pairs else None
+            rows[name] = row
+            only = "this build" if medians[0] else arguments.compare
+            ratio = spread(row["ratio"]) if all(medians) else f"only in {only}"
+            print(f"| {name} | {unit} | {spread(row['this'])} | {spread(row['reference'])} | {ratio} |", flush=True)
+        if not samples[0] and not samples[1]:
+            print(f"| {argument} | | in neither | | |", flush=True)
+            failed += 1
+    document = {"machine": machine(), "commit": head, "reference": commit, "rounds": arguments.rounds, "rows": rows}
+    write(arguments.json, document)
+    return 1 if failed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compare", metavar="REF")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--only", action="append", default=[], metavar="PART")
+    parser.add_argument("--rounds", type=int, default=int(os.environ.get("WEIR_BENCH_ROUNDS", "5")))
+    parser.add_argument("--profile", metavar="NAME")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    if arguments.all and not arguments.compare:
+        parser.error("--all belongs to --compare")
+    name = "compare.json" if arguments.compare else "bench.json"
+    arguments.json = arguments.json or TARGET / "bench" / name
+    return compare(arguments) if arguments.compare else one_run(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Builds the release program for distribution: for one target, in a directory of its own, without paths of this machine,
+# so that two checkouts in different directories give the same file.
+#
+#   tools/build-dist.sh TARGET DIRECTORY    prints the path of the program
+#
+# x86_64-unknown-linux-musl    a static program: for the container image, and for systems with another or older libc
+# x86_64-unknown-linux-gnu     for the packages of this machine's distribution
+# aarch64-unknown-linux-gnu    for arm64, by Debian's cross compiler
+#
+# The Rust library of the target is added by rustup; without rustup it must be there. Programs that are missing are
+# named with their Debian packages.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[[ $# -eq 2 ]] || { sed -n '2,12p' "$0" >&2; exit 2; }
+readonly TARGET=$1
+mkdir -p "$2"
+DIR=$(cd "$2" && pwd)
+ROOT=$(pwd -P)
+readonly DIR ROOT
+
+need() { # PROGRAM PACKAGE
+  command -v "$1" >/dev/null || { echo "tools/build-dist.sh: needs $1 (package $2)" >&2; exit 1; }
+}
+
+need clang clang
+flags=()
+case $TARGET in
+  x86_64-unknown-linux-musl)
+    need musl-gcc musl-tools
+    export CC_x86_64_unknown_linux_musl=musl-gcc
+    ;;
+  x86_64-unknown-linux-gnu) ;;
+  aarch64-unknown-linux-gnu)
+    need aarch64-linux-gnu-gcc 'gcc-aarch64-linux-gnu and libc6-dev-arm64-cross'
+    export CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+    ;;
+  *) echo "tools/build-dist.sh: unknown target $TARGET" >&2; exit 2 ;;
+esac
+
+if command -v rustup >/dev/null; then
+  rustup target list --installed | grep -qx "$TARGET" || rustup target add "$TARGET" >&2
+fi
+
+# What panics, debug information and assertions of C code name: short paths that are the same everywhere. Of the maps
+# that match, rustc and gcc take the last one; the target directory may be inside the tree.
+CARGO=${CARGO_HOME:-$HOME/.cargo}
+SYSROOT=$(rustc --print sysroot)
+for map in "$CARGO/registry/src=registry" "$SYSROOT=rust" "$ROOT=weir" "$DIR=target"; do
+  flags+=("--remap-path-prefix=$map")
+done
+c_flags="-ffile-prefix-map=$CARGO/registry/src=registry -ffile-prefix-map=$ROOT=weir -ffile-prefix-map=$DIR=target"
+export "CFLAGS_${TARGET//-/_}=$c_flags" "CXXFLAGS_${TARGET//-/_}=$c_flags"
+CARGO_ENCODED_RUSTFLAGS=$(printf '%s\x1f' "${flags[@]}")
+export CARGO_ENCODED_RUSTFLAGS=${CARGO_ENCODED_RUSTFLAGS%$'\x1f'}
+# The time of the last commit, for compilers that write one.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || echo 1)}
+export SOURCE_DATE_EPOCH CARGO_INCREMENTAL=0
+CARGO_TARGET_DIR=$DIR cargo build --release --locked -p weir --target "$TARGET" >&2
+echo "$DIR/$TARGET/release/weir"

@@ -1,0 +1,425 @@
+#!/usr/bin/env python3
+"""Runs a built program where it is meant to run: in the root file system of its container image, or by emulation.
+
+    program.py image IMAGE.oci.tar        the compose file's proxy in the unpacked image; then a director with "direct"
+    program.py proxy PROGRAM              a proxy that serves 1 000 requests
+    program.py direct PROGRAM             a director and two servers in namespaces, "direct", 1 000 requests
+    program.py arm64 PROGRAM [LIBRARIES]  check, import, explain and the proxy of an arm64 program under qemu-user
+
+The program is process 1 of a PID namespace, as in a container, with the capabilities of PROXY or DIRECTOR alone, and
+must end with 0 after SIGTERM. Everything runs in network namespaces of its own; needs root. Prints one line for each
+check, and exits with 1 at the first that fails.
+"""
+
+import contextlib
+import ctypes
+import hashlib
+import http.client
+import http.server
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+COMPOSE = ROOT / "contrib/compose"
+REQUESTS = 1000
+# Linux capabilities by number (linux/capability.h): those of compose.yaml, and those of the manual for layer 4.
+PROXY = {"CHOWN": 0, "DAC_OVERRIDE": 1, "KILL": 5, "SETGID": 6, "SETUID": 7, "SETPCAP": 8}
+DIRECTOR = {"NET_ADMIN": 12, "NET_RAW": 13, "PERFMON": 38, "BPF": 39}
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
+LAST_CAPABILITY = 40
+DEADLINE_S = 60
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Failed(Exception):
+    """A check that failed, with the reason."""
+
+
+def ok(text):
+    print(f"ok {text}", flush=True)
+
+
+def run(*command, **options):
+    return subprocess.run([str(part) for part in command], check=True, **options)
+
+
+# --- The program in its place ----------------------------------------------------------------------------------------
+
+
+def unpack(image, directory):
+    """Unpacks the layers of an OCI image; returns the root directory and the command that the image starts."""
+    layout = directory / "layout"
+    layout.mkdir()
+    with tarfile.open(image) as archive:
+        archive.extractall(layout)
+    for blob in (layout / "blobs/sha256").iterdir():
+        if hashlib.sha256(blob.read_bytes()).hexdigest() != blob.name:
+            raise Failed(f"the blob {blob.name} has other contents")
+
+    def blob(descriptor):
+        algorithm, digest = descriptor["digest"].split(":")
+        return layout / "blobs" / algorithm / digest
+
+    index = json.loads((layout / "index.json").read_text())
+    manifest = json.loads(blob(index["manifests"][0]).read_text())
+    config = json.loads(blob(manifest["config"]).read_text())["config"]
+    root = directory / "root"
+    root.mkdir()
+    for layer in manifest["layers"]:
+        run("tar", "-C", root, "-xzf", blob(layer))
+    return root, config["Entrypoint"] + config["Cmd"]
+
+
+def enter(root, capabilities, command):
+    """In the child: limits the capabilities, changes the root, and becomes the command."""
+    os.chroot(root)
+    os.chdir("/")
+    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    keep = {int(number) for number in capabilities.split(",") if number}
+    for number in range(LAST_CAPABILITY + 1):
+        if number not in keep and libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), f"capability {number}")
+    os.execv(command[0], command)
+
+
+def children_of(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def user_of(pid):
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith("Uid:"))
+
+
+class Daemon:
+    """`weir run` as process 1 of a PID namespace."""
+
+    def __init__(self, root, command, capabilities, log, netns=None, environment=None):
+        self.log = log
+        numbers = ",".join(str(number) for number in capabilities.values())
+        inside = [sys.executable, os.path.abspath(__file__), "enter", str(root), numbers, *command]
+        prefix = ["ip", "netns", "exec", netns] if netns else []
+        unshare = ["unshare", "--pid", "--fork", "--kill-child", f"--mount-proc={Path(root) / 'proc'}"]
+        environment = environment or {"PATH": os.environ["PATH"]}
+        with open(log, "w") as output:
+            command = [*prefix, *unshare, *inside]
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+
+    def first(self):
+        """The PID of process 1, as this namespace has it; `ip netns exec` becomes unshare."""
+        children = children_of(self.process.pid)
+        if not children:
+            raise Failed(f"the program has ended: {self.tail()}")
+        return children[0]
+
+    def tail(self):
+        return " | ".join(Path(self.log).read_text().splitlines()[-5:])
+
+    def is_running(self):
+        return self.process.poll() is None
+
+    def stop(self):
+        """SIGTERM; the exit code must be 0."""
+        os.kill(self.first(), signal.SIGTERM)
+        code = self.process.wait(timeout=DEADLINE_S)
+        if code != 0:
+            raise Failed(f"exit code {code} after SIGTERM: {self.tail()}")
+
+    def kill(self):
+        if self.is_running():
+            self.process.kill()
+            self.process.wait()
+
+
+# --- Servers and requests --------------------------------------------------------------------------------------------
+
+
+class Origin:
+    """A web server whose page is a name."""
+
+    def __init__(self, address, port, name):
+        body = name.encode()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                # One write: a check may close the connection after the head.
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self._headers_buffer += [b"\r\n", body]
+                with contextlib.suppress(ConnectionError):
+                    self.flush_headers()
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer((address, port), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+def request(address, port):
+    """One request on a connection of its own; returns status and body."""
+    connection = http.client.HTTPConnection(address, port, timeout=20)
+    try:
+        connection.request("GET", "/")
+        reply = connection.getresponse()
+        return reply.status, reply.read().decode()
+    finally:
+        connection.close()
+
+
+def await_reply(daemon, address, port):
+    """Waits until both servers have answered."""
+    deadline, seen = time.monotonic() + DEADLINE_S, set()
+    while len(seen) < 2:
+        if not daemon.is_running() or time.monotonic() > deadline:
+            raise Failed(f"replies of {sorted(seen)} only: {daemon.tail()}")
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            status, body = request(address, port)
+            if status == 200:
+                seen.add(body)
+        time.sleep(0.02)
+
+
+def thousand(what, address, port):
+    """1 000 requests, each answered by a server."""
+    counts = {}
+    for _ in range(REQUESTS):
+        status, body = request(address, port)
+        if status != 200:
+            raise Failed(f"{what}: status {status}")
+        counts[body] = counts.get(body, 0) + 1
+    if len(counts) != 2:
+        raise Failed(f"{what}: only {counts} of two servers")
+    ok(f"{what}: {REQUESTS} requests, {', '.join(f'{name} {count}' for name, count in sorted(counts.items()))}")
+
+
+def proxy(what, root, command, directory, environment=None):
+    """The proxy of the compose file, with its capabilities; the addresses are the loopback's of this namespace."""
+    run("ip", "link", "set", "lo", "up")
+    for address in ("10.77.0.11", "10.77.0.12"):
+        run("ip", "address", "add", f"{address}/32", "dev", "lo")
+    Origin("10.77.0.11", 80, "one")
+    Origin("10.77.0.12", 80, "two")
+    daemon = Daemon(root, command, PROXY, directory / "weir.log", environment=environment)
+    try:
+        await_reply(daemon, "127.0.0.1", 8080)
+        thousand(what, "127.0.0.1", 8080)
+        users = {user_of(child) for child in children_of(daemon.first())}
+        daemon.stop()
+        ok(f"{what}: process 1 ended with 0 after SIGTERM; its children were users {', '.join(sorted(users))}")
+    finally:
+        daemon.kill()
+
+
+# --- A director in namespaces ----------------------------------------------------------------------------------------
+
+
+def director(what, root, program, directory):
+    """A client, a director and two servers on one bridge. Director and servers run the program of the root."""
+    prefix = f"weir-{os.getpid()}"
+    hosts = {"client": 2, "director": 3, "server1": 4, "server2": 5}
+    spaces = {host: f"{prefix}-{host}" for host in ("wire", *hosts)}
+    pins = "/sys/fs/bpf"
+    try:
+        for space in spaces.values():
+            run("ip", "netns", "add", space)
+        run("ip", "-n", spaces["wire"], "link", "add", "br0", "type", "bridge")
+        run("ip", "-n", spaces["wire"], "link", "set", "br0", "up")
+        for host, number in hosts.items():
+            space = spaces[host]
+            run("ip", "-n", space, "link", "add", "eth0", "type", "veth", "peer", "name", host, "netns", spaces["wire"])
+            run("ip", "-n", spaces["wire"], "link", "set", host, "master", "br0", "up")
+            run("ip", "-n", space, "address", "add", f"10.77.1.{number}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                run("ip", "-n", space, "link", "set", device, "up")
+        (root / "etc/weir").mkdir(parents=True, exist_ok=True)
+        (root / "etc/weir/director.toml").write_text(
+            '[node]\nvip_interface = "eth0"\nmax_flows = 65536\n'
+            '[pool.web]\nscheduler = "rr"\nservers = ["10.77.1.4", "10.77.1.5"]\n'
+            'check = { kind = "tcp", port = 80, interval = "500ms" }\n'
+            '[service.web]\nlisten = ["10.77.1.10:80"]\nforward = "direct"\npool = "web"\n'
+        )
+        for kind, place in (("sysfs", "sys"), ("bpf", "sys/fs/bpf"), ("proc", "proc")):
+            run("mount", "-t", kind, kind, root / place)
+
+        def weir(host, *arguments, check=True):
+            places = ["--runtime-dir", f"/run/weir-{host}", "--pin-dir", f"{pins}/{prefix}-{host}"]
+            command = ["ip", "netns", "exec", spaces[host], "chroot", root, program, *places, *arguments]
+            return subprocess.run([str(part) for part in command], check=check, capture_output=True, text=True)
+
+        for index, host in enumerate(("server1", "server2")):
+            weir(host, "real-server", "up", "--forward", "direct", "--vip", "10.77.1.10")
+            page = directory / host
+            page.mkdir()
+            (page / "index.html").write_text(host)
+            command = ["ip", "netns", "exec", spaces[host], sys.executable, "-m", "http.server", "80"]
+            command += ["--directory", str(page)]
+            started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        command = [program, "--runtime-dir", "/run/weir-director", "--pin-dir", f"{pins}/{prefix}-director"]
+        command += ["run", "-c", "/etc/weir/director.toml"]
+        daemon = Daemon(root, command, DIRECTOR, directory / "director.log", netns=spaces["director"])
+        try:
+            client = [sys.executable, os.path.abspath(__file__), "client", "10.77.1.10", "80", what]
+            deadline = time.monotonic() + DEADLINE_S
+            while weir("director", "status", check=False).stdout.count(" up ") < 2:
+                if not daemon.is_running() or time.monotonic() > deadline:
+                    raise Failed(f"the servers are not up: {daemon.tail()}")
+                time.sleep(0.1)
+            run("ip", "netns", "exec", spaces["client"], *client)
+            status = json.loads(weir("director", "status", "--json").stdout)
+            counted = sum(service["connections"] for service in status["services"])
+            if counted < REQUESTS:
+                raise Failed(f"the data plane counted {counted} connections")
+            ok(f"{what}: attached in mode {status['xdp'][0]['mode']}, {counted} connections counted")
+            daemon.stop()
+            ok(f"{what}: process 1 ended with 0 after SIGTERM")
+        finally:
+            daemon.kill()
+            weir("director", "clean", "--force", check=False)
+            for host in ("server1", "server2"):
+                weir(host, "real-server", "down", check=False)
+    finally:
+        for child in started:
+            child.kill()
+            child.wait()
+        for space in spaces.values():
+            subprocess.run(["ip", "netns", "delete", space], check=False, stderr=subprocess.DEVNULL)
+
+
+started = []
+
+
+# --- Commands --------------------------------------------------------------------------------------------------------
+
+
+def prepare(root):
+    """What a container runtime mounts for the compose file: a tmpfs, and the configuration, which belongs to root."""
+    run("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", root / "run/weir")
+    run("install", "-m", "644", "-o", "root", COMPOSE / "weir.toml", root / "etc/weir/weir.toml")
+    for device in ("null", "urandom"):
+        (root / "dev" / device).touch()
+        run("mount", "--bind", f"/dev/{device}", root / "dev" / device)
+
+
+def image(path):
+    with tempfile.TemporaryDirectory(prefix="weir-image-") as directory:
+        directory = Path(directory)
+        run("mount", "-t", "tmpfs", "tmpfs", directory)
+        try:
+            root, command = unpack(path, directory)
+            size = (root / "usr/bin/weir").stat().st_size
+            ok(f"image: unpacked, the program has {size / 2**20:.1f} MiB, starts {' '.join(command)}")
+            prepare(root)
+            run("chroot", root, "/usr/bin/weir", "check", stdout=subprocess.DEVNULL)
+            ok("image: weir check")
+            proxy("image, proxy", root, command, directory)
+            director("image, direct", root, "/usr/bin/weir", directory)
+        finally:
+            run("umount", "--recursive", "--lazy", directory)
+
+
+def alone(kind, path):
+    """The same for a program alone, in a root directory that has nothing else."""
+    with tempfile.TemporaryDirectory(prefix="weir-program-") as directory:
+        directory = Path(directory)
+        run("mount", "-t", "tmpfs", "tmpfs", directory)
+        try:
+            root = directory / "root"
+            for place in ("usr/bin", "etc/weir", "run/weir", "proc", "sys/fs/bpf", "dev", "tmp"):
+                (root / place).mkdir(parents=True)
+            run("install", "-m", "755", path, root / "usr/bin/weir")
+            prepare(root)
+            if kind == "proxy":
+                proxy("proxy", root, ["/usr/bin/weir", "run"], directory)
+            else:
+                director("direct", root, "/usr/bin/weir", directory)
+        finally:
+            run("umount", "--recursive", "--lazy", directory)
+
+
+def arm64(path, libraries="/usr/aarch64-linux-gnu"):
+    """The namespace has a table of its own of interpreters: the machine's is not changed."""
+    run("mount", "-t", "binfmt_misc", "binfmt_misc", "/proc/sys/fs/binfmt_misc")
+    magic = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
+    mask = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
+    qemu = shutil.which("qemu-aarch64-static") or "/usr/bin/qemu-aarch64-static"
+    Path("/proc/sys/fs/binfmt_misc/register").write_bytes(f":weir-arm64:M::{magic}:{mask}:{qemu}:F".encode())
+    environment = {"PATH": os.environ["PATH"], "QEMU_LD_PREFIX": libraries}
+    with tempfile.TemporaryDirectory(prefix="weir-arm64-") as directory:
+        directory = Path(directory)
+        text = (COMPOSE / "weir.toml").read_text()
+        (directory / "weir.toml").write_text(text)
+        (directory / "haproxy.cfg").write_text(
+            "defaults\n mode http\nfrontend f\n bind 127.0.0.1:8081\n default_backend b\n"
+            "backend b\n server s 127.0.0.1:8001\n"
+        )
+
+        def weir(*arguments):
+            command = [path, *arguments]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+            if done.returncode != 0:
+                raise Failed(f"arm64: {arguments[0]}: {done.returncode}: {done.stderr}")
+            return done.stdout
+
+        # The machine of an ELF file (e_machine): 183 is aarch64.
+        machine = int.from_bytes(Path(path).read_bytes()[18:20], "little")
+        if machine != 183:
+            raise Failed(f"arm64: the program is for machine {machine}")
+        ok(f"arm64: {weir('--version').strip()}")
+        weir("check", "-c", str(directory / "weir.toml"))
+        ok("arm64: check")
+        imported = weir("import", "haproxy", "--accept-losses", str(directory / "haproxy.cfg"))
+        if "127.0.0.1:8001" not in imported:
+            raise Failed(f"arm64: import: {imported}")
+        ok("arm64: import haproxy")
+        explained = weir("explain", "-c", str(directory / "weir.toml"), "--request", "GET http://h/")
+        if "10.77.0.11" not in explained:
+            raise Failed(f"arm64: explain: {explained}")
+        ok("arm64: explain")
+        places = ["--runtime-dir", str(directory / "run"), "run", "-c", str(directory / "weir.toml")]
+        proxy("arm64, proxy", "/", [os.path.abspath(path), *places], directory, environment)
+
+
+def client(address, port, what):
+    thousand(what, address, int(port))
+
+
+def main(arguments):
+    commands = {"image": (image, 1), "proxy": (alone, 1), "direct": (alone, 1), "arm64": (arm64, 1)}
+    if arguments[:1] == ["enter"]:
+        return enter(arguments[1], arguments[2], arguments[3:])
+    if arguments[:1] == ["client"]:
+        return client(*arguments[1:])
+    inside = arguments[:1] == ["inside"]
+    arguments = arguments[1:] if inside else arguments
+    if not arguments or arguments[0] not in commands or len(arguments) < 2:
+        sys.exit(__doc__)
+    if not inside:
+        # An own user namespace for arm64: only such a namespace has its own table of interpreters.
+        own = ["--user", "--map-root-user"] if arguments[0] == "arm64" else []
+        own += ["--net", "--mount", "--propagation", "private"]
+        os.execvp("unshare", ["unshare", *own, sys.executable, os.path.abspath(__file__), "inside", *arguments])
+    function = commands[arguments[0]][0]
+    try:
+        function(*(arguments if function is alone else arguments[1:]))
+    except (Failed, OSError, subprocess.CalledProcessError) as failure:
+        print(f"FAILED {arguments[0]}: {failure}", flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Builds HEAD twice, from two clones in directories of different names and depths, and compares the programs.
+#
+#   tools/release-check/reproducible.sh DIRECTORY [TARGET]
+#
+# TARGET is by default x86_64-unknown-linux-musl. The builds stay in DIRECTORY (about 4 GB) and are continued if they
+# were interrupted. Exit code 0 = both programs, and the container images made of them, are the same.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+[[ $# -ge 1 ]] || { sed -n '2,8p' "$0" >&2; exit 2; }
+readonly TARGET=${2:-x86_64-unknown-linux-musl}
+mkdir -p "$1"
+DIR=$(cd "$1" && pwd)
+HEAD=$(git rev-parse HEAD)
+readonly DIR HEAD
+sums=()
+for place in one another/directory; do
+  tree=$DIR/$place/weir
+  [[ -d $tree ]] || git clone -q --no-hardlinks . "$tree"
+  git -C "$tree" fetch -q origin "$HEAD" && git -C "$tree" checkout -q --detach "$HEAD"
+  program=$("$tree/tools/build-dist.sh" "$TARGET" "$DIR/$place/target" 2>"$DIR/$(basename "$place").log") ||
+    { tail -n 5 "$DIR/$(basename "$place").log" >&2; exit 1; }
+  image=$("$tree/tools/build-image.sh" "$program" "$DIR/$place/image" | tail -1)
+  sums+=("$(sha256sum <"$program" | cut -d ' ' -f 1) $(sha256sum <"$image" | cut -d ' ' -f 1)")
+  echo "    $place: program ${sums[-1]/ /, image }"
+done
+if [[ ${sums[0]} == "${sums[1]}" ]]; then
+  echo "    ok reproducible: both builds of ${HEAD:0:12} are the same"
+else
+  echo "    FAILED reproducible: the builds differ"
+  exit 1
+fi
