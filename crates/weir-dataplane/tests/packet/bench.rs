@@ -649,7 +649,8 @@ impl Bench {
 
     /// Sends a packet through both.
     ///
-    /// # Errors The difference, and the packet.
+    /// # Errors
+    /// The difference, and the packet.
     pub(crate) fn try_send(&mut self, frame: &[u8]) -> Result<Outcome, String> {
         wait_while_tick_turns();
         let earliest = tick();

@@ -130,7 +130,8 @@ impl World {
 
     /// Runs `weir ARGUMENTS` in the director; returns its output.
     ///
-    /// # Panics If it failed, with its output.
+    /// # Panics
+    /// If it failed, with its output.
     pub fn run_weir(&self, arguments: &[&str]) -> String {
         let output = self
             .weir("director")
