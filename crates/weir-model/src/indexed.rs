@@ -172,6 +172,7 @@ impl Indexed {
             announce: _,
             sync: _,
             notifiers: _,
+            tracing: _,
         } = &self.desired;
         let common = hash_of((node, timeouts, ipvs));
         let of_pools: Vec<u64> = pools.iter().map(hash_of).collect();

@@ -1,5 +1,7 @@
 //! The API over TCP, `[node] admin`, from the command line: whom it serves, and what it says to whom.
 
+#[path = "admin/browser.rs"]
+mod browser;
 #[path = "admin/daemon.rs"]
 mod daemon;
 #[path = "admin/dashboard.rs"]

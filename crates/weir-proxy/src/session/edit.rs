@@ -9,7 +9,7 @@ use super::Session;
 use crate::plan::{Service, Targets};
 
 /// A random identifier of a request, from which the next one does not follow.
-fn random_id(random: &mut SplitMix64) -> u128 {
+pub(super) fn random_id(random: &mut SplitMix64) -> u128 {
     let key = (random.next_u64(), random.next_u64());
     u128::from(siphash(key, b"1")) << 64 | u128::from(siphash(key, b"2"))
 }
