@@ -50,6 +50,8 @@ node                             | nodejs         | an origin of the smuggling t
 /usr/sbin/apache2                | apache2-bin    | an origin of the smuggling tests
 zstd                             | zstd           | decodes what the proxy compressed
 socat                            | socat          | UDP servers in the tests
+chromium                         | chromium       | shows the dashboard in the long tests
+chromedriver                     | chromium-driver | drives chromium in the long tests
 tmux                             | tmux           | a terminal for weir top in the tests
 redis-server                     | redis-server   | peer of the redis check
 dnsmasq                          | dnsmasq-base   | peer of the dns check

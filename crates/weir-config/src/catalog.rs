@@ -16,6 +16,7 @@ mod route;
 mod service;
 mod sync;
 mod tls;
+mod tracing;
 mod vrrp;
 
 use std::time::Duration;
@@ -43,6 +44,7 @@ pub(crate) use route::{RESPONSE_HEADER, ROUTE, ROUTE_TIMEOUTS};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use sync::SYNC;
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
+pub(crate) use tracing::TRACING;
 pub(crate) use vrrp::{VRRP, VRRP_HMAC, VRRP_HMAC_KEY, VRRP_ROUTE, VRRP_RULE, VRRP_TRACK};
 
 use Presence::{Absent, Default, Required};
@@ -293,6 +295,14 @@ pub(crate) static ROOT: Section = Section {
             "",
         )
         .known_as(&["notifications", "mailers"]),
+        Key::new(
+            "tracing",
+            Kind::Table(&TRACING),
+            Absent("no traces"),
+            "Traces of proxied requests for an OpenTelemetry collector.",
+            "",
+        )
+        .known_as(&["opentelemetry", "otel"]),
         Key::new(
             "ipvs",
             Kind::Table(&IPVS),
@@ -589,7 +599,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 39] = [
+pub(crate) static PAGES: [&Section; 40] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,
@@ -629,4 +639,5 @@ pub(crate) static PAGES: [&Section; 39] = [
     &ANNOUNCE,
     &SYNC,
     &NOTIFY,
+    &TRACING,
 ];

@@ -243,6 +243,7 @@ fn desired(text: &str, lowered: Lowered) -> Desired {
         announce: lowered.announce,
         sync: lowered.sync,
         notifiers: lowered.notifiers,
+        tracing: lowered.tracing,
     }
 }
 

@@ -65,6 +65,8 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("sync", "peers", Privilege::Control),
     ("notify", "command", Privilege::Program),
     ("notify", "user", Privilege::Program),
+    ("notify", "webhook_ca", Privilege::Read),
+    ("tracing", "ca", Privilege::Read),
     ("vrrp", "notify", Privilege::Program),
     ("vrrp", "notify_master", Privilege::Program),
     ("vrrp", "notify_backup", Privilege::Program),

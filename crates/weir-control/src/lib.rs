@@ -24,4 +24,5 @@ mod plane;
 pub mod runtime_dir;
 pub mod snapshot;
 pub mod status;
+mod trace_export;
 pub mod traffic;

@@ -15,6 +15,8 @@ use weir_model::ProxyProtocol;
 use weir_probing::Probing;
 use weir_state::PoolState;
 
+pub use crate::trace_export::TraceStatus;
+
 /// The state of a director.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -38,6 +40,8 @@ pub struct Snapshot {
     pub drift: Drift,
     /// Descriptors of the proxy; `None` without proxy services.
     pub open_files: Option<OpenFiles>,
+    /// Traces of requests; `None` = they are off.
+    pub traces: Option<TraceStatus>,
 }
 
 /// The part of layer 4; the caller adds the others.
@@ -109,6 +113,10 @@ pub struct ProxyServerStatus {
     pub checks: Vec<CheckStatus>,
     /// Name and counts.
     pub numbers: weir_proxy::ServerStatus,
+    /// Most connections; 0 = no limit.
+    pub max_connections: u32,
+    /// Used only when no other server is available.
+    pub backup: bool,
     /// Whether histograms of this server are exported.
     pub histograms: bool,
 }

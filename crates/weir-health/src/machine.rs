@@ -107,6 +107,11 @@ impl Machine {
         other.unwrap_or(timing.interval)
     }
 
+    /// Results in a row that change the state: to up and to down.
+    pub const fn thresholds(&self) -> (u32, u32) {
+        (self.timing.rise, self.timing.fall)
+    }
+
     /// The current state.
     pub const fn state(&self) -> State {
         self.state

@@ -23,6 +23,7 @@ pub mod preamble;
 mod refusal;
 pub mod rewrite;
 pub mod route;
+pub mod trace_context;
 
 pub use answer::Answer;
 pub use exchange::{Exchange, ServerEnd, Step, Upload};
@@ -34,3 +35,4 @@ pub use refusal::Refusal;
 pub use rewrite::{
     Client, ClientEdit, CookieEdit, Encoding, LimitedLine, RequestEdit, ResponseEdit, write_request,
 };
+pub use trace_context::TraceContext;

@@ -84,6 +84,8 @@ const HAPROXY: &[&str] = &[
     "guid",
     "stats",
     "email-alert",
+    "mailers",
+    "mailer",
     "http-reuse",
     "fullconn",
     "backlog",
@@ -158,6 +160,7 @@ pub(crate) fn haproxy(words: &[String]) -> bool {
     let word = |at: usize| words.get(at).map_or("", String::as_str);
     match word(0) {
         "option" => HAPROXY_OPTIONS.contains(&word(1)),
+        "timeout" => word(1) == "mail",
         "no" => word(1) == "option" && HAPROXY_OPTIONS.contains(&word(2)),
         keyword => HAPROXY.contains(&keyword) || keyword.starts_with("tune."),
     }

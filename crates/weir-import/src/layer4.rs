@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use weir_model::{Forward, MAX_WEIGHT, SchedulerKind, TunnelChecksum, TunnelKind};
 
 use crate::document::{Document, Entry, Item, Table, Value};
+use crate::mail::Mail;
 use crate::name::UniqueNames;
 use crate::note::{Notes, Position};
 use crate::probe::Probe;
@@ -88,6 +89,7 @@ pub(crate) struct Writer {
     checks: Vec<(String, Probe)>,
     /// The pool without servers, if a service needed one.
     pub(crate) no_servers: Option<String>,
+    pub(crate) mails: Vec<Mail>,
 }
 
 impl<T> Sourced<T> {
@@ -114,8 +116,8 @@ impl Method {
 }
 
 impl Writer {
-    /// Writes pool, checks and service.
-    pub(crate) fn write(&mut self, mut spec: Virtual, notes: &mut Notes) {
+    /// Writes pool, checks and service. Returns the pool's name.
+    pub(crate) fn write(&mut self, mut spec: Virtual, notes: &mut Notes) -> String {
         let name = self.names.take(&spec.name);
         remove_duplicates(&mut spec, notes);
         ports_of_checks(&mut spec);
@@ -152,6 +154,7 @@ impl Writer {
         let mut service = service(&name, &spec, from);
         service.covers = spec.lines;
         self.document.push(service);
+        name
     }
 
     /// Returns the name of a check that servers refer to.

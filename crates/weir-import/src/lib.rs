@@ -18,6 +18,7 @@ mod keepalived;
 mod layer4;
 mod layer7;
 mod ldirectord;
+mod mail;
 mod name;
 mod nginx;
 mod note;

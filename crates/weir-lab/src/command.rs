@@ -11,7 +11,7 @@ use crate::experiment::{self, RunOptions, default_report_directory};
 use crate::failover;
 use crate::pacemaker;
 use crate::rate::Rate;
-use crate::report::table;
+use crate::report::{all, kept, table};
 
 /// Subcommands of `weir lab`.
 #[derive(Clone, Debug, Subcommand)]
@@ -24,6 +24,32 @@ pub enum LabCommand {
     },
     /// Run an experiment and write its report.
     Run(RunArguments),
+    /// Write one HTML file with all experiments, next to the figures of the field reports.
+    Report(ReportArguments),
+}
+
+/// Arguments of `weir lab report`.
+#[derive(Clone, Debug, Args)]
+pub struct ReportArguments {
+    /// Directory with the results of `weir lab run … --report DIR`; the file is DIR/index.html.
+    #[arg(long, value_name = "DIR", default_value_os_t = default_report_directory().to_owned())]
+    pub report: PathBuf,
+    /// Print the comparisons as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Run all experiments first.
+    #[arg(long)]
+    pub run: bool,
+    /// With --run: number of requests per measurement.
+    #[arg(long, value_name = "N", requires = "run", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub requests: Option<u32>,
+    /// With --run: number of runs; medians are reported.
+    #[arg(long, value_name = "N", requires = "run", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// With --run: the weir program to test [default: the running one].
+    #[arg(long, value_name = "PATH", requires = "run")]
+    pub weir: Option<PathBuf>,
 }
 
 /// Arguments of `weir lab run`. The defaults are the values of the original report.
@@ -94,6 +120,7 @@ pub fn execute(command: &LabCommand) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         LabCommand::Run(arguments) => run(arguments),
+        LabCommand::Report(arguments) => report(arguments),
     };
     match outcome {
         Ok(code) => code,
@@ -182,6 +209,60 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
         eprintln!("report: {}", path.display());
     }
     Ok(if report.failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Exit code 1 if an experiment failed or has no results; the file is written in any case.
+fn report(arguments: &ReportArguments) -> Result<ExitCode> {
+    let mut is_complete = true;
+    if arguments.run {
+        let options = RunOptions {
+            requests: arguments.requests,
+            repeat: arguments.repeat,
+            weir: arguments.weir.clone(),
+            report: arguments.report.clone(),
+            ..RunOptions::default()
+        };
+        for experiment in experiment::list() {
+            eprintln!("{}", experiment.name);
+            let report = experiment::run(experiment.name, &options)?;
+            for failure in &report.failures {
+                eprintln!("weir lab: {}: {}", failure.method, failure.error);
+            }
+            is_complete &= report.failures.is_empty();
+        }
+    }
+    let (mut reports, mut missing) = (Vec::new(), Vec::new());
+    for experiment in experiment::list() {
+        match kept::read(&arguments.report, experiment.name)? {
+            Some(report) => reports.push(report),
+            None => missing.push(experiment.name),
+        }
+    }
+    if reports.is_empty() {
+        return Err(LabError::Usage {
+            option: "--report",
+            reason: format!(
+                "{} has no results; `weir lab run NAME --report DIR` or --run makes them",
+                arguments.report.display()
+            ),
+        });
+    }
+    let path = arguments.report.join("index.html");
+    std::fs::write(&path, all::render(&reports, &missing)).map_err(LabError::file(&path))?;
+    if arguments.json {
+        let comparisons: Vec<_> = reports.iter().flat_map(all::comparisons).collect();
+        let document = serde_json::json!({ "comparisons": comparisons, "missing": missing });
+        println!("{document:#}");
+    }
+    for name in &missing {
+        eprintln!("weir lab: {name}: no results");
+    }
+    eprintln!("report: {}", path.display());
+    Ok(if is_complete && missing.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

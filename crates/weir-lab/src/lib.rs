@@ -32,7 +32,7 @@ mod session;
 mod topology;
 
 pub use attack::{AttackArguments, AttackReport, AttackRow, list as attacks, run as attack};
-pub use command::{LabCommand, RunArguments, execute, execute_attack};
+pub use command::{LabCommand, ReportArguments, RunArguments, execute, execute_attack};
 pub use error::{LabError, Result};
 pub use experiment::{Experiment, RunOptions, list, run};
 pub use latency::Latency;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::Notifier;
 use crate::{
     Admin, Announce, Check, Family, FlowSync, Forward, HashKey, Health, Ipvs, Listener, Mark,
-    Proxy, ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel,
+    Proxy, ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tracing, Tunnel,
     VirtualRouter,
 };
 
@@ -62,6 +62,8 @@ pub struct Desired {
     pub sync: Option<FlowSync>,
     /// Receivers of messages about changes of state, in file order, names unique.
     pub notifiers: Vec<Notifier>,
+    /// Traces of proxied requests; `None` = off.
+    pub tracing: Option<Tracing>,
 }
 
 impl Desired {

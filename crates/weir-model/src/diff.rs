@@ -67,6 +67,11 @@ pub enum Change {
         /// What differs.
         edits: Vec<Edit>,
     },
+    /// `[tracing]` is added, removed or differs.
+    Tracing {
+        /// `+`, `-` or `~`.
+        sign: char,
+    },
     /// `[sync]` is added, removed or differs.
     Sync {
         /// `+`, `-` or `~`.
@@ -134,6 +139,7 @@ impl fmt::Display for Change {
             Self::Ipvs(edits) => write!(f, "~ ipvs: {}", join(edits)),
             Self::Announce(edits) => write!(f, "~ announce: {}", join(edits)),
             Self::VirtualRouter { router, sign } => write!(f, "{sign} vrrp {router}"),
+            Self::Tracing { sign } => write!(f, "{sign} tracing"),
             Self::Sync { sign } => write!(f, "{sign} sync"),
             Self::Notifier { notifier, sign } => write!(f, "{sign} notify {notifier}"),
             Self::PoolAdded { pool, servers } => write!(f, "+ pool {pool}: {}", count(*servers)),
@@ -223,6 +229,12 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
             changes.push(Change::Notifier { notifier, sign });
         },
     );
+    let sign = match (&old.tracing, &new.tracing) {
+        (None, Some(_)) => Some('+'),
+        (Some(_), None) => Some('-'),
+        (before, now) => (before != now).then_some('~'),
+    };
+    changes.extend(sign.map(|sign| Change::Tracing { sign }));
     changes
 }
 

@@ -172,6 +172,7 @@ impl Indexed {
             announce: _,
             sync,
             notifiers: _,
+            tracing: _,
         } = &self.desired;
         // The directors divide the source ports of snat.
         let directors = sync.as_ref().map(|it| (it.number(), it.directors()));

@@ -26,6 +26,7 @@ mod duration;
 mod failover;
 mod forward;
 mod hash;
+mod http_receiver;
 mod indexed;
 mod ipvs;
 mod listener;
@@ -44,6 +45,7 @@ mod sticky;
 mod sync;
 mod template;
 mod tls;
+mod trace;
 mod vrrp;
 
 pub use access::{AccessLog, LogFormat, LogTarget, SyslogFormat};
@@ -64,6 +66,7 @@ pub use duration::{DURATION_UNITS, format_duration};
 pub use failover::EndsAtFailover;
 pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
 pub use hash::HashKey;
+pub use http_receiver::HttpReceiver;
 pub use indexed::{Indexed, Sharing};
 pub use ipvs::Ipvs;
 pub use listener::{Family, Listener, Mark, Ports, Protocol};
@@ -71,7 +74,7 @@ pub use message::{
     ClientField, ClientFields, Coding, Compression, ErrorPage, FieldRule, Forwarded, Underscores,
 };
 pub use network_set::NetworkSet;
-pub use notifier::{Mail, Notifier, Webhook};
+pub use notifier::{Mail, Notifier};
 pub use path::{EncodedSlash, ForwardedPath, NormalizePath};
 pub use pattern::{PatternError, RegexSet, TextRegex};
 pub use proxy::{Network, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
@@ -87,6 +90,7 @@ pub use sticky::{Sticky, StickyMode};
 pub use sync::FlowSync;
 pub use template::{Part, Template, UnknownVariable, Variable};
 pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
+pub use trace::{ParentTrace, Tracing};
 pub use vrrp::{
     Notify, RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, Track, TrackObject,
     TrackScript, VirtualRoute, VirtualRouter, VirtualRule,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::HttpReceiver;
+
 /// A receiver of messages about servers, pools and services that change their state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Notifier {
@@ -18,7 +20,7 @@ pub struct Notifier {
     /// User that the program runs as.
     pub user: String,
     /// Web server that gets the changes as JSON.
-    pub webhook: Option<Webhook>,
+    pub webhook: Option<HttpReceiver>,
     /// Recipients of a mail.
     pub mail: Option<Mail>,
 }
@@ -34,47 +36,6 @@ impl Notifier {
         let lists =
             |list: &[String], value: &str| list.is_empty() || list.iter().any(|it| it == value);
         lists(&self.pools, pool) && lists(&self.states, state)
-    }
-}
-
-/// `http://HOST[:PORT]/PATH`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Webhook {
-    /// Name or address, and the port: `hooks.example:80`.
-    pub authority: String,
-    /// Path and query.
-    pub path: String,
-}
-
-impl Webhook {
-    /// Parses a URL.
-    ///
-    /// # Errors
-    /// What is wrong, for a diagnostic.
-    pub fn parse(url: &str) -> Result<Self, &'static str> {
-        let Some(rest) = url.strip_prefix("http://") else {
-            return Err("the URL must begin with `http://`");
-        };
-        let is_plain = |byte: u8| byte.is_ascii_graphic();
-        if !rest.bytes().all(is_plain) {
-            return Err("the URL contains a space or a character that is not ASCII");
-        }
-        let at = rest.find('/').unwrap_or(rest.len());
-        let (authority, path) = rest.split_at(at);
-        if authority.is_empty() || authority.contains(['@', '?', '#']) {
-            return Err("the URL has no host, or a user");
-        }
-        let has_port = authority
-            .rsplit_once(':')
-            .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        Ok(Self {
-            authority: if has_port {
-                authority.to_owned()
-            } else {
-                format!("{authority}:80")
-            },
-            path: if path.is_empty() { "/" } else { path }.to_owned(),
-        })
     }
 }
 
@@ -105,19 +66,6 @@ impl Mail {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn webhook_has_an_authority_and_a_path() {
-        let hook = |url| Webhook::parse(url).map(|hook| (hook.authority, hook.path));
-        let of = |authority: &str, path: &str| Ok((authority.to_owned(), path.to_owned()));
-        assert_eq!(hook("http://h"), of("h:80", "/"));
-        assert_eq!(hook("http://h:8080/a?b"), of("h:8080", "/a?b"));
-        assert_eq!(hook("http://[::1]:9/x"), of("[::1]:9", "/x"));
-        assert_eq!(hook("http://[::1]/x"), of("[::1]:80", "/x"));
-        for wrong in ["https://h", "http:///x", "http://u@h/", "http://h/a b", "h"] {
-            assert!(hook(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn mailbox_contains_no_delimiter_of_smtp() {

@@ -11,6 +11,7 @@ mod driver;
 mod local;
 mod notify;
 mod path;
+mod post;
 mod probe;
 mod shared;
 mod source;
@@ -25,6 +26,8 @@ use weir_dataplane::ProbeTable;
 use weir_health::{Checkpoint, Lateness, Monitor, SavedState, ServerView, Suspended};
 use weir_model::Desired;
 use weir_state::{HealthEvent, PoolChange, PoolState};
+
+pub use post::{PostError, Poster};
 
 use context::locked;
 use shared::Shared;
@@ -177,7 +180,13 @@ impl Checks {
     /// Returns the state of a server's checks, or `None` if it has none. If `service` is set, the checks through this
     /// service are included.
     pub fn view(&self, pool: &str, server: &str, service: Option<&str>) -> Option<ServerView> {
-        self.shared.monitor().view(pool, server, service)
+        let mut view = self.shared.monitor().view(pool, server, service)?;
+        let now = self.shared.clock.now();
+        for check in &mut view.checks {
+            let since = check.counts.down_since;
+            check.counts.downtime += since.map_or(Duration::ZERO, |it| now.saturating_sub(it));
+        }
+        Some(view)
     }
 
     /// Returns the counters of the checks.

@@ -31,6 +31,7 @@ mod status;
 
 pub mod times;
 mod tls;
+pub mod trace;
 mod transport;
 mod wheel;
 mod worker;
@@ -44,6 +45,7 @@ pub use descriptor::Descriptors;
 pub use error::{Error, Result};
 pub use handover::{Handed, Inlet, TAKEN_ALONG_MAX, Tunnel};
 pub use log::{reopen_logs, tap};
+pub use plan::Detail;
 pub use proxy::{Prepared, Proxy};
 pub use status::{Conduct, ServerStatus, ServiceStatus};
 pub use tls::{

@@ -5,7 +5,9 @@
 //! schedulers compare.
 
 mod counters;
+mod detail;
 mod exchanges;
+mod rate_peaks;
 mod shared;
 
 use std::net::{IpAddr, SocketAddr};
@@ -29,8 +31,12 @@ use crate::misdirect::Misdirect;
 use crate::page::Page;
 use crate::queue::Queue;
 use crate::tls::TlsConnector;
+use crate::trace::Tracer;
 
-pub(crate) use counters::Sharded;
+pub use detail::Detail;
+
+pub(crate) use counters::{Count, Sharded};
+pub(crate) use detail::Details;
 pub(crate) use exchanges::{Exchanges, Finished, PerWorker, RecentTimes};
 pub(crate) use shared::Shared;
 
@@ -224,10 +230,15 @@ pub(crate) struct Service {
     pub(crate) preamble: bool,
     pub(crate) log: Option<Arc<Log>>,
     pub(crate) taps: Arc<Taps>,
+    /// `None` = requests are not traced.
+    pub(crate) tracer: Option<Arc<Tracer>>,
     /// The field of request identifiers.
     pub(crate) request_id: Option<String>,
     pub(crate) counters: Arc<Sharded>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
+    pub(crate) details: Arc<PerWorker<Details>>,
+    /// Most requests of a client per second; 0 = no limit.
+    pub(crate) rate: u32,
     /// One per route, with its conditions.
     pub(crate) route_exchanges: Vec<(String, Arc<PerWorker<Exchanges>>)>,
     /// Current clients of all workers.
@@ -245,6 +256,11 @@ impl Service {
         self.counters.of(worker).present.sub(1);
         other.clients.fetch_add(1, Ordering::Relaxed);
         other.counters.of(worker).present.add(1);
+    }
+
+    /// One of its further numbers in a worker.
+    pub(crate) fn detail(&self, worker: usize, detail: Detail) -> &Count {
+        self.details.of(worker).of(detail)
     }
 
     /// Whether it changes headers of all requests or responses.

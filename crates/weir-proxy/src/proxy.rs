@@ -25,9 +25,11 @@ use crate::descriptor::{self, Descriptors, TABLE};
 use crate::h2::ResetLimit;
 use crate::handover::{Handed, Inlet};
 use crate::log::{Log, Writer};
+use crate::plan::Details;
 use crate::plan::{Exchanges, Listeners, PerWorker, Plan, Service, Sharded, Shared, Target};
 use crate::queue::Queue;
 use crate::status::ServiceStatus;
+use crate::trace::{TraceQueue, Tracer};
 use crate::worker::WorkerConfig;
 use crate::{Error, Result, ServiceTickets, status, tls};
 
@@ -45,6 +47,8 @@ struct Known {
     counters: HashMap<String, (Arc<Sharded>, Arc<AtomicU32>)>,
     /// By service, and what of it: empty for all, `pool NAME`, `route CONDITIONS`.
     exchanges: HashMap<(String, String), Arc<PerWorker<Exchanges>>>,
+    /// By service.
+    details: HashMap<String, Arc<PerWorker<Details>>>,
     tickets: HashMap<String, Tickets>,
     /// By pool.
     queues: HashMap<String, Arc<Queue>>,
@@ -107,6 +111,7 @@ pub struct Proxy {
     writer: Option<Writer>,
     /// Alive while another process may hand over clients.
     arriving: Weak<()>,
+    traces: Arc<TraceQueue>,
 }
 
 impl Default for Proxy {
@@ -127,6 +132,7 @@ impl Proxy {
             },
         );
         Self {
+            traces: Arc::new(TraceQueue::new(cpus.len())),
             cpus,
             shared: Arc::default(),
             threads: Vec::new(),
@@ -196,14 +202,22 @@ impl Proxy {
     pub fn prepare(&mut self, desired: &Desired) -> Result<Prepared> {
         let mut known = self.known.clone();
         let (mut built, mut from, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        let tracer = desired.tracing.as_ref();
+        let tracer = tracer.map(|it| Arc::new(Tracer::new(it, &self.traces)));
         for proxy in &desired.proxies {
             let pools = proxy.pools().into_iter().map(|name| desired.pool(name));
             let Some(pools) = pools.collect::<Option<Vec<&Pool>>>() else {
                 continue;
             };
             let workers = self.cpus.len();
-            let (service, names, own) =
-                service::service(&mut known, &mut self.left, workers, proxy, &pools)?;
+            let (service, names, own) = service::service(
+                &mut known,
+                &mut self.left,
+                workers,
+                proxy,
+                &pools,
+                tracer.as_ref(),
+            )?;
             parts.push((proxy, names));
             built.push(service);
             from.push(own);
@@ -393,6 +407,16 @@ impl Proxy {
     /// Every service with its servers, in file order.
     pub fn status(&self) -> Vec<ServiceStatus> {
         status::of(&self.shared.plan())
+    }
+
+    /// Samples totals for the highest rates; called once per second.
+    pub fn sample_rates(&self) {
+        status::sample_rates(&self.shared.plan());
+    }
+
+    /// Traced requests that ended.
+    pub const fn traces(&self) -> &Arc<TraceQueue> {
+        &self.traces
     }
 
     /// The process's descriptors.

@@ -58,6 +58,8 @@ struct Waiter {
 pub(crate) struct Queue {
     /// Number of entries; written under the lock, read without.
     waiting: AtomicU32,
+    /// Most entries at the same time; written under the lock.
+    peak: AtomicU32,
     next: AtomicU64,
     waiters: Mutex<VecDeque<Waiter>>,
 }
@@ -66,6 +68,11 @@ impl Queue {
     /// Number of entries.
     pub(crate) fn len(&self) -> u32 {
         self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Most entries at the same time.
+    pub(crate) fn peak(&self) -> u32 {
+        self.peak.load(Ordering::Relaxed)
     }
 
     /// Adds an entry: at the end, or at the position that the number of an earlier entry gives.
@@ -113,6 +120,7 @@ impl Queue {
     fn count(&self, waiters: &VecDeque<Waiter>) {
         let count = u32::try_from(waiters.len()).unwrap_or(u32::MAX);
         self.waiting.store(count, Ordering::Release);
+        self.peak.fetch_max(count, Ordering::Relaxed);
     }
 }
 
@@ -146,5 +154,6 @@ mod tests {
         queue.call(9);
         assert_eq!((called(&inbox), queue.len()), (vec![1, 3], 0));
         assert!(inbox.take().is_empty());
+        assert_eq!(queue.peak(), 3);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use weir_select::Fault;
 use weir_sys::{Clock, now_ns};
 
+use crate::plan::Detail;
 use crate::plan::{Plan, Service, Target};
 use crate::times::{Quantiles, Results};
 
@@ -54,6 +55,18 @@ pub struct ServiceStatus {
     pub accept_pauses: u64,
     /// In file order; backups behind the others, then the sorry server.
     pub servers: Vec<ServerStatus>,
+    /// Most clients that waited in the queue of one of its pools.
+    pub queued_max: u64,
+    /// Most connections of clients, and requests, per second.
+    pub rate_max: [u64; 2],
+    /// Most clients at the same time, as configured.
+    pub clients_limit: u64,
+    /// Most requests of a client per second, as configured; 0 = no limit.
+    pub rate_limit: u64,
+    /// In the order of [`Detail::ALL`].
+    pub details: [u64; Detail::ALL.len()],
+    /// Requests to servers over HTTP/2: in progress, and ever sent.
+    pub h2_upstream: [u64; 2],
     /// All exchanges.
     pub results: Results,
     /// Those of each pool.
@@ -89,6 +102,10 @@ pub struct ServerStatus {
     pub bytes_in: u64,
     /// Bytes to clients.
     pub bytes_out: u64,
+    /// Most connections, and requests, per second.
+    pub rate_max: [u64; 2],
+    /// Milliseconds since its last exchange ended; `None` = there was none.
+    pub unused_ms: Option<u64>,
     /// Results of its requests in this process.
     pub conduct: Conduct,
     /// The exchanges that it ended.
@@ -126,6 +143,8 @@ impl ServerStatus {
             requests: 0,
             bytes_in: 0,
             bytes_out: 0,
+            rate_max: [0; 2],
+            unused_ms: None,
             conduct: Conduct::default(),
             results: Results::default(),
             recent: None,
@@ -220,6 +239,17 @@ fn service_status(service: &Service) -> ServiceStatus {
                     .map(|target| server_status(&pool.pool, target, now_us))
             })
             .collect(),
+        queued_max: service
+            .pools
+            .iter()
+            .map(|pool| u64::from(pool.queue.peak()))
+            .max()
+            .unwrap_or(0),
+        rate_max: service.exchanges.rates.get(),
+        clients_limit: service.connections.into(),
+        rate_limit: service.rate.into(),
+        details: Detail::ALL.map(|detail| service.details.sum(|it| it.of(detail))),
+        h2_upstream: h2_upstream(service),
         results: service.exchanges.results(),
         pools: service
             .pools
@@ -230,8 +260,41 @@ fn service_status(service: &Service) -> ServiceStatus {
     }
 }
 
+/// Requests to servers over HTTP/2: in progress, and ever sent.
+fn h2_upstream(service: &Service) -> [u64; 2] {
+    let targets = service.targets().filter(|target| target.http2);
+    targets.fold([0, 0], |[active, requests], target| {
+        [
+            active + u64::from(target.load.active.load(Relaxed)),
+            requests + target.counters.sum(|c| &c.requests),
+        ]
+    })
+}
+
+/// Samples the totals of all services and servers for their highest rates.
+pub(crate) fn sample_rates(plan: &Plan) {
+    let now_ms = now_ns(Clock::Monotonic) / 1_000_000;
+    for service in &plan.services {
+        let counters = &service.counters;
+        let totals = [
+            counters.sum(|c| &c.connections),
+            counters.sum(|c| &c.requests),
+        ];
+        service.exchanges.rates.sample(totals, now_ms);
+        for target in service.targets() {
+            let counters = &target.counters;
+            let totals = [
+                counters.sum(|c| &c.connections),
+                counters.sum(|c| &c.requests),
+            ];
+            target.exchanges.rates.sample(totals, now_ms);
+        }
+    }
+}
+
 fn server_status(pool: &str, target: &Target, now_us: u64) -> ServerStatus {
     let counters = &target.counters;
+    let results = target.exchanges.results();
     ServerStatus {
         pool: pool.to_owned(),
         name: target.name.clone(),
@@ -252,7 +315,12 @@ fn server_status(pool: &str, target: &Target, now_us: u64) -> ServerStatus {
             broken: counters.sum(|c| &c.faults[Fault::Broken as usize]),
             status: counters.sum(|c| &c.faults[Fault::Status as usize]),
         },
-        results: target.exchanges.results(),
+        rate_max: target.exchanges.rates.get(),
+        unused_ms: match results.last_us {
+            0 => None,
+            at => Some(now_us.saturating_sub(at) / 1_000),
+        },
+        results,
         recent: target.recent.quantiles(now_us),
     }
 }

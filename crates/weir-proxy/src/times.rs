@@ -108,6 +108,8 @@ pub struct Durations {
     pub counts: [u64; BOUNDS_US.len() + 1],
     /// Sum of all, microseconds.
     pub sum_us: u64,
+    /// The longest, microseconds.
+    pub max_us: u64,
 }
 
 impl Durations {
@@ -132,6 +134,8 @@ pub struct Results {
     pub redispatches: u64,
     /// Attempts on a new connection because the idle one was closed before the server received the request.
     pub repetitions: u64,
+    /// When the last one ended, microseconds of the monotonic clock; 0 = there was none.
+    pub last_us: u64,
 }
 
 /// Quantiles of recent response times of a server. A duration counts half after each minute.

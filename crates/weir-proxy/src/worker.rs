@@ -29,6 +29,7 @@ use crate::context::{Context, Ready, token};
 use crate::h2::{Actions, H2ClientConn, H2ServerConn};
 use crate::handover::Handed;
 use crate::idle_pool::SWEEP_MS;
+use crate::plan::Detail;
 use crate::plan::Shared;
 use crate::queue::Inbox;
 use crate::session::{Outcome, Session};
@@ -298,6 +299,10 @@ impl Worker {
                     service = session.local.service.name,
                     "panic while handling a connection"
                 );
+                let service = &session.local.service;
+                service
+                    .detail(self.cx.worker, Detail::InternalErrors)
+                    .add(1);
                 self.cx.restore_buffers();
                 self.close(key);
             }

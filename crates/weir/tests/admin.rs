@@ -1,5 +1,7 @@
 //! The API over TCP, `[node] admin`, from the command line: which clients are accepted, and what each of them receives.
 
+#[path = "admin/browser.rs"]
+mod browser;
 #[path = "admin/daemon.rs"]
 mod daemon;
 #[path = "admin/dashboard.rs"]

@@ -95,6 +95,8 @@ mod tcp_log;
 mod timeout;
 #[path = "proxy/tls.rs"]
 mod tls;
+#[path = "proxy/tracing.rs"]
+mod tracing;
 #[path = "proxy/upgrade.rs"]
 mod upgrade;
 #[path = "proxy/websocket.rs"]

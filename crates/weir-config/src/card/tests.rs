@@ -33,8 +33,20 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
         page if page.starts_with("vrrp") => frame.vrrp(section.page),
         "announce" => frame.announce(),
         "notify" => {
-            let base = frame.others(&["mail = [\"ops@example.com\"]"]).join("\n");
+            let base = match key {
+                "webhook_ca" => "webhook = \"https://hooks.example.com/\"",
+                _ => "mail = [\"ops@example.com\"]",
+            };
+            let base = frame.others(&[base]).join("\n");
             format!("{POOL}[notify.operators]\n{base}\n{line}\n")
+        }
+        "tracing" => {
+            let base = match key {
+                "ca" => "endpoint = \"https://127.0.0.1:4318\"",
+                _ => "endpoint = \"http://127.0.0.1:4318\"",
+            };
+            let base = frame.others(&[base]).join("\n");
+            format!("{POOL}[tracing]\n{base}\n{line}\n")
         }
         "sync" => frame.sync(),
         _ => frame.proxy(section),

@@ -69,14 +69,20 @@ pub(crate) static NOTIFY: Section = Section {
         ),
         Key::new(
             "webhook",
-            Kind::DescribedText("`http://HOST[:PORT]/PATH`"),
+            Kind::DescribedText("`http://HOST[:PORT]/PATH` or `https://…`"),
             Absent("no request"),
             "URL that gets a POST request with JSON, `{\"notify\": …, \"lost\": 0, \"changes\": [{\"pool\", \
-             \"server\", \"service\", \"from\", \"to\", \"reason\", \"time\"}]}`. `https` is not supported; a \
-             `command` can do that.",
-            "webhook = \"http://127.0.0.1:8080/weir\"",
+             \"server\", \"service\", \"from\", \"to\", \"reason\", \"time\"}]}`.",
+            "webhook = \"https://hooks.example.com/weir\"",
         )
         .known_as(&["url"]),
+        Key::new(
+            "webhook_ca",
+            Kind::DescribedText("a path"),
+            Absent("the authorities of the system"),
+            "File with the authorities that may have issued the web server's certificate.",
+            "webhook_ca = \"/etc/weir/hooks-ca.pem\"",
+        ),
         Key::new(
             "mail",
             Kind::List(&Kind::DescribedText("a mail address")),

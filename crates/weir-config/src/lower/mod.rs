@@ -23,6 +23,7 @@ mod service;
 mod sticky;
 mod sync;
 mod tls;
+mod tracing;
 mod variable;
 mod vrrp;
 
@@ -35,8 +36,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use weir_model::{
-    Announce, FlowSync, Ipvs, Node, Notifier, Pool, Service, Timeouts, Tunnel, TunnelChecksum,
-    TunnelKind, VirtualRouter,
+    Announce, FlowSync, Ipvs, Node, Notifier, Pool, Service, Timeouts, Tracing, Tunnel,
+    TunnelChecksum, TunnelKind, VirtualRouter,
 };
 
 use crate::address::Refusal;
@@ -73,6 +74,7 @@ pub(crate) struct Lowered {
     pub(crate) announced: Vec<(String, Range<usize>)>,
     pub(crate) sync: Option<FlowSync>,
     pub(crate) notifiers: Vec<Notifier>,
+    pub(crate) tracing: Option<Tracing>,
 }
 
 /// A pool and the positions of its parts.
@@ -140,6 +142,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         announced: Vec::new(),
         sync: None,
         notifiers: Vec::new(),
+        tracing: None,
     };
     if let Some((table, location)) = section(sink, &view, "node") {
         let view = View::open(sink, &catalog::NODE, table, location);
@@ -206,6 +209,10 @@ fn group(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
     if let Some((table, location)) = section(sink, view, "sync") {
         let own = View::open(sink, &catalog::SYNC, table, location);
         lowered.sync = sync::sync(sink, &own);
+    }
+    if let Some((table, location)) = section(sink, view, "tracing") {
+        let own = View::open(sink, &catalog::TRACING, table, location);
+        lowered.tracing = tracing::tracing(sink, &own);
     }
     let pools: Vec<&str> = lowered
         .pools

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use weir_model::{Mail, Notifier, Webhook};
+use weir_model::{Mail, Notifier};
 
 use super::check::command;
+use super::tracing::receiver;
 use crate::catalog::{NOTIFY, NOTIFY_STATES};
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -32,14 +33,13 @@ pub(super) fn notifier(
             .text(sink, "user")
             .map_or(Notifier::USER, |(user, _)| user)
             .to_owned(),
-        webhook: view.text(sink, "webhook").and_then(|(url, span)| {
-            Webhook::parse(url)
-                .map_err(|cause| {
-                    let fix = "write \"http://127.0.0.1:8080/path\"";
-                    sink.push(Diagnostic::new(Code::BadText, span, cause).fix(fix));
-                })
-                .ok()
-        }),
+        webhook: receiver(
+            sink,
+            &view,
+            "webhook",
+            "webhook_ca",
+            "https://hooks.example.com/path",
+        ),
         mail: mail(sink, &view),
     };
     let has = |key| view.get(key).is_some();

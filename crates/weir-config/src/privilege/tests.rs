@@ -64,6 +64,8 @@ const ORDINARY: &[(&str, &str)] = &[
     ("notify", "mail_from"),
     ("notify", "mail_server"),
     ("notify", "webhook"),
+    ("tracing", "endpoint"),
+    ("tracing", "service_name"),
     ("service", "request_id"),
     ("service", "set_header"),
     ("service", "set_response_header"),

@@ -319,6 +319,7 @@ impl<P: Plane> Director<P> {
         let (restarts, last_death) = self.death_count.clone();
         let announced = self.node.report();
         Ok(Report {
+            pid: Some(std::process::id()),
             restarts,
             last_death,
             draining: self.runtime_dir.draining(),

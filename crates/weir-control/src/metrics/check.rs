@@ -6,7 +6,7 @@ use crate::status::{Check, Report};
 
 type Family = (&'static str, &'static str, fn(&Check) -> u64);
 
-const COUNTS: [Family; 2] = [
+const COUNTS: [Family; 4] = [
     (
         "weir_check_probes_total",
         "Probes with a result since the check was configured.",
@@ -16,6 +16,16 @@ const COUNTS: [Family; 2] = [
         "weir_check_failures_total",
         "Probes that failed.",
         |check| check.failures,
+    ),
+    (
+        "weir_check_downs_total",
+        "How often the check went down.",
+        |check| check.downs,
+    ),
+    (
+        "weir_check_downtime_seconds_total",
+        "How long the check has been down.",
+        |check| check.downtime_s,
     ),
 ];
 
@@ -44,6 +54,11 @@ pub(super) fn checks(text: &mut Text, report: &Report) {
     text.family(name, "counter", "How long the probes took together.");
     for (labels, check) in checks() {
         text.sample(name, &labels, Seconds(check.time_us));
+    }
+    let name = "weir_check_last_seconds";
+    text.family(name, "gauge", "How long the last probe took.");
+    for (labels, check) in checks() {
+        text.sample(name, &labels, Seconds(check.last_us));
     }
     let name = "weir_pool_healthy_servers";
     text.family(name, "gauge", "Servers with weight that are not down.");

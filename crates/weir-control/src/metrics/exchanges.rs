@@ -108,6 +108,23 @@ fn group(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
         for (labels, exchanges) in rows {
             histogram(text, &name, labels, exchanges.times.of(stage));
         }
+        let name = format!("weir_{prefix}_{}_max_seconds", stage.as_str());
+        text.family(&name, "gauge", longest(stage));
+        for (labels, exchanges) in rows {
+            let longest = Seconds(exchanges.times.of(stage).max_us);
+            text.series((&name, ""), labels, &[], longest);
+        }
+    }
+}
+
+const fn longest(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Queue => "Longest time in the queue of a pool since the process started.",
+        Stage::Connect => "Longest time to connect to a server since the process started.",
+        Stage::Response => {
+            "Longest time to the first byte of a response since the process started."
+        }
+        Stage::Total => "Longest time to the end of a response since the process started.",
     }
 }
 

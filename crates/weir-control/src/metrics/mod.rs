@@ -11,6 +11,7 @@ mod process;
 mod proxy;
 mod sync;
 mod text;
+mod traces;
 mod vrrp;
 
 use crate::status::{Counters, Report, Server, Service};
@@ -129,6 +130,7 @@ pub fn render(
     vrrp::routers(&mut text, report);
     announce::routes(&mut text, report);
     sync::peers(&mut text, report);
+    traces::traces(&mut text, report);
     text.family("weir_packets_total", "counter", "Packets by outcome.");
     packets(&mut text, report);
     let flows = &report.flows;

@@ -1,5 +1,7 @@
 //! Metrics of proxy services.
 
+use weir_proxy::Detail;
+
 use super::{ServerRow, Text, of_service};
 use crate::status::{Proxied, Report};
 
@@ -10,7 +12,7 @@ type Family = (
     fn(&Proxied) -> u64,
 );
 
-const FAMILIES: [Family; 14] = [
+const FAMILIES: [Family; 20] = [
     ("requests_total", "counter", "Requests.", |proxy| {
         proxy.requests
     }),
@@ -89,6 +91,42 @@ const FAMILIES: [Family; 14] = [
         "How often clients were left in the backlog because descriptors were short.",
         |proxy| proxy.accept_pauses,
     ),
+    (
+        "queued_max",
+        "gauge",
+        "Most clients that waited in the queue of one pool.",
+        |proxy| proxy.queued_max,
+    ),
+    (
+        "connections_per_second_max",
+        "gauge",
+        "Most clients that connected in a second.",
+        |proxy| proxy.connections_per_second_max,
+    ),
+    (
+        "requests_per_second_max",
+        "gauge",
+        "Most requests in a second.",
+        |proxy| proxy.requests_per_second_max,
+    ),
+    (
+        "clients_limit",
+        "gauge",
+        "Most clients at the same time, as configured.",
+        |proxy| proxy.clients_limit,
+    ),
+    (
+        "h2_upstream_active",
+        "gauge",
+        "Requests in progress to servers over HTTP/2.",
+        |proxy| proxy.h2_upstream_active,
+    ),
+    (
+        "h2_upstream_requests_total",
+        "counter",
+        "Requests sent to servers over HTTP/2.",
+        |proxy| proxy.h2_upstream_requests,
+    ),
 ];
 
 /// Writes nothing without proxy services.
@@ -120,6 +158,22 @@ pub(super) fn proxies(text: &mut Text, report: &Report, servers: &[ServerRow<'_>
         {
             let [label, pool] = of_service(service);
             text.sample(name, &[label, pool, ("class", class)], count);
+        }
+    }
+    for detail in Detail::ALL {
+        let kind = if detail.is_gauge() {
+            "gauge"
+        } else {
+            "counter"
+        };
+        let name = match detail.is_gauge() {
+            true => format!("weir_proxy_{}", detail.as_str()),
+            false => format!("weir_proxy_{}_total", detail.as_str()),
+        };
+        text.family(&name, kind, detail.help());
+        for (service, proxy) in all() {
+            let count = proxy.details.get(detail.as_str()).copied().unwrap_or(0);
+            text.sample(&name, &of_service(service), count);
         }
     }
     super::exchanges::exchanges(text, report, servers);

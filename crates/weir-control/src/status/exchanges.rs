@@ -43,6 +43,9 @@ pub struct Time {
     pub count: u64,
     /// Sum, microseconds.
     pub sum_us: u64,
+    /// The longest, microseconds.
+    #[serde(default)]
+    pub max_us: u64,
     /// Number in each bucket, not cumulative; the last is for durations above every bound. Absent for servers, except
     /// with `metrics = "full"`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -101,6 +104,7 @@ impl Time {
         Self {
             count: durations.count(),
             sum_us: durations.sum_us,
+            max_us: durations.max_us,
             buckets: if buckets {
                 durations.counts.to_vec()
             } else {

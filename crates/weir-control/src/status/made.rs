@@ -7,7 +7,7 @@ use weir_model::Forward;
 
 use super::{
     Check, Checks, Counters, Ejected, Flows, Handshakes, Interface, Latency, OpenFiles, Reason,
-    Report, Server, Service, Warning, Ways, rfc3339,
+    Report, Server, Service, Traces, Warning, Ways, rfc3339,
 };
 use crate::snapshot::{
     CheckStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus,
@@ -39,6 +39,7 @@ impl From<&Snapshot> for Report {
         Self {
             ways: Ways::new(forwarded, &reasons),
             revision: snapshot.revision,
+            pid: None,
             restarts: 0,
             last_death: None,
             draining: Vec::new(),
@@ -64,6 +65,7 @@ impl From<&Snapshot> for Report {
             announce_error: None,
             drained: false,
             sync: None,
+            tracing: snapshot.traces.as_ref().map(Traces::from),
             reloads: Vec::new(),
             certificate_error: None,
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),
@@ -148,6 +150,11 @@ impl From<&CheckStatus> for Check {
             probes: status.counts.probes,
             failures: status.counts.failures,
             time_us: status.counts.time.as_micros() as u64,
+            last_us: status.counts.last.as_micros() as u64,
+            downs: status.counts.downs,
+            downtime_s: status.counts.downtime.as_secs(),
+            rise: status.counts.thresholds.0,
+            fall: status.counts.thresholds.1,
         }
     }
 }

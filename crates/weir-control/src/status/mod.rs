@@ -14,6 +14,7 @@ mod proxy;
 mod sync;
 pub mod table;
 mod time;
+mod traces;
 pub mod vrrp;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,7 @@ pub use latency::{Latency, Milliseconds};
 pub use proxy::{Proxied, ProxiedServer};
 pub use sync::{Sync, SyncPeer};
 pub use time::rfc3339;
+pub use traces::Traces;
 pub use vrrp::Vrrp;
 
 /// `GET /v1/status`.
@@ -35,6 +37,9 @@ pub use vrrp::Vrrp;
 pub struct Report {
     /// Number of configurations that have been applied.
     pub revision: u64,
+    /// The daemon's process; absent without a daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
     /// Number of daemon crashes since `weir run` started; absent if zero.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: u32,
@@ -85,6 +90,9 @@ pub struct Report {
     /// Flow synchronization; absent without `[sync]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<Sync>,
+    /// Traces of proxied requests; absent without `[tracing]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracing: Option<Traces>,
     /// The last reloads of this process, the oldest first; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reloads: Vec<Reload>,
@@ -260,6 +268,21 @@ pub struct Check {
     /// How long they took together, microseconds.
     #[serde(default)]
     pub time_us: u64,
+    /// How long the last one took, microseconds.
+    #[serde(default)]
+    pub last_us: u64,
+    /// How often the check went down since it was configured.
+    #[serde(default)]
+    pub downs: u64,
+    /// How long it has been down, seconds.
+    #[serde(default)]
+    pub downtime_s: u64,
+    /// Passed probes in a row that make it up, as configured.
+    #[serde(default)]
+    pub rise: u32,
+    /// Failed probes in a row that make it down, as configured.
+    #[serde(default)]
+    pub fall: u32,
 }
 
 /// Packets with one outcome.

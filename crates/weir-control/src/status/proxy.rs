@@ -1,6 +1,9 @@
 //! Proxy services in the status document.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use weir_proxy::Detail;
 
 use super::exchanges::{Exchanges, Part};
 use super::latency::Latency;
@@ -53,6 +56,30 @@ pub struct Proxied {
     /// How often clients were left in the backlog because descriptors were short.
     #[serde(default)]
     pub accept_pauses: u64,
+    /// Most clients that waited in the queue of one of its pools.
+    #[serde(default)]
+    pub queued_max: u64,
+    /// Most clients that connected in a second.
+    #[serde(default)]
+    pub connections_per_second_max: u64,
+    /// Most requests in a second.
+    #[serde(default)]
+    pub requests_per_second_max: u64,
+    /// Most clients at the same time, as configured.
+    #[serde(default)]
+    pub clients_limit: u64,
+    /// Most requests of a client per second, as configured; 0 = no limit.
+    #[serde(default)]
+    pub rate_limit: u64,
+    /// Further numbers by name: see `weir_proxy_*` in the reference of metrics.
+    #[serde(default)]
+    pub details: BTreeMap<String, u64>,
+    /// Requests to servers over HTTP/2 in progress.
+    #[serde(default)]
+    pub h2_upstream_active: u64,
+    /// Requests ever sent to servers over HTTP/2.
+    #[serde(default)]
+    pub h2_upstream_requests: u64,
     /// Results and durations since the process started.
     #[serde(default)]
     pub exchanges: Exchanges,
@@ -75,6 +102,21 @@ pub struct ProxiedServer {
     pub connect_failures: u64,
     /// Exchanges with an early end, a timeout or a malformed response, those that were retried included.
     pub response_failures: u64,
+    /// Most connections to it in a second.
+    #[serde(default)]
+    pub connections_per_second_max: u64,
+    /// Most requests to it in a second.
+    #[serde(default)]
+    pub requests_per_second_max: u64,
+    /// Milliseconds since its last exchange ended; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unused_ms: Option<u64>,
+    /// Most requests at the same time, as configured; 0 = no limit.
+    #[serde(default)]
+    pub max_connections: u32,
+    /// Used only when no other server is available.
+    #[serde(default)]
+    pub backup: bool,
     /// Results and durations of the exchanges that it ended.
     pub exchanges: Exchanges,
 }
@@ -123,6 +165,18 @@ impl From<&ProxyStatus> for Service {
                 tls_failures: numbers.tls_failures,
                 shed: numbers.shed,
                 accept_pauses: numbers.accept_pauses,
+                queued_max: numbers.queued_max,
+                connections_per_second_max: numbers.rate_max[0],
+                requests_per_second_max: numbers.rate_max[1],
+                clients_limit: numbers.clients_limit,
+                rate_limit: numbers.rate_limit,
+                details: Detail::ALL
+                    .iter()
+                    .zip(numbers.details)
+                    .map(|(detail, count)| (detail.as_str().to_owned(), count))
+                    .collect(),
+                h2_upstream_active: numbers.h2_upstream[0],
+                h2_upstream_requests: numbers.h2_upstream[1],
                 exchanges: Exchanges::new(&numbers.results, true),
                 pools: numbers.pools.iter().map(Part::from).collect(),
                 routes: numbers.routes.iter().map(Part::from).collect(),
@@ -168,6 +222,11 @@ impl From<&ProxyServerStatus> for Server {
                 active_max: numbers.active_max,
                 connect_failures: numbers.conduct.unreached,
                 response_failures: numbers.conduct.broken,
+                connections_per_second_max: numbers.rate_max[0],
+                requests_per_second_max: numbers.rate_max[1],
+                unused_ms: numbers.unused_ms,
+                max_connections: status.max_connections,
+                backup: status.backup,
                 exchanges: Exchanges::new(&numbers.results, status.histograms),
             }),
         }

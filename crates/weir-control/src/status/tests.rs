@@ -99,6 +99,11 @@ pub(crate) fn director() -> Snapshot {
             probes: 40,
             failures: 2,
             time: Duration::from_millis(60),
+            last: Duration::from_millis(2),
+            downs: 1,
+            downtime: Duration::from_secs(90),
+            down_since: None,
+            thresholds: (2, 3),
         },
     });
     let mut gone = server("10.0.0.7", Forward::Direct, 1);
@@ -107,6 +112,7 @@ pub(crate) fn director() -> Snapshot {
         revision: 3,
         proxies: Vec::new(),
         open_files: None,
+        traces: None,
         interfaces: vec![InterfaceStatus {
             name: "eth0".to_owned(),
             mode: "native",

@@ -36,6 +36,7 @@ use self::request_outcome::LastSuccess;
 use self::server_state::{apply_to_proxy, now};
 use crate::keeper::{self, Kept, Link};
 use crate::order_file::OrderStore;
+use crate::trace_export::TraceExport;
 use weir_engine::vip::Vips;
 use weir_engine::{Engine, Opening, Paths};
 
@@ -79,6 +80,7 @@ pub struct Traffic {
     exported_counts: Vec<weir_proxy::ServiceStatus>,
     /// State for the next daemon.
     handover_file: HandoverFile,
+    traces: TraceExport,
 }
 
 impl Traffic {
@@ -107,6 +109,7 @@ impl Traffic {
             receiver: None,
             exported_counts: Vec::new(),
             handover_file: HandoverFile::new(&paths.runtime_dir),
+            traces: TraceExport::default(),
         };
         let left = kept.take_sockets(SOCKETS);
         for (address, _) in &left {
@@ -191,6 +194,8 @@ impl Traffic {
     /// Commits a prepared configuration to the proxy.
     fn commit(&mut self, prepared: weir_proxy::Prepared, desired: &Desired) {
         self.proxy.commit(prepared);
+        self.traces
+            .configure(desired.tracing.as_ref(), self.proxy.traces());
         for why in self.proxy.exceeding(desired) {
             tracing::warn!("{why}");
         }

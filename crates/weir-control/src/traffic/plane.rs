@@ -154,6 +154,7 @@ impl Plane for Traffic {
             numbers: self.proxy.descriptors(),
             exceeding: self.proxy.exceeding(&self.desired),
         });
+        snapshot.traces = self.traces.status();
         Ok(snapshot)
     }
 
@@ -267,6 +268,7 @@ impl Plane for Traffic {
             self.write_handover();
         }
         self.pass_tickets();
+        self.proxy.sample_rates();
         let watched = self.watch_requests();
         let ticked = match &mut self.engine {
             Some(engine) => engine.tick(&self.states).await.map_err(Error::from),
@@ -332,6 +334,7 @@ impl Plane for Traffic {
         if let Err(error) = stopped {
             tracing::error!(%error, "failed to stop the proxy");
         }
+        self.traces.close().await;
         // After an upgrade, the successor owns the file.
         let services = status();
         if self.sender.is_none() && !services.is_empty() {

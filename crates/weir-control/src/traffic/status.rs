@@ -57,9 +57,8 @@ impl Traffic {
 
     fn server(&self, pool: &Pool, numbers: &weir_proxy::ServerStatus) -> ProxyServerStatus {
         let mut servers = pool.servers.iter().chain(&pool.sorry);
-        let configured = servers
-            .find(|server| server.name == numbers.name)
-            .map_or(0, |server| server.weight);
+        let server = servers.find(|server| server.name == numbers.name);
+        let configured = server.map_or(0, |server| server.weight);
         let active = self.states.overrides().get(&pool.name, &numbers.name);
         let standing = self.states.standing(&pool.name, &numbers.name);
         let (state, reason) = match (active, standing) {
@@ -91,6 +90,8 @@ impl Traffic {
             slow_start: None,
             checks: Vec::new(),
             numbers: numbers.clone(),
+            max_connections: server.map_or(0, |server| server.max_connections),
+            backup: server.is_some_and(|server| server.backup),
             histograms: self.desired.node.metrics == Metrics::Full,
         }
     }

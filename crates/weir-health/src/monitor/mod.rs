@@ -182,6 +182,33 @@ pub struct ProbeCounts {
     pub failures: u64,
     /// How long they took, together.
     pub time: Duration,
+    /// How long the last one took.
+    pub last: Duration,
+    /// How often the check went down.
+    pub downs: u64,
+    /// How long it has been down, without the current time.
+    pub downtime: Duration,
+    /// Since when it is down, on the driver's clock; `None` = it is not.
+    pub down_since: Option<Duration>,
+    /// Results in a row that change the state, as configured: to up and to down.
+    pub thresholds: (u32, u32),
+}
+
+impl ProbeCounts {
+    /// Records the state after a result.
+    fn follow(&mut self, state: State, now: Duration) {
+        match (state, self.down_since) {
+            (State::Down, None) => {
+                self.downs += 1;
+                self.down_since = Some(now);
+            }
+            (State::Up | State::Starting, Some(since)) => {
+                self.downtime += now.saturating_sub(since);
+                self.down_since = None;
+            }
+            (State::Down, Some(_)) | (State::Up | State::Starting, None) => {}
+        }
+    }
 }
 
 /// See the module.
@@ -234,9 +261,11 @@ impl Monitor {
         if outcome.verdict != Verdict::Unknown {
             slot.counts.probes += 1;
             slot.counts.failures += u64::from(outcome.verdict == Verdict::Failed);
-            slot.counts.time += now.saturating_sub(slot.began);
+            slot.counts.last = now.saturating_sub(slot.began);
+            slot.counts.time += slot.counts.last;
         }
         let changed = slot.machine.handle(outcome);
+        slot.counts.follow(slot.machine.state(), now);
         self.last_number += 1;
         slot.number = self.last_number;
         slot.due = if std::mem::take(&mut slot.rerun) {

@@ -61,7 +61,10 @@ impl Monitor {
                 state: slot.machine.state(),
                 reason: slot.machine.reason(),
                 results: slot.machine.history().to_string(),
-                counts: slot.counts,
+                counts: ProbeCounts {
+                    thresholds: slot.machine.thresholds(),
+                    ..slot.counts
+                },
             })
         });
         Some(ServerView {

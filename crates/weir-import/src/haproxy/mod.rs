@@ -11,6 +11,7 @@ mod criterion;
 mod frontend;
 mod header;
 mod line;
+mod mail;
 mod path;
 mod rule;
 mod section;
@@ -67,6 +68,18 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
     }
     for proxy in file.proxies.iter().filter(|proxy| proxy.takes_clients) {
         frontend::write(&mut context, proxy, &file.proxies, &mut notes);
+    }
+    for proxy in file.proxies.iter().filter(|proxy| proxy.has_servers) {
+        mail::write(&mut context, proxy, &file.mailers, &mut notes);
+    }
+    crate::mail::write(
+        std::mem::take(&mut context.writer.mails),
+        &mut context.writer.document,
+    );
+    for (_, (_, position)) in &file.mailers {
+        if !context.used.contains(position) && !notes.has_note(*position) {
+            notes.remark(*position, "not imported: no backend uses it");
+        }
     }
     for proxy in &file.proxies {
         note_unused_lines(&context, proxy, &mut notes);
@@ -229,7 +242,7 @@ fn unsupported_reason(line: &Line) -> &'static str {
         ("hash-type" | "hash-balance-factor" | "hash-preserve-affinity", _) => {
             "`hash` of Weir is always consistent and uses another hash function"
         }
-        ("email-alert", _) => "Weir does not send mail; `notify` of a pool runs a program",
+        ("email-alert", _) => "`[notify]` has no such setting, or the backend has no recipient",
         ("description" | "id" | "guid", _) => "it is only a comment",
         ("retry-on", _) => "a service takes `retry_on` from its default backend only",
         ("timeout", _) => {

@@ -45,6 +45,8 @@ const SECTIONS: &[&str] = &[
 pub(super) struct File {
     pub(super) proxies: Vec<Proxy>,
     pub(super) global: Vec<Line>,
+    /// The first mailer of each `mailers` section.
+    pub(super) mailers: Vec<(String, (String, Position))>,
 }
 
 #[expect(clippy::too_many_lines, reason = "the keywords of one file in order")]
@@ -113,6 +115,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     defaults,
                 });
             }
+            "mailers" => mailers(&mut file, head, &body, notes),
             other if SECTIONS.contains(&other) => {
                 head.reject(notes, &format!("Weir has no {other}"));
                 reject_all(&body, head, notes);
@@ -127,6 +130,29 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
         }
     }
     file
+}
+
+/// `mailers NAME` with lines `mailer NAME ADDRESS:PORT`.
+fn mailers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
+    let Some(name) = head.word(1) else {
+        head.reject(notes, "haproxy rejects a section without a name");
+        return reject_all(body, head, notes);
+    };
+    let mut first = None;
+    for line in body {
+        match (line.keyword(), line.word(2)) {
+            ("mailer", Some(address)) if first.is_none() => {
+                first = Some((address.to_owned(), line.position));
+            }
+            ("mailer", Some(_)) => line.reject(notes, "`mail_server` of `[notify]` is one server"),
+            ("timeout", _) => line.reject(notes, "a mail has a time limit of 30 seconds"),
+            _ => line.reject(notes, "haproxy has no such line in mailers"),
+        }
+    }
+    match first {
+        Some(first) => file.mailers.push((name.to_owned(), first)),
+        None => head.reject(notes, "the section has no mailer"),
+    }
 }
 
 fn from(named: &[(String, Vec<Line>)], name: Option<&str>) -> Option<Vec<Line>> {

@@ -5,22 +5,23 @@ use super::field;
 use super::tree::Node;
 use crate::document::Entry;
 use crate::inert::{self, Unsupported};
+use crate::mail;
 use crate::note::Notes;
 
 /// Keywords of `global_defs` that weir.toml has no equivalent for.
 pub(super) const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
-        reason: "Weir does not send mail; `notify` of a pool runs a program",
+        reason: "mails of `[notify]` have no such setting",
         visible: &[],
         inert: &[
             "notification_email",
             "notification_email_from",
             "smtp_server",
+            "smtp_alert",
+            "smtp_alert_checker",
             "smtp_helo_name",
             "smtp_connect_timeout",
-            "smtp_alert",
             "smtp_alert_vrrp",
-            "smtp_alert_checker",
             "no_email_faults",
             "no_checker_emails",
         ],
@@ -39,7 +40,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "it names the machine in mails, and Weir sends none",
+        reason: "it names the machine in mails; those of Weir have the name of the host",
         visible: &[],
         inert: &["router_id"],
     },
@@ -252,6 +253,7 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             "lvs_timeouts" => timeouts(globals, inner, notes),
             "script_user" => globals.script_user = field::word(notes, inner, "a user"),
             "vrrp_version" => globals.vrrp_version = field::number(notes, inner, 2, 3),
+            _ if mail(globals, inner, notes) => {}
             _ if vrrp_default(globals, inner, notes) => {}
             keyword => {
                 let found = inert::find(UNSUPPORTED, keyword);
@@ -260,6 +262,36 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             }
         }
     }
+}
+
+/// A line about mails. Returns whether it is one.
+fn mail(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
+    match node.keyword() {
+        "notification_email" => {
+            for inner in node.inner() {
+                let words = inner.words.iter();
+                let addresses = words.map(|word| (word.clone(), inner.position));
+                globals.mail.to.extend(addresses);
+            }
+        }
+        "notification_email_from" => globals.mail.from = field::word(notes, node, "an address"),
+        "smtp_server" => match node.word(1) {
+            Some(host) => {
+                let server = mail::server(host, node.word(2));
+                globals.mail.server = Some((server, node.position));
+            }
+            None => field::reject(notes, node, "a mail server"),
+        },
+        "smtp_alert" | "smtp_alert_checker" => {
+            let alerts = field::flag(notes, node);
+            // The more specific line decides.
+            if node.keyword() == "smtp_alert_checker" || globals.alerts.is_none() {
+                globals.alerts = alerts.or(globals.alerts);
+            }
+        }
+        _ => return false,
+    }
+    true
 }
 
 /// A default of all VRRP instances. Returns whether it is one.

@@ -24,6 +24,7 @@ use std::collections::HashMap;
 use crate::document::{Entry, Table};
 use crate::inert;
 use crate::layer4::Writer;
+use crate::mail::{self, Mail};
 use crate::note::{Notes, Position};
 use crate::validate::validate;
 use crate::{Environment, Imported};
@@ -47,6 +48,9 @@ struct Globals {
     vrrp: Vec<Entry>,
     /// `[timeouts]`.
     timeouts: Vec<Entry>,
+    /// Mails, and whether virtual servers send them by default.
+    mail: Mail,
+    alerts: Located<bool>,
 }
 
 /// Imports keepalived.conf; `name` is its path, the base of relative includes.
@@ -74,7 +78,23 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
         }
     }
     unused::unused(&globals, &nodes, &mut notes);
+    unused_mails(&globals, &writer, &mut notes);
+    mail::write(std::mem::take(&mut writer.mails), &mut writer.document);
     validate(writer.document, notes)
+}
+
+/// Adds notes if mails have recipients and no virtual server sends them, or the other way round.
+fn unused_mails(globals: &Globals, writer: &Writer, notes: &mut Notes) {
+    if writer.mails.is_empty() {
+        let mail = &globals.mail;
+        for (_, position) in mail.to.iter().chain(&mail.from).chain(&mail.server) {
+            notes.remark(*position, "not imported: no virtual server has smtp_alert");
+        }
+    } else if globals.mail.to.is_empty()
+        && let Some((_, position)) = globals.alerts
+    {
+        notes.remark(position, "not imported: there is no notification_email");
+    }
 }
 
 fn read_global(globals: &mut Globals, node: &Node, notes: &mut Notes) {

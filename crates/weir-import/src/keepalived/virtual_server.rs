@@ -13,6 +13,7 @@ use super::Globals;
 use super::field;
 use super::tree::Node;
 use crate::layer4::{Method, Persistent, Real, Sourced, Virtual, Writer, mask_length, name_of};
+use crate::mail::Mail;
 use crate::note::Notes;
 
 pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: &mut Notes) {
@@ -80,7 +81,14 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         hysteresis: directives.hysteresis,
         lines: node.lines(),
     };
-    writer.write(spec, notes);
+    let pool = writer.write(spec, notes);
+    let alerts = directives.alerts.or(globals.alerts);
+    if alerts.is_some_and(|(is_on, _)| is_on) && !globals.mail.to.is_empty() {
+        writer.mails.push(Mail {
+            pools: vec![pool],
+            ..globals.mail.clone()
+        });
+    }
 }
 
 /// Returns method and scheduler, or keepalived's defaults.

@@ -70,7 +70,10 @@ pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) 
                         .insert(member.clone(), (name.to_owned(), position));
                 }
             }
-            "smtp_alert" => inner.reject(notes, "Weir does not send mail"),
+            "smtp_alert" => inner.reject(
+                notes,
+                "`[notify]` reports servers and pools, not virtual routers",
+            ),
             _ => inner.reject(
                 notes,
                 "[vrrp.NAME] supports only the group name; set this in each instance of the group",
@@ -248,7 +251,10 @@ fn other_directive(
         "virtual_rules" => put(routing::rules(node, notes)),
         "authentication" => put(authentication::password(node, notes)),
         "auth_hmac" => put(authentication::hmac(node, notes)),
-        "smtp_alert" => node.reject(notes, "Weir does not send mail"),
+        "smtp_alert" => node.reject(
+            notes,
+            "`[notify]` reports servers and pools, not virtual routers",
+        ),
         keyword if UNSUPPORTED.contains(&keyword) => {
             node.reject(notes, "[vrrp.NAME] has no equivalent key")
         }

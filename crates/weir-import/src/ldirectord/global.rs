@@ -7,6 +7,7 @@ use super::real::{Fallback, fallback};
 use super::{Refusal, digits, directive, fatal, quoted, yes_no};
 use crate::Environment;
 use crate::inert;
+use crate::mail::Mail;
 use crate::note::{Notes, Position};
 
 /// A number and its line.
@@ -24,17 +25,21 @@ pub(super) struct Globals {
     pub(super) fork: bool,
     pub(super) fallback: Option<Fallback>,
     pub(super) fallback6: Option<Fallback>,
+    pub(super) mail: MailLines,
     /// Lines that a check uses.
     pub(super) used: RefCell<HashSet<Position>>,
 }
 
 /// Directives of both global and virtual sections that weir.toml has no equivalent for.
 pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
-    ("emailalert", MAIL),
-    ("emailalertfreq", MAIL),
-    ("emailalertstatus", MAIL),
-    ("emailalertfrom", MAIL),
-    ("smtp", MAIL),
+    (
+        "emailalertfreq",
+        "Weir sends one mail about a change and does not repeat it",
+    ),
+    (
+        "emailalertstatus",
+        "`states` of `[notify]` selects the states of servers that are sent",
+    ),
     (
         "fallbackcommand",
         "`notify` of a pool runs a program on each change of a server",
@@ -79,7 +84,41 @@ pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     ("database", "checks of Weir do not log in"),
 ];
 
-const MAIL: &str = "Weir does not send mail; `notify` of a pool runs a program";
+/// Lines about mails.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MailLines {
+    to: Option<(String, Position)>,
+    from: Option<(String, Position)>,
+    server: Option<(String, Position)>,
+}
+
+impl MailLines {
+    /// Reads a line; false = it is not about mails.
+    pub(super) fn read(&mut self, name: &str, value: &str, position: Position) -> bool {
+        let target = match name {
+            "emailalert" => &mut self.to,
+            "emailalertfrom" => &mut self.from,
+            "smtp" => &mut self.server,
+            _ => return false,
+        };
+        let text = quoted(value).unwrap_or(value).trim().trim_matches('"');
+        *target = Some((text.to_owned(), position));
+        true
+    }
+
+    /// The mails of a virtual service; its own lines replace the global ones.
+    pub(super) fn of_service(&self, own: &Self, pool: String) -> Option<Mail> {
+        let (to, at) = own.to.as_ref().or(self.to.as_ref())?;
+        let recipients = to.split([',', ' ']).filter(|it| !it.is_empty());
+        let server = own.server.as_ref().or(self.server.as_ref());
+        Some(Mail {
+            to: recipients.map(|to| (to.to_owned(), *at)).collect(),
+            from: own.from.clone().or_else(|| self.from.clone()),
+            server: server.map(|(host, at)| (crate::mail::server(host, None), *at)),
+            pools: vec![pool],
+        })
+    }
+}
 
 /// Adds a note for an unsupported line.
 pub(super) fn note_unsupported(notes: &mut Notes, name: &str, position: Position) -> bool {
@@ -190,6 +229,10 @@ impl Globals {
                 if value.is_empty() =>
             {
                 return Some(format!("{name} has no value"));
+            }
+            "emailalert" | "emailalertfrom" | "smtp" => {
+                self.mail.read(name, value, position);
+                return None;
             }
             "secret" | "passwd" | "database" | "load" | "comment" | "servicename"
             | "monitorfile" => {

@@ -68,6 +68,7 @@ pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Impo
         section.write(&mut writer, &globals, &mut seen, environment, &mut notes);
     }
     globals.unused(&mut notes);
+    crate::mail::write(std::mem::take(&mut writer.mails), &mut writer.document);
     validate(writer.document, notes)
 }
 

@@ -3,7 +3,7 @@
 mod write;
 
 use super::check::CheckKind;
-use super::global::{Number, alert_status, note_unsupported, unknown};
+use super::global::{MailLines, Number, alert_status, note_unsupported, unknown};
 use super::{Refusal, bare, digits, directive, fatal, quoted, yes_no};
 use crate::layer4::is_scheduler;
 use crate::note::{Notes, Position};
@@ -73,6 +73,7 @@ pub(super) struct Section {
     pub(super) negotiate_timeout: Number,
     pub(super) check_interval: Number,
     pub(super) failure_count: Number,
+    mail: MailLines,
 }
 
 impl Section {
@@ -116,12 +117,17 @@ impl Section {
             negotiate_timeout: None,
             check_interval: None,
             failure_count: None,
+            mail: MailLines::default(),
         })
     }
 
     pub(super) fn line(&mut self, line: &str, position: Position, notes: &mut Notes) {
         self.lines.push(position);
         let refusal = match directive(line) {
+            Some((name @ ("emailalert" | "smtp"), value)) if !bare(value).is_empty() => {
+                self.mail.read(name, bare(value), position);
+                None
+            }
             Some((name, value)) => self
                 .number(name, value, position)
                 .or_else(|| self.text(name, value, position))

@@ -53,28 +53,30 @@ pub(crate) fn escape(text: &str) -> String {
 
 /// Returns a complete file with this body below its title.
 pub(crate) fn document(name: &str, body: &str) -> String {
-    let mut page = begin(name);
-    page.push_str(body);
-    page.push_str("</body>\n</html>\n");
-    page
+    page(name, &format!("<h1>{}</h1>\n{body}", escape(name)))
 }
 
-fn begin(name: &str) -> String {
-    let name = escape(name);
+/// Returns a complete file with this content.
+pub(super) fn page(title: &str, content: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>weir lab: {name}</title>\n\
+         <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>weir lab: {}</title>\n\
          <style>{STYLE}</style>\n\
-         </head>\n<body>\n<h1>{name}</h1>\n"
+         </head>\n<body>\n{content}</body>\n</html>\n",
+        escape(title)
     )
 }
 
 /// Returns the complete file.
 pub(super) fn render(report: &Report) -> String {
-    let mut page = begin(&report.experiment);
-    // Writing to a String cannot fail.
-    let _ = writeln!(page, "<p>{}</p>", escape(&report.summary));
+    page(&report.experiment, &body(report))
+}
+
+/// Returns the content of a report's file.
+pub(super) fn body(report: &Report) -> String {
+    let name = escape(&report.experiment);
+    let mut page = format!("<h1>{name}</h1>\n<p>{}</p>\n", escape(&report.summary));
     head(&mut page, report);
     if report.is_timed() {
         timed_rows(&mut page, report);
@@ -94,7 +96,7 @@ pub(super) fn render(report: &Report) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(page, "<li>{}</li>", escape(note));
     }
-    page.push_str("</ul>\n</body>\n</html>\n");
+    page.push_str("</ul>\n");
     page
 }
 
@@ -183,7 +185,7 @@ fn shares(page: &mut String, report: &Report) {
     page.push_str("</div>\n");
 }
 
-fn legend(page: &mut String, keys: Vec<(String, String)>) {
+pub(super) fn legend(page: &mut String, keys: Vec<(String, String)>) {
     page.push_str("<div class=\"legend\">\n");
     for (class, label) in keys {
         let _ = writeln!(
@@ -296,29 +298,30 @@ fn finding(panel: &Panel) -> String {
     )
 }
 
+/// Checks that tags are nested and closed as in XML.
+#[cfg(test)]
+pub(super) fn assert_well_formed(page: &str) {
+    let mut open = Vec::new();
+    let body = page.strip_prefix("<!DOCTYPE html>").expect("doctype");
+    for tag in body.split('<').skip(1) {
+        let (tag, text) = tag
+            .split_once('>')
+            .unwrap_or_else(|| panic!("tag without end: <{tag}"));
+        assert!(!text.contains('>'), "stray > after <{tag}>");
+        assert_eq!(tag.matches('"').count() % 2, 0, "quotes in <{tag}>");
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "closing </{name}>");
+        } else if !tag.ends_with('/') {
+            open.extend(tag.split_whitespace().next());
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::example;
     use super::*;
-
-    /// Checks that tags are nested and closed as in XML.
-    fn assert_well_formed(page: &str) {
-        let mut open = Vec::new();
-        let body = page.strip_prefix("<!DOCTYPE html>").expect("doctype");
-        for tag in body.split('<').skip(1) {
-            let (tag, text) = tag
-                .split_once('>')
-                .unwrap_or_else(|| panic!("tag without end: <{tag}"));
-            assert!(!text.contains('>'), "stray > after <{tag}>");
-            assert_eq!(tag.matches('"').count() % 2, 0, "quotes in <{tag}>");
-            if let Some(name) = tag.strip_prefix('/') {
-                assert_eq!(open.pop(), Some(name), "closing </{name}>");
-            } else if !tag.ends_with('/') {
-                open.extend(tag.split_whitespace().next());
-            }
-        }
-        assert!(open.is_empty(), "left open: {open:?}");
-    }
 
     #[test]
     fn pages_are_well_formed_and_self_contained() {

@@ -1,15 +1,19 @@
 //! The report of a run: rows, charts and notes, as a text table, as JSON and as an HTML file.
 
+pub(crate) mod all;
 mod axis;
 mod bars;
 pub(crate) mod busy;
 mod chart;
+mod field;
 pub(crate) mod headline;
 pub(crate) mod html;
 mod json;
+pub(crate) mod kept;
 mod latency;
 pub(crate) mod note;
 mod share;
+mod sizes;
 pub(crate) mod table;
 
 use std::path::{Path, PathBuf};
@@ -154,11 +158,12 @@ impl Report {
         self.panels.iter().find(|panel| panel.name == row.name)
     }
 
-    /// Writes `DIRECTORY/EXPERIMENT.html` and stores its absolute path.
+    /// Writes `DIRECTORY/EXPERIMENT.html` and stores its absolute path; the numbers are kept next to it.
     pub(crate) fn write_html(&mut self, directory: &Path) -> Result<()> {
         std::fs::create_dir_all(directory).map_err(LabError::file(directory))?;
         let path = directory.join(format!("{}.html", self.experiment));
         std::fs::write(&path, html::render(self)).map_err(LabError::file(&path))?;
+        kept::write(self, directory)?;
         self.html = Some(std::fs::canonicalize(&path).unwrap_or(path));
         Ok(())
     }

@@ -14,10 +14,11 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use weir_model::{Mail, Notifier, Webhook};
+use weir_model::{HttpReceiver, Mail, Notifier};
 
 use super::{Change, Subject};
 use crate::local::account;
+use crate::post::Poster;
 
 /// Changes of one event, such as the loss of a network, arrive within this time.
 const COLLECT: Duration = Duration::from_secs(1);
@@ -235,32 +236,11 @@ async fn run(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Result<()> 
 }
 
 /// A POST request; any status of success is enough.
-async fn post(name: &str, hook: &Webhook, batch: &[Entry], lost: u64) -> io::Result<()> {
+async fn post(name: &str, hook: &HttpReceiver, batch: &[Entry], lost: u64) -> io::Result<()> {
     let changes: Vec<_> = batch.iter().map(Entry::json).collect();
     let body = serde_json::json!({ "notify": name, "lost": lost, "changes": changes }).to_string();
-    let mut stream = TcpStream::connect(&hook.authority).await?;
-    let request = format!(
-        "POST {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: weir\r\nContent-Type: application/json\r\nContent-Length: \
-         {}\r\nConnection: close\r\n\r\n{body}",
-        hook.path,
-        hook.authority,
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).await?;
-    let mut line = String::new();
-    // A status line is short; what follows is not read.
-    BufReader::new(stream.take(1_024))
-        .read_line(&mut line)
-        .await?;
-    let status = line.split(' ').nth(1).unwrap_or_default();
-    if line.starts_with("HTTP/1.") && status.len() == 3 && status.starts_with('2') {
-        Ok(())
-    } else {
-        Err(io::Error::other(format!(
-            "the server responded {:?}",
-            line.trim()
-        )))
-    }
+    let mut poster = Poster::new(hook.clone());
+    poster.post(&body).await.map_err(io::Error::other)
 }
 
 /// Sends a mail by SMTP (RFC 5321).

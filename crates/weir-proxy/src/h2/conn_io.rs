@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::field_filter::FieldFilter;
-use super::frame_counter::FrameCounter;
+use super::frame_counter::{FrameCounter, SeenFrames};
 use super::io_buffer::{IoBuffer, IoHandle};
 use super::upgrade::settings_end;
 use crate::context::Ready;
@@ -107,6 +107,12 @@ impl ConnIo {
     pub(super) fn provoked_resets(&mut self) -> u64 {
         let counter = self.counter.as_mut();
         counter.map_or(0, FrameCounter::take_provoked)
+    }
+
+    /// Frames since the last call.
+    pub(super) fn take_seen(&mut self) -> SeenFrames {
+        let counter = self.counter.as_mut();
+        counter.map_or_else(SeenFrames::default, FrameCounter::take_seen)
     }
 
     /// Whether the peer has ended its direction.

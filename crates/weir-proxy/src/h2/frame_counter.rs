@@ -34,6 +34,8 @@ const PREFACE: usize = 24;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 
@@ -118,6 +120,17 @@ pub(super) struct FrameCounter {
     windows: u64,
     /// Streams that were reset because of client errors.
     provoked: u64,
+    seen: SeenFrames,
+}
+
+/// Frames by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct SeenFrames {
+    pub(super) headers: u64,
+    pub(super) data: u64,
+    pub(super) settings: u64,
+    pub(super) goaways: u64,
+    pub(super) goaways_sent: u64,
 }
 
 impl FrameCounter {
@@ -132,12 +145,31 @@ impl FrameCounter {
             came: false,
             windows: 0,
             provoked: 0,
+            seen: SeenFrames {
+                headers: 0,
+                data: 0,
+                settings: 0,
+                goaways: 0,
+                goaways_sent: 0,
+            },
         }
+    }
+
+    /// Frames since the last call.
+    pub(super) fn take_seen(&mut self) -> SeenFrames {
+        std::mem::take(&mut self.seen)
     }
 
     /// Parses bytes from the client.
     pub(super) fn read(&mut self, mut bytes: &[u8]) {
         while let Some(frame) = self.inward.next(&mut bytes) {
+            match frame.kind {
+                DATA => self.seen.data += 1,
+                HEADERS => self.seen.headers += 1,
+                SETTINGS => self.seen.settings += 1,
+                GOAWAY => self.seen.goaways += 1,
+                _ => {}
+            }
             let asks = match frame.kind {
                 DATA => frame.length > 0 || frame.flags & END_STREAM != 0,
                 HEADERS => {
@@ -187,6 +219,7 @@ impl FrameCounter {
                 // PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR: the other codes have reasons
                 // here.
                 RST_STREAM => self.provoked += u64::from(matches!(frame.code, 1 | 3 | 5 | 6)),
+                GOAWAY => self.seen.goaways_sent += 1,
                 _ => {}
             }
         }

@@ -26,6 +26,7 @@ use super::stream_pipe::{PipeState, StreamPipe};
 use super::transfer::context;
 use super::{Action, Actions};
 use crate::context::{Context, Local, Ready, token};
+use crate::plan::Detail;
 use crate::plan::Millis;
 use crate::slab::Key;
 use crate::socket;
@@ -206,8 +207,31 @@ impl H2ServerConn {
         self.local.service.timeouts
     }
 
+    /// Counts the frames of a turn.
+    fn count_frames(&mut self, cx: &Context) {
+        let seen = self.io.take_seen();
+        let details = self.local.service.details.of(cx.worker);
+        for (detail, frames) in [
+            (Detail::H2Headers, seen.headers),
+            (Detail::H2Data, seen.data),
+            (Detail::H2Settings, seen.settings),
+            (Detail::H2Goaways, seen.goaways),
+            (Detail::H2GoawaysSent, seen.goaways_sent),
+        ] {
+            if frames > 0 {
+                details.of(detail).add(frames);
+            }
+        }
+    }
+
     /// Reads, processes and writes as much as possible without blocking. Returns whether the connection stays open.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
+        let stays = self.turn(key, cx, actions);
+        self.count_frames(cx);
+        stays
+    }
+
+    fn turn(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if matches!(self.state, State::Closed) {
             return self.io.flush() && self.io.discard(&mut cx.scratch);
         }
@@ -336,7 +360,13 @@ impl H2ServerConn {
         if let State::Greeting(handshake) = &mut self.state {
             match Pin::new(&mut **handshake).poll(&mut context()) {
                 Poll::Pending => return !self.io.is_ended(),
-                Poll::Ready(Err(_)) => return false,
+                Poll::Ready(Err(error)) => {
+                    if !error.is_io() {
+                        let service = &self.local.service;
+                        service.detail(cx.worker, Detail::H2Errors).add(1);
+                    }
+                    return false;
+                }
                 Poll::Ready(Ok(connection)) => self.state = State::Open(Box::new(connection)),
             }
             if self.judge(cx) == Verdict::Blocked {
@@ -354,7 +384,15 @@ impl H2ServerConn {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.accept(key, cx, request, respond, actions);
                 }
-                Poll::Ready(Some(Err(_)) | None) => return false,
+                Poll::Ready(Some(Err(error))) => {
+                    // Other errors are those of the socket, or what Weir itself decided.
+                    if error.reason() == Some(Reason::PROTOCOL_ERROR) || error.is_library() {
+                        let service = &self.local.service;
+                        service.detail(cx.worker, Detail::H2Errors).add(1);
+                    }
+                    return false;
+                }
+                Poll::Ready(None) => return false,
             }
         }
     }

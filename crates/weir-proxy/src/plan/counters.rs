@@ -61,6 +61,13 @@ impl Count {
         );
     }
 
+    /// Keeps the higher value; only the writing thread may call this.
+    pub(crate) fn raise(&self, value: u64) {
+        if value > self.0.load(Ordering::Relaxed) {
+            self.0.store(value, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -6,6 +6,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::counters::Count;
+use super::detail::Details;
+use super::rate_peaks::RatePeaks;
 use crate::times::{BOUNDS_US, Durations, ErrorKind, Quantiles, Recent, Results, Stage};
 
 /// Microseconds since a fixed time after which recent durations count half.
@@ -19,6 +21,7 @@ pub(crate) struct Histogram {
     /// One for each bound, and one for longer durations; not cumulative.
     counts: [Count; BOUNDS_US.len() + 1],
     sum_us: Count,
+    max_us: Count,
 }
 
 impl Histogram {
@@ -27,6 +30,7 @@ impl Histogram {
         let at = BOUNDS_US.iter().take_while(|bound| us > **bound).count();
         self.counts[at].add(1);
         self.sum_us.add(us);
+        self.max_us.raise(us);
     }
 
     fn add_to(&self, sum: &mut Durations) {
@@ -34,6 +38,7 @@ impl Histogram {
             *sum += count.get();
         }
         sum.sum_us += self.sum_us.get();
+        sum.max_us = sum.max_us.max(self.max_us.get());
     }
 }
 
@@ -49,6 +54,8 @@ pub(crate) struct Exchanges {
     /// Attempts at another server, and further attempts at this one.
     pub(crate) redispatches: Count,
     pub(crate) repetitions: Count,
+    /// When the last one ended, microseconds of the workers' clock.
+    last_us: Count,
 }
 
 /// A finished exchange.
@@ -59,12 +66,15 @@ pub(crate) struct Finished {
     pub(crate) error: Option<ErrorKind>,
     /// Microseconds of each stage; `None` = it was not reached, or was interrupted.
     pub(crate) stages: [Option<u32>; Stage::ALL.len()],
+    /// When it ended, microseconds of the workers' clock.
+    pub(crate) at_us: u64,
 }
 
 impl Exchanges {
     #[inline]
     pub(crate) fn record(&self, done: &Finished) {
         self.ended.add(1);
+        self.last_us.raise(done.at_us);
         let class = usize::from(done.status / 100);
         if (1..=5).contains(&class) {
             self.responses[class - 1].add(1);
@@ -92,6 +102,7 @@ impl Exchanges {
         }
         sum.redispatches += self.redispatches.get();
         sum.repetitions += self.repetitions.get();
+        sum.last_us = sum.last_us.max(self.last_us.get());
     }
 }
 
@@ -159,6 +170,8 @@ pub(crate) struct PerWorker<T> {
     each: Box<[T]>,
     /// Of a service: the highest number of clients of all workers.
     pub(crate) peak: AtomicU32,
+    /// Of a service or a server: the highest rates.
+    pub(crate) rates: RatePeaks,
 }
 
 impl<T: Default> PerWorker<T> {
@@ -166,6 +179,7 @@ impl<T: Default> PerWorker<T> {
         Self {
             each: (0..workers).map(|_| T::default()).collect(),
             peak: AtomicU32::new(0),
+            rates: RatePeaks::default(),
         }
     }
 
@@ -173,6 +187,14 @@ impl<T: Default> PerWorker<T> {
     #[inline]
     pub(crate) fn of(&self, worker: usize) -> &T {
         &self.each[worker]
+    }
+}
+
+impl PerWorker<Details> {
+    pub(crate) fn sum(&self, of: impl Fn(&Details) -> &Count) -> u64 {
+        let each = self.each.iter().map(|details| of(details).get());
+        // One worker may have counted an end before another counts the beginning.
+        each.fold(0, u64::wrapping_add).cast_signed().max(0) as u64
     }
 }
 
@@ -207,12 +229,14 @@ mod tests {
             status: 204,
             error: None,
             stages: [None, Some(600), Some(501), Some(40_000_000)],
+            at_us: 7,
         };
         all.of(0).record(&done);
         all.of(1).record(&Finished {
             status: 0,
             error: Some(ErrorKind::ClientAbort),
             stages: [None; 4],
+            at_us: 9,
         });
         all.of(1).record(&done);
         let results = all.results();
@@ -222,6 +246,7 @@ mod tests {
         let total = &results.stages[Stage::Total as usize];
         assert_eq!(total.counts[BOUNDS_US.len()], 2, "above every bound");
         assert_eq!(total.sum_us, 80_000_000);
+        assert_eq!((total.max_us, results.last_us), (40_000_000, 9));
         assert_eq!(results.stages[Stage::Queue as usize].count(), 0);
         assert_eq!(results.stages[Stage::Connect as usize].counts[1], 2);
     }

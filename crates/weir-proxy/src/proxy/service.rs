@@ -21,6 +21,7 @@ use crate::page::Page;
 use crate::plan::{
     Exchanges, Listeners, PerWorker, RouteOptions, Service, Sharded, Stickiness, Target, Targets,
 };
+use crate::trace::Tracer;
 use crate::{Error, Result, socket, tls};
 
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
@@ -30,6 +31,7 @@ pub(super) fn service(
     workers: usize,
     proxy: &weir_model::Proxy,
     pools: &[&Pool],
+    tracer: Option<&Arc<Tracer>>,
 ) -> Result<(Service, Option<Names>, Vec<Arc<Listeners>>)> {
     let mut listen = Vec::new();
     for address in &proxy.listen {
@@ -137,9 +139,19 @@ pub(super) fn service(
         preamble: proxy.proxy_protocol,
         log: log(known, workers, proxy),
         taps: Taps::of(&proxy.name),
+        tracer: tracer
+            .filter(|_| proxy.protocol == ProxyProtocol::Http)
+            .cloned(),
         request_id: proxy.request_id.clone(),
         counters,
         exchanges: exchanges(known, workers, proxy, String::new()),
+        details: Arc::clone(
+            known
+                .details
+                .entry(proxy.name.clone())
+                .or_insert_with(|| Arc::new(PerWorker::new(workers))),
+        ),
+        rate: limits.rate,
         route_exchanges: proxy
             .routes
             .iter()
@@ -426,6 +438,9 @@ pub(super) fn forget(
                     || service.route_exchanges.iter().any(route))
         })
     });
+    known
+        .details
+        .retain(|name, _| services.iter().any(|service| service.name == *name));
     known
         .tickets
         .retain(|name, _| services.iter().any(|service| service.name == *name));

@@ -3,6 +3,7 @@
 use super::{Session, Step};
 use crate::context::Context;
 use crate::pipe::{Pipe, SPLICE_MIN};
+use crate::plan::Detail;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
@@ -111,6 +112,10 @@ impl Session {
                 target.bytes_out.add(bytes as u64);
                 let service = self.local.service.counters.of(cx.worker);
                 service.bytes_out.add(bytes as u64);
+                self.local
+                    .service
+                    .detail(cx.worker, Detail::SplicedOut)
+                    .add(bytes as u64);
                 self.count_out(bytes);
             }
             Read::Blocked => upstream.ready.readable = false,
@@ -202,6 +207,10 @@ impl Session {
                 }
                 let service = self.local.service.counters.of(cx.worker);
                 service.bytes_in.add(bytes as u64);
+                self.local
+                    .service
+                    .detail(cx.worker, Detail::SplicedIn)
+                    .add(bytes as u64);
                 self.count_in(bytes);
             }
             Read::Blocked => self.ready.readable = false,

@@ -77,14 +77,15 @@ impl Session {
             let verdict = self.decide(cx, |selection, env| {
                 selection.handle_connect_error(error, env)
             });
-            let target = &self.local.service.pools[self.request.pool].list[server];
+            let target = Arc::clone(&self.local.service.pools[self.request.pool].list[server]);
             if let Some(fault) = verdict.fault {
                 target.record_result(cx.worker, Some(fault));
             }
             target.release_slot();
             match verdict.next {
                 Next::Select { counted } => {
-                    self.count_retry(cx, Some(target), counted);
+                    self.trace_failure();
+                    self.count_retry(cx, Some(&target), counted);
                     output = self.decide(cx, Selection::select);
                 }
                 Next::Answer { status, reason } => return self.fail_for(key, cx, status, reason),
@@ -110,6 +111,7 @@ impl Session {
         }
         self.request.times.mark(cx.now_us);
         let port = target.port.unwrap_or(self.port);
+        self.trace_attempt(&pool.pool, target, port);
         let is_http = service.protocol == ProxyProtocol::Http;
         if is_http {
             target.counters.of(cx.worker).requests.add(1);
@@ -158,6 +160,7 @@ impl Session {
             self.request.times.end(Stage::Connect, cx.now_us);
         }
         self.request.times.mark(cx.now_us);
+        self.trace_connected(!matches!(self.phase, Phase::Connect));
         self.phase = Phase::Exchange;
         let service = &self.local.service;
         let learns = service.pools[self.request.pool].scheduler.kind == SchedulerKind::LeastTime;
@@ -207,6 +210,7 @@ impl Session {
         match verdict.next {
             Next::Select { counted } => {
                 self.to_server.sent = 0;
+                self.trace_failure();
                 let upstream = cx.upstreams.get(self.server);
                 let target = upstream.map(|upstream| &*upstream.target);
                 self.count_retry(cx, target, counted);

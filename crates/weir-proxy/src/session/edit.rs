@@ -9,7 +9,7 @@ use super::Session;
 use crate::plan::{Service, Targets};
 
 /// A random identifier of a request. The next identifier cannot be predicted from it.
-fn random_id(random: &mut SplitMix64) -> u128 {
+pub(super) fn random_id(random: &mut SplitMix64) -> u128 {
     let key = (random.next_u64(), random.next_u64());
     u128::from(siphash(key, b"1")) << 64 | u128::from(siphash(key, b"2"))
 }

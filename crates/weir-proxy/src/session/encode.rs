@@ -6,6 +6,7 @@ use weir_model::Compression;
 use super::Session;
 use crate::context::Context;
 use crate::encoder::Encoder;
+use crate::plan::Detail;
 use crate::plan::Service;
 
 /// The rules of a route, or of the service.
@@ -41,6 +42,8 @@ impl Session {
         }
         if self.request.encoder.is_none() {
             self.request.encoder = Encoder::new(coding).ok().map(Box::new);
+            let service = &self.local.service;
+            service.detail(cx.worker, Detail::Compressed).add(1);
         }
         let done = self.request.exchange.response_done();
         // If the server pauses, the client should not wait for more.
@@ -51,21 +54,31 @@ impl Session {
         let Some(encoder) = &mut self.request.encoder else {
             return false;
         };
-        let flushed = pauses && !done && out.len() > step.content;
+        let content = (out.len() - step.content) as u64;
+        let flushed = pauses && !done && content > 0;
         let written = encoder.write(&out[step.content..], flushed);
         out.truncate(step.content);
         encoder.take(out);
+        let service = &self.local.service;
+        service.detail(cx.worker, Detail::CompressedIn).add(content);
+        let made = (out.len() - step.content) as u64;
+        service.detail(cx.worker, Detail::CompressedOut).add(made);
         if done {
-            return written.is_ok() && self.end_encoding(out);
+            return written.is_ok() && self.end_encoding(cx, out);
         }
         written.is_ok()
     }
 
     /// Appends the end of a compressed body, if there is one. Returns false if that failed.
-    pub(super) fn end_encoding(&mut self, out: &mut Vec<u8>) -> bool {
-        match self.request.encoder.take() {
-            Some(encoder) => encoder.finish(out).is_ok(),
-            None => true,
-        }
+    pub(super) fn end_encoding(&mut self, cx: &Context, out: &mut Vec<u8>) -> bool {
+        let Some(encoder) = self.request.encoder.take() else {
+            return true;
+        };
+        let before = out.len();
+        let is_done = encoder.finish(out).is_ok();
+        let service = &self.local.service;
+        let made = service.detail(cx.worker, Detail::CompressedOut);
+        made.add((out.len() - before) as u64);
+        is_done
     }
 }

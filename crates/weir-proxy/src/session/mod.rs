@@ -22,6 +22,7 @@ mod request;
 mod response;
 mod retry;
 mod state;
+mod trace;
 mod tunnel;
 mod wait;
 

@@ -12,6 +12,7 @@ use super::Session;
 use super::state::Phase;
 use crate::context::Context;
 use crate::log::Outcome;
+use crate::plan::Detail;
 use crate::plan::Finished;
 use crate::times::{ErrorKind, Stage};
 
@@ -206,6 +207,7 @@ impl Session {
             counters.responses[class - 1].add(1);
         }
         let end = std::mem::replace(&mut self.request.termination, NORMAL_END);
+        self.end_trace(cx, status, end);
         self.count_exchange(cx, status, end);
         let Some(mut note) = self.log_record.take() else {
             return;
@@ -242,14 +244,46 @@ impl Session {
         cx.forget(note);
     }
 
+    /// Counts a request that begins, and its first bytes.
+    pub(super) fn count_begin(&self, cx: &Context, bytes: usize) {
+        let details = self.local.service.details.of(cx.worker);
+        details.of(Detail::Active).add(1);
+        if self.is_stream() {
+            details.of(Detail::H2Active).add(1);
+            details.of(Detail::H2Requests).add(1);
+            details.of(Detail::H2BytesIn).add(bytes as u64);
+        }
+    }
+
+    /// Counts bytes of a request or of a response over HTTP/2.
+    pub(super) fn count_h2_bytes(&self, cx: &Context, detail: Detail, bytes: usize) {
+        if self.is_stream() {
+            let service = &self.local.service;
+            service.detail(cx.worker, detail).add(bytes as u64);
+        }
+    }
+
+    /// Counts the end of a request that [`Session::count_begin`] counted.
+    fn count_end(&self, cx: &Context) {
+        let details = self.local.service.details.of(cx.worker);
+        details.of(Detail::Active).sub(1);
+        if self.is_stream() {
+            details.of(Detail::H2Active).sub(1);
+        }
+    }
+
     /// Counts the end of an exchange for its service, route, pool and server.
     fn count_exchange(&mut self, cx: &Context, status: u16, end: [u8; 2]) {
         let service = &self.local.service;
         let times = std::mem::take(&mut self.request.times);
+        if times.began_us > 0 && service.protocol == ProxyProtocol::Http {
+            self.count_end(cx);
+        }
         let mut done = Finished {
             status,
             error: ErrorKind::of_termination(end),
             stages: times.stages,
+            at_us: cx.now_us,
         };
         // A tunnel of an HTTP service lasts as long as its client wants.
         let is_tunnel = matches!(self.phase, Phase::Tunnel(_));

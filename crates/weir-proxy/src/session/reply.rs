@@ -10,6 +10,7 @@ use super::state::{Linger, Phase, Watch};
 use super::{LINGER_MS, Session, Step};
 use crate::context::{Context, HEAD_ROOM};
 use crate::page::Page;
+use crate::plan::Detail;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
@@ -52,6 +53,7 @@ impl Session {
             return true;
         }
         self.count_out(total);
+        self.count_h2_bytes(cx, Detail::H2BytesOut, total);
         self.local
             .service
             .counters

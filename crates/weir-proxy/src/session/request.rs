@@ -125,6 +125,7 @@ impl Session {
         let counters = service.counters.of(cx.worker);
         counters.requests.add(1);
         counters.bytes_in.add((head.len() + body) as u64);
+        self.count_begin(cx, head.len() + body);
         self.log_request(cx, head, &request, body);
         local.budget.earn(service.retry_percent);
         self.request = state::Request::new(exchange);
@@ -132,6 +133,7 @@ impl Session {
         if service.timeouts.total > 0 {
             self.request.deadline_ms = cx.now + service.timeouts.total;
         }
+        self.begin_trace(cx, head, &request);
         self.keep_input(cx, &rest[body..]);
         let mut room = std::mem::take(&mut cx.path);
         let ended = self.route(key, cx, service, head, &request, &mut room);
@@ -372,6 +374,7 @@ impl Session {
             rewritten = self.edit_request(service, &from, &mut add);
             drop_fields(edits, head, &mut cx.fields);
         }
+        self.write_trace_context(head, &mut cx.fields, &mut add);
         let edit = RequestEdit {
             add: &add,
             edits,

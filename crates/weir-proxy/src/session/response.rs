@@ -11,6 +11,7 @@ use super::record::Part;
 use super::state::{Phase, Tunnel};
 use super::{Session, Step};
 use crate::context::{Context, HEAD_ROOM};
+use crate::plan::Detail;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 use crate::times::Stage;
@@ -155,6 +156,7 @@ impl Session {
         self.count_in(upload.consumed);
         let counters = self.local.service.counters.of(cx.worker);
         counters.bytes_in.add(upload.consumed as u64);
+        self.count_h2_bytes(cx, Detail::H2BytesIn, upload.consumed);
         Ok(upload)
     }
 
@@ -285,6 +287,7 @@ impl Session {
             self.request.sent_ns = 0;
         }
         self.request.times.end(Stage::Response, cx.now_us);
+        self.trace_answered();
         if self.log_record.is_some() {
             self.end_part(Part::Response);
         }
@@ -294,7 +297,7 @@ impl Session {
         match self.request.exchange.server_end() {
             ServerEnd::Complete => {
                 let mut rest = Vec::new();
-                if !self.end_encoding(&mut rest) || !self.send(cx, &mut rest, &[]) {
+                if !self.end_encoding(cx, &mut rest) || !self.send(cx, &mut rest, &[]) {
                     return Step::Close;
                 }
                 self.finish_exchange(key, cx, false)

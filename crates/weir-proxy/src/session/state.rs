@@ -10,6 +10,7 @@ use weir_select::limit::Slot;
 
 use super::bulk::Bulk;
 use super::record::NORMAL_END;
+use super::trace::Trace;
 use crate::encoder::Encoder;
 use crate::queue::Queue;
 use crate::times::Stage;
@@ -123,6 +124,8 @@ pub(super) struct Request {
     pub(super) response_values: Vec<Vec<u8>>,
     /// Its identifier, once something needs it.
     pub(super) id: Option<RequestId>,
+    /// Its trace, if there is one.
+    pub(super) trace: Option<Box<Trace>>,
     /// Termination flags for the log, as HAProxy has them.
     pub(super) termination: [u8; 2],
 }
@@ -176,6 +179,7 @@ impl Request {
             encoder: None,
             response_values: Vec::new(),
             id: None,
+            trace: None,
             termination: NORMAL_END,
         }
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::Worker;
 use crate::context::{Context, Ready, token};
 use crate::h2::{Action, Actions, H2ClientConn, H2ServerConn, Owner, PipeState, StreamPipeEnd};
+use crate::plan::Detail;
 use crate::session::Session;
 use crate::slab::Key;
 use crate::transport::Transport;
@@ -20,6 +21,9 @@ impl Worker {
         let Some(session) = self.sessions.remove(key) else {
             return;
         };
+        let details = session.local.service.details.of(self.cx.worker);
+        details.of(Detail::H2Clients).add(1);
+        details.of(Detail::H2Connections).add(1);
         let front = self
             .h2_servers
             .insert(H2ServerConn::new(session.into_upgrade()));
@@ -94,6 +98,11 @@ impl Worker {
             let service = &front.local.service;
             service.clients.fetch_sub(1, Relaxed);
             service.counters.of(self.cx.worker).present.sub(1);
+            service.detail(self.cx.worker, Detail::H2Clients).sub(1);
+            if failed {
+                let panics = service.detail(self.cx.worker, Detail::InternalErrors);
+                panics.add(1);
+            }
         }
         for action in actions.drain(..) {
             self.perform(action);

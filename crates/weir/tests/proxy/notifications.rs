@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
 use super::keeper::until;
+use super::tls::Authority;
 use super::{Proxy, configuration, free_address};
 
 /// What a fake server has received, per connection.
@@ -174,7 +175,7 @@ fn notifications_are_checked_before_they_are_used() {
     let proxy = Proxy::start("tcp", &[free_address()], "");
     let bad = proxy.directory.join("bad.toml");
     let more = "[notify.a]\npools = [\"q\"]\nstates = [\"dwn\"]\n[notify.b]\n\
-         webhook = \"https://h/\"\nmail = [\"a b\"]\n";
+         webhook = \"ftp://h/\"\nmail = [\"a b\"]\n";
     let text = configuration(proxy.listen, "tcp", &[free_address()], more);
     fs::write(&bad, text).expect("written");
     let (done, said) = proxy.weir(&["check", "-c", bad.to_str().expect("plain")]);
@@ -183,9 +184,47 @@ fn notifications_are_checked_before_they_are_used() {
         "there is no pool `q`",
         "\"dwn\"",
         "notify a has no receiver",
-        "the URL must begin with `http://`",
+        "the URL must begin with `http://` or `https://`",
         "`a b` is not a mail address",
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }
+}
+
+/// The web server is another Weir, which ends TLS.
+#[test]
+fn https_webhook_is_sent_to_a_verified_server_only() {
+    let (hook, requests) = serve(web);
+    let authority = Authority::new("webhook");
+    authority.sign("hook", "IP:127.0.0.1", 30);
+    let front = format!("tls = {{ certificates = \"{}\" }}\n", authority.certs());
+    let front = Proxy::start("http", &[hook], &front);
+    let listener = TcpListener::bind(free_address()).expect("free");
+    let server = listener.local_addr().expect("an address");
+    let proxy = Proxy::start("tcp", &[server], "");
+    let notify = |name: &str, ca: &str| {
+        format!(
+            "[notify.{name}]\nstates = [\"down\"]\nwebhook = \"https://{}/{name}\"\n{ca}\n",
+            front.listen
+        )
+    };
+    let ca = format!("webhook_ca = \"{}\"", authority.ca());
+    let check = "\n[pool.p.check]\nkind = \"tcp\"\ninterval = \"100ms\"\nfall = 1\nrise = 1\n";
+    let more = format!("{check}{}{}", notify("unknown", ""), notify("known", &ca));
+    proxy.reload(&configuration(proxy.listen, "tcp", &[server], &more));
+    until("the server is up", || {
+        proxy.status()["services"][0]["servers"][0]["state"] == "up"
+    });
+    drop(listener);
+    until("the request", || {
+        !requests.lock().expect("no panic").is_empty()
+    });
+    until("the failure", || {
+        proxy.log().contains("could not send a notification")
+    });
+    let requests = requests.lock().expect("no panic");
+    assert!(
+        requests.len() == 1 && requests[0].starts_with("POST /known "),
+        "{requests:?}"
+    );
 }

@@ -29,6 +29,8 @@ pub(super) struct Directives {
     pub(super) family: Located<bool>,
     pub(super) ha_suspend: Option<Position>,
     pub(super) sorry: Option<Sorry>,
+    /// Whether its mails are sent.
+    pub(super) alerts: Located<bool>,
 }
 
 pub(super) struct Sorry {
@@ -117,10 +119,7 @@ fn unsupported_directive(directives: &mut Directives, node: &Node, notes: &mut N
             );
         }
         "omega" => node.reject(notes, "flows and servers are kept when the daemon stops"),
-        "smtp_alert" => node.reject(
-            notes,
-            "Weir does not send mail; `notify` of the pool runs a program",
-        ),
+        "smtp_alert" => directives.alerts = field::flag(notes, node),
         "snmp_name" => node.reject(notes, "Weir has no SNMP"),
         "nat_mask" | "net_mask" => node.ignore(
             notes,

@@ -92,7 +92,7 @@ fn real_directive(real: &mut Real, node: &Node, notes: &mut Notes) {
         }
         "smtp_alert" => node.reject(
             notes,
-            "Weir does not send mail; `notify` of the pool runs a program",
+            "`[notify]` reports all servers of a pool; smtp_alert of the virtual server selects it",
         ),
         "snmp_name" => node.reject(notes, "Weir has no SNMP"),
         keyword => match is_fork_keyword(keyword) {

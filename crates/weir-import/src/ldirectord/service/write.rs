@@ -87,7 +87,9 @@ impl Section {
             hysteresis: None,
             lines: self.lines.clone(),
         };
-        writer.write(spec, notes);
+        let pool = writer.write(spec, notes);
+        let mail = globals.mail.of_service(&self.mail, pool);
+        writer.mails.extend(mail);
     }
 
     /// Returns the listener, its address and its port.

@@ -1,0 +1,69 @@
+//! `[tracing]`: traces of proxied requests.
+
+use weir_model::{ParentTrace, Tracing};
+
+use super::integer;
+use crate::key::{Choices, Key, Kind, Presence, Section};
+
+use Presence::{Absent, Default, Required};
+
+fn parents() -> Choices {
+    Choices {
+        now: ParentTrace::ALL.iter().map(|it| it.as_str()).collect(),
+        ..Choices::default()
+    }
+}
+
+/// `[tracing]`.
+pub(crate) static TRACING: Section = Section {
+    path: "tracing",
+    page: "tracing",
+    purpose: "Traces of the requests of `http` services, sent to an OpenTelemetry collector (OTLP over HTTP, JSON). A \
+              request has a span of the kind server, and one of the kind client if it was sent to a server. Trace \
+              context (W3C `traceparent` and `tracestate`) is accepted from clients and passed on to servers. Without \
+              this table nothing of it is done.",
+    example: "[tracing]\nendpoint = \"http://127.0.0.1:4318\"\nsample = 100\n",
+    keys: &[
+        Key::new(
+            "endpoint",
+            Kind::DescribedText("`http://HOST[:PORT]` or `https://…`"),
+            Required,
+            "The collector. Traces are sent to this URL and `/v1/traces`, every second; up to 4096 requests per \
+             processor wait. What cannot be sent is tried again three times, then dropped and counted.",
+            "endpoint = \"http://127.0.0.1:4318\"",
+        )
+        .known_as(&["OTEL_EXPORTER_OTLP_ENDPOINT", "collector", "otlp"]),
+        Key::new(
+            "sample",
+            integer(Tracing::SAMPLE),
+            Default("1"),
+            "Records one of so many new traces, chosen by their identifiers. Traces that a client began are recorded \
+             if the client records them.",
+            "sample = 100",
+        )
+        .known_as(&["ratio", "sampling"]),
+        Key::new(
+            "parent",
+            Kind::OneOf(parents),
+            Default("continue"),
+            "What becomes of the trace of a client's request: `continue` adds to it and respects the client's decision \
+             whether to record, `ignore` begins a new one.",
+            "parent = \"ignore\"",
+        ),
+        Key::new(
+            "service_name",
+            Kind::Text,
+            Default(Tracing::SERVICE_NAME),
+            "The attribute `service.name` of all spans.",
+            "service_name = \"edge\"",
+        )
+        .known_as(&["OTEL_SERVICE_NAME"]),
+        Key::new(
+            "ca",
+            Kind::DescribedText("a path"),
+            Absent("the authorities of the system"),
+            "File with the authorities that may have issued the collector's certificate.",
+            "ca = \"/etc/weir/collector-ca.pem\"",
+        ),
+    ],
+};

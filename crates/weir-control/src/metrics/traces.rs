@@ -1,0 +1,32 @@
+//! Traces of proxied requests.
+
+use super::text::Text;
+use crate::status::Report;
+
+/// Writes nothing without `[tracing]`.
+pub(super) fn traces(text: &mut Text, report: &Report) {
+    let Some(traces) = &report.tracing else {
+        return;
+    };
+    for (name, help, count) in [
+        (
+            "weir_traces_recorded_total",
+            "Requests that were recorded as traces.",
+            traces.recorded,
+        ),
+        (
+            "weir_traces_exported_total",
+            "Recorded requests that the collector accepted.",
+            traces.exported,
+        ),
+    ] {
+        text.single(name, "counter", help, count);
+    }
+    let name = "weir_traces_dropped_total";
+    let help = "Recorded requests that were dropped: the exporter did not keep up (queue), or the collector did not \
+                accept them (collector).";
+    text.family(name, "counter", help);
+    for (reason, count) in [("queue", traces.dropped), ("collector", traces.failed)] {
+        text.sample(name, &[("reason", reason)], count);
+    }
+}

@@ -1,0 +1,32 @@
+//! Traces of proxied requests in the status document.
+
+use serde::{Deserialize, Serialize};
+
+use crate::snapshot::TraceStatus;
+
+/// `[tracing]`. Numbers of requests since the process started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traces {
+    /// The collector.
+    pub endpoint: String,
+    /// Recorded requests.
+    pub recorded: u64,
+    /// Those that the collector accepted.
+    pub exported: u64,
+    /// Those that were dropped because the exporter did not keep up.
+    pub dropped: u64,
+    /// Those that were dropped because the collector did not accept them.
+    pub failed: u64,
+}
+
+impl From<&TraceStatus> for Traces {
+    fn from(status: &TraceStatus) -> Self {
+        Self {
+            endpoint: status.endpoint.clone(),
+            recorded: status.recorded,
+            exported: status.exported,
+            dropped: status.dropped,
+            failed: status.failed,
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Sends traced requests to an OpenTelemetry collector.
+//!
+//! One task takes what the workers have recorded, in batches. A batch that fails for a reason that may pass is sent
+//! again; meanwhile the workers' bounded buffers fill, and what does not fit is dropped and counted. Errors are logged
+//! once per minute.
+
+mod otlp;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use weir_model::Tracing;
+use weir_probing::{PostError, Poster};
+use weir_proxy::trace::{TraceQueue, TracedRequest};
+
+use otlp::Identity;
+
+/// Interval of batches.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Most requests of a batch; each has two spans of about a kilobyte.
+const BATCH: usize = 1_024;
+/// Time limit of a batch.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Pauses before a batch is sent again.
+const PAUSES: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+];
+/// Interval of warnings.
+const COMPLAINT: Duration = Duration::from_secs(60);
+/// How long the last batches may take when the daemon stops.
+const LAST: Duration = Duration::from_secs(2);
+
+/// Numbers of the exporter.
+#[derive(Debug, Default)]
+struct Counts {
+    exported: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// What status and metrics show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceStatus {
+    /// The collector.
+    pub endpoint: String,
+    /// Requests that were recorded since the process started.
+    pub recorded: u64,
+    /// Requests that the collector accepted.
+    pub exported: u64,
+    /// Requests dropped because the exporter did not keep up.
+    pub dropped: u64,
+    /// Requests dropped because the collector did not accept them.
+    pub failed: u64,
+}
+
+/// The exporter of the active configuration.
+#[derive(Debug, Default)]
+pub(crate) struct TraceExport {
+    running: Option<Running>,
+    counts: Arc<Counts>,
+    /// Status without a task: the queue's counts remain.
+    queue: Option<Arc<TraceQueue>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    config: Tracing,
+    stop: Arc<Stop>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Stop {
+    is_set: AtomicBool,
+    wake: Notify,
+}
+
+impl TraceExport {
+    /// Starts, replaces or stops the task. Must be called inside a tokio runtime.
+    pub(crate) fn configure(&mut self, tracing: Option<&Tracing>, queue: &Arc<TraceQueue>) {
+        if self.running.as_ref().map(|it| &it.config) == tracing {
+            return;
+        }
+        // It sends what it has, and ends.
+        if let Some(running) = self.running.take() {
+            running.stop.set();
+        }
+        self.queue = Some(Arc::clone(queue));
+        self.running = tracing.map(|config| {
+            let stop = Arc::new(Stop::default());
+            let exporter = Exporter {
+                poster: Poster::new(config.endpoint.clone()),
+                identity: identity(config),
+                queue: Arc::clone(queue),
+                counts: Arc::clone(&self.counts),
+                stop: Arc::clone(&stop),
+                warned: None,
+            };
+            Running {
+                config: config.clone(),
+                stop,
+                task: tokio::spawn(exporter.run()),
+            }
+        });
+    }
+
+    /// Sends what is left, for a limited time.
+    pub(crate) async fn close(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop.set();
+            if timeout(LAST, running.task).await.is_err() {
+                tracing::warn!("the last traces could not be sent");
+            }
+        }
+    }
+
+    /// `None` = requests are not traced.
+    pub(crate) fn status(&self) -> Option<TraceStatus> {
+        let running = self.running.as_ref()?;
+        let queue = self.queue.as_ref()?.counts();
+        Some(TraceStatus {
+            endpoint: running.config.endpoint.to_string(),
+            recorded: queue.recorded,
+            exported: self.counts.exported.load(Ordering::Relaxed),
+            dropped: queue.dropped,
+            failed: self.counts.failed.load(Ordering::Relaxed),
+        })
+    }
+}
+
+impl Stop {
+    fn set(&self) {
+        self.is_set.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+}
+
+fn identity(config: &Tracing) -> Identity {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    Identity {
+        service_name: config.service_name.clone(),
+        instance: format!("{host}-{}", std::process::id()),
+        host,
+    }
+}
+
+struct Exporter {
+    poster: Poster,
+    identity: Identity,
+    queue: Arc<TraceQueue>,
+    counts: Arc<Counts>,
+    stop: Arc<Stop>,
+    warned: Option<Instant>,
+}
+
+impl Exporter {
+    async fn run(mut self) {
+        loop {
+            let is_last = self.stop.is_set();
+            let requests = self.queue.take();
+            for batch in requests.chunks(BATCH) {
+                self.send(batch).await;
+            }
+            if is_last {
+                return;
+            }
+            self.pause(INTERVAL).await;
+        }
+    }
+
+    /// Ends earlier when the exporter is stopped.
+    async fn pause(&self, duration: Duration) {
+        tokio::select! {
+            () = sleep(duration) => {}
+            () = self.stop.wake.notified() => {}
+        }
+    }
+
+    async fn send(&mut self, batch: &[TracedRequest]) {
+        let count = batch.len() as u64;
+        let body = match otlp::encode(&self.identity, batch) {
+            Ok(body) => body,
+            Err(error) => {
+                self.counts.failed.fetch_add(count, Ordering::Relaxed);
+                self.complain(&error.to_string());
+                return;
+            }
+        };
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            let (error, is_transient) = match timeout(TIMEOUT, self.poster.post(&body)).await {
+                Ok(Ok(())) => {
+                    self.counts.exported.fetch_add(count, Ordering::Relaxed);
+                    return;
+                }
+                Ok(Err(error)) => (error.to_string(), PostError::is_transient(&error)),
+                Err(_) => ("the collector does not respond".to_owned(), true),
+            };
+            self.complain(&error);
+            match pauses
+                .next()
+                .filter(|_| is_transient && !self.stop.is_set())
+            {
+                Some(pause) => self.pause(pause).await,
+                None => break,
+            }
+        }
+        self.counts.failed.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn complain(&mut self, error: &str) {
+        if self.warned.is_none_or(|at| at.elapsed() >= COMPLAINT) {
+            self.warned = Some(Instant::now());
+            tracing::warn!(error, "could not send traces");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! `weir lab report`: all experiments in one HTML file, next to the figures of the field reports.
+
+use std::fmt::Write as _;
+
+use super::field::{self, FieldReport, Figure};
+use super::html::{body, escape, page};
+use super::{Report, sizes};
+
+/// One line of a comparison.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Comparison {
+    experiment: String,
+    what: &'static str,
+    unit: &'static str,
+    /// The author's value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reported: Option<f64>,
+    /// The peer and Weir, measured here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weir: Option<f64>,
+}
+
+/// The comparisons of a report with its field report.
+pub(crate) fn comparisons(report: &Report) -> Vec<Comparison> {
+    let Some(field) = field::of(&report.experiment) else {
+        return Vec::new();
+    };
+    let measured = |name: Option<&str>, figure: &Figure| figure.metric.of(name?, &report.rows);
+    let lines = field.figures.iter().map(|figure| Comparison {
+        experiment: report.experiment.clone(),
+        what: figure.what,
+        unit: figure.metric.unit(),
+        reported: figure.reported,
+        peer: measured(figure.peer, figure),
+        weir: measured(figure.weir, figure),
+    });
+    lines.collect()
+}
+
+/// The whole file; `missing` are the experiments without results.
+pub(crate) fn render(reports: &[Report], missing: &[&str]) -> String {
+    let mut content = String::from(
+        "<h1>weir lab: all experiments</h1>\n<p>Figures of five field reports, and the same work measured on this \
+         machine with the same peers and with Weir. Absolute numbers depend on the machine; compare the columns \
+         \u{201c}peer, here\u{201d} and \u{201c}Weir, here\u{201d}, and ratios with the report's.</p>\n",
+    );
+    summary(&mut content, reports);
+    for name in missing {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            content,
+            "<p class=\"busy\">{name}: no results; `weir lab run {name} --report DIR` makes them.</p>"
+        );
+    }
+    for report in reports {
+        content.push_str("<hr/>\n<section>\n");
+        let field = field::of(&report.experiment);
+        if let Some(field) = field {
+            introduction(&mut content, field);
+            table(&mut content, report);
+        }
+        content.push_str(&body(report));
+        if let Some(chart) = sizes::chart(report) {
+            size_chart(&mut content, report, &chart);
+        }
+        if let Some(field) = field {
+            content.push_str("<h2>What differs from the report, and why</h2>\n<ul>\n");
+            for difference in field.differences {
+                let _ = writeln!(content, "<li>{}</li>", escape(difference));
+            }
+            content.push_str("</ul>\n");
+        }
+        content.push_str("</section>\n");
+    }
+    page("all experiments", &content)
+}
+
+fn introduction(content: &mut String, field: &FieldReport) {
+    let _ = writeln!(
+        content,
+        "<h1>{}</h1>\n<p>{}</p>",
+        escape(field.title),
+        escape(field.setup)
+    );
+}
+
+/// The headline of each experiment.
+fn summary(content: &mut String, reports: &[Report]) {
+    content.push_str("<ul>\n");
+    for report in reports {
+        let headline = super::headline::of(report).unwrap_or_default();
+        let _ = writeln!(
+            content,
+            "<li>{}: {}</li>",
+            escape(&report.experiment),
+            escape(&headline)
+        );
+    }
+    content.push_str("</ul>\n");
+}
+
+fn table(content: &mut String, report: &Report) {
+    content.push_str(
+        "<div class=\"scroll\"><table>\n<tr><th>figure</th><th>unit</th><th>the report</th><th>peer, here</th>\
+         <th>Weir, here</th></tr>\n",
+    );
+    let cell = |value: Option<f64>| match value {
+        None => "\u{2013}".to_owned(),
+        Some(value) if value.abs() >= 100.0 || value == value.trunc() => format!("{value:.0}"),
+        Some(value) => format!("{value:.2}"),
+    };
+    for line in comparisons(report) {
+        let _ = writeln!(
+            content,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escape(line.what),
+            line.unit,
+            cell(line.reported),
+            cell(line.peer),
+            cell(line.weir)
+        );
+    }
+    content.push_str("</table></div>\n");
+}
+
+fn size_chart(content: &mut String, report: &Report, chart: &str) {
+    content.push_str("<h2>Requests by size</h2>\n");
+    let keys = sizes::methods(report)
+        .into_iter()
+        .map(|(method, class)| (class.to_owned(), escape(method)));
+    super::html::legend(content, keys.collect());
+    let _ = writeln!(content, "<figure>{chart}</figure>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example;
+    use super::*;
+
+    #[test]
+    fn file_has_the_reports_figures_and_the_measured_ones() {
+        let mut report = example::report();
+        report.rows.push(example::row("haproxy", 0.25, 400.0));
+        let page = render(&[report, example::timed_report()], &["slow-server"]);
+        // KB/s of direct routing: of the report, none of nftables, and Weir's.
+        assert!(
+            page.contains("<tr><td>direct routing</td><td>KB/s</td><td>4596</td><td>\u{2013}</td><td>4088</td></tr>"),
+            "{page}"
+        );
+        assert!(
+            page.contains(
+                "<tr><td>direct routing against the proxy</td><td>\u{d7}</td><td>3.89</td>"
+            )
+        );
+        assert!(page.contains("<td>504</td>") && page.contains("slow-server: no results"));
+        assert!(page.contains("What differs from the report, and why"));
+        assert_eq!(page.matches("<html").count(), 1);
+        super::super::html::assert_well_formed(&page);
+    }
+}

@@ -1,0 +1,493 @@
+//! The field reports that the experiments reproduce: what their authors measured, next to the same figures measured
+//! here, and why they differ.
+
+use super::Row;
+
+/// A field report.
+#[derive(Debug)]
+pub(crate) struct FieldReport {
+    /// The experiment that reproduces it.
+    pub(crate) experiment: &'static str,
+    /// What was compared, with what.
+    pub(crate) title: &'static str,
+    /// The author's machines and load.
+    pub(crate) setup: &'static str,
+    pub(crate) figures: &'static [Figure],
+    /// What differs here, and why.
+    pub(crate) differences: &'static [&'static str],
+}
+
+/// A figure of a report.
+#[derive(Debug)]
+pub(crate) struct Figure {
+    pub(crate) what: &'static str,
+    /// The author's value; `None` = the report has none.
+    pub(crate) reported: Option<f64>,
+    pub(crate) metric: Metric,
+    /// The rows that measure the same here: the peer, then Weir.
+    pub(crate) peer: Option<&'static str>,
+    pub(crate) weir: Option<&'static str>,
+}
+
+/// How a row gives the figure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Metric {
+    RequestsPerSecond,
+    KbytesPerSecond,
+    Seconds,
+    Failed,
+    /// The latency of this share of the requests, milliseconds.
+    Latency(f64),
+    /// The throughput divided by that of another row.
+    Times(&'static str),
+}
+
+impl Metric {
+    pub(crate) const fn unit(self) -> &'static str {
+        match self {
+            Self::RequestsPerSecond => "requests/s",
+            Self::KbytesPerSecond => "KB/s",
+            Self::Seconds => "s",
+            Self::Failed => "requests",
+            Self::Latency(_) => "ms",
+            Self::Times(_) => "\u{d7}",
+        }
+    }
+
+    /// The value of a row.
+    pub(crate) fn of(self, name: &str, rows: &[Row]) -> Option<f64> {
+        let find = |name: &str| rows.iter().find(|row| row.name == name);
+        let row = find(name)?;
+        Some(match self {
+            Self::RequestsPerSecond => row.requests_per_second,
+            Self::KbytesPerSecond => row.kbytes_per_second,
+            Self::Seconds => row.seconds,
+            Self::Failed => row.failed as f64,
+            Self::Latency(share) => row.timing.as_ref()?.latency.at(share),
+            Self::Times(other) => {
+                let base = find(other)?.requests_per_second;
+                (base > 0.0).then(|| row.requests_per_second / base)?
+            }
+        })
+    }
+}
+
+const fn figure(
+    what: &'static str,
+    reported: f64,
+    metric: Metric,
+    peer: &'static str,
+    weir: &'static str,
+) -> Figure {
+    Figure {
+        what,
+        reported: Some(reported),
+        metric,
+        peer: some(peer),
+        weir: some(weir),
+    }
+}
+
+/// A figure that the report does not have.
+const fn open(
+    what: &'static str,
+    metric: Metric,
+    peer: &'static str,
+    weir: &'static str,
+) -> Figure {
+    Figure {
+        what,
+        reported: None,
+        metric,
+        peer: some(peer),
+        weir: some(weir),
+    }
+}
+
+const fn some(name: &'static str) -> Option<&'static str> {
+    if name.is_empty() { None } else { Some(name) }
+}
+
+use Metric::{Failed, KbytesPerSecond, Latency, RequestsPerSecond, Seconds, Times};
+
+/// All field reports, in the order of the experiments.
+pub(crate) static REPORTS: [FieldReport; 7] = [
+    FieldReport {
+        experiment: "saturated-uplink",
+        title: "Proxy against direct routing: HAProxy and LVS-DR",
+        setup: "Four servers with a 4 MB file, every host's uplink limited to 10 Mbit/s; ab -n 100 -c 12.",
+        figures: &[
+            figure(
+                "one server alone",
+                1_194.86,
+                KbytesPerSecond,
+                "one-server",
+                "",
+            ),
+            figure(
+                "through the proxy",
+                1_180.92,
+                KbytesPerSecond,
+                "haproxy",
+                "nat",
+            ),
+            figure(
+                "through the proxy, duration",
+                388.511,
+                Seconds,
+                "haproxy",
+                "nat",
+            ),
+            figure(
+                "direct routing",
+                4_596.12,
+                KbytesPerSecond,
+                "nftables",
+                "direct",
+            ),
+            figure(
+                "direct routing, duration",
+                99.823,
+                Seconds,
+                "nftables",
+                "direct",
+            ),
+            figure(
+                "direct routing against the proxy",
+                3.89,
+                Times("haproxy"),
+                "nftables",
+                "direct",
+            ),
+        ],
+        differences: &[
+            "The report's direct routing is IPVS in the kernel. This machine's kernel has no IPVS, so the peer is \
+             nftables, which rewrites the destination MAC address.",
+            "The report limits links with tbf; the lab does the same, at the same rate unless --rate is given.",
+        ],
+    },
+    FieldReport {
+        experiment: "reload-under-load",
+        title: "Reloads without downtime: HAProxy at a company that runs it on every host",
+        setup: "nginx behind HAProxy 1.5, ab -c 10, a reload every 100 ms, traffic over loopback.",
+        figures: &[
+            figure(
+                "plain reload: failed of 200 000",
+                504.0,
+                Failed,
+                "haproxy/disturbed",
+                "proxy/disturbed",
+            ),
+            figure(
+                "plain reload: 50 %",
+                2.0,
+                Latency(0.5),
+                "haproxy/disturbed",
+                "proxy/disturbed",
+            ),
+            figure(
+                "plain reload: 99 %",
+                3.0,
+                Latency(0.99),
+                "haproxy/disturbed",
+                "proxy/disturbed",
+            ),
+            figure(
+                "plain reload: slowest",
+                15.0,
+                Latency(1.0),
+                "haproxy/disturbed",
+                "proxy/disturbed",
+            ),
+            figure(
+                "SYNs dropped: failed",
+                0.0,
+                Failed,
+                "haproxy-no-syns/disturbed",
+                "direct/disturbed",
+            ),
+            figure(
+                "SYNs dropped: 99 %",
+                6.0,
+                Latency(0.99),
+                "haproxy-no-syns/disturbed",
+                "direct/disturbed",
+            ),
+            figure(
+                "SYNs dropped: slowest",
+                1_002.0,
+                Latency(1.0),
+                "haproxy-no-syns/disturbed",
+                "direct/disturbed",
+            ),
+            figure(
+                "SYNs held: failed of 1 000 000",
+                0.0,
+                Failed,
+                "haproxy-protect/disturbed",
+                "proxy/disturbed",
+            ),
+            figure(
+                "SYNs held: 99 %",
+                8.0,
+                Latency(0.99),
+                "haproxy-protect/disturbed",
+                "proxy/disturbed",
+            ),
+            figure(
+                "SYNs held: slowest",
+                29.0,
+                Latency(1.0),
+                "haproxy-protect/disturbed",
+                "proxy/disturbed",
+            ),
+        ],
+        differences: &[
+            "HAProxy is the installed version, not 1.5: since 1.8 it passes its sockets on if it is configured to.",
+            "SYNs are held by `weir protect` instead of a plug qdisc, which also works for traffic from outside.",
+            "Weir's rows are reloads of Weir itself; it needs no protection, because its sockets stay open.",
+        ],
+    },
+    FieldReport {
+        experiment: "stateless-direct",
+        title: "Direct routing without state: nftables against nginx",
+        setup: "Two servers with nginx and PHP behind a router; ab -n 10000 -c 100. The author gives an order, \
+                hardly any numbers: nftables wins by size, is slightly ahead with small pages (400 to 500 \
+                requests/s), and loses with pages that sleep.",
+        figures: &[
+            figure(
+                "small pages, about",
+                450.0,
+                RequestsPerSecond,
+                "nftables/small",
+                "l3dsr-sh/small",
+            ),
+            open(
+                "small pages: against nginx hash",
+                Times("nginx-hash/small"),
+                "nftables/small",
+                "l3dsr-sh/small",
+            ),
+            open(
+                "sleeping pages: against nginx hash",
+                Times("nginx-hash/rand"),
+                "nftables/rand",
+                "l3dsr-wlc/rand",
+            ),
+            open(
+                "64 KB: against nginx hash",
+                Times("nginx-hash/size-65535"),
+                "nftables/size-65535",
+                "l3dsr-sh/size-65535",
+            ),
+            open(
+                "640 KB: against nginx hash",
+                Times("nginx-hash/size-655350"),
+                "nftables/size-655350",
+                "l3dsr-sh/size-655350",
+            ),
+        ],
+        differences: &[
+            "The small page of the report starts a program (hostname), the lab's does not, so its rates are higher.",
+            "There is one client here, so all methods hash the port; the report's production hashes the address.",
+            "The report leaves least connections open, because the director sees no replies: see direct-wlc and \
+             l3dsr-wlc, and the experiment slow-server.",
+        ],
+    },
+    FieldReport {
+        experiment: "clustered-rest",
+        title: "A REST service on two nodes: LVS, ldirectord and Pacemaker",
+        setup: "Two Node.js nodes on gigabit links, scheduler lc; ab -c 1000 -n 10000.",
+        figures: &[
+            figure(
+                "one node",
+                3_393.52,
+                RequestsPerSecond,
+                "one-server/close",
+                "",
+            ),
+            figure(
+                "two nodes",
+                6_068.91,
+                RequestsPerSecond,
+                "",
+                "ldirectord/close",
+            ),
+            figure(
+                "two nodes against one",
+                1.79,
+                Times("one-server/close"),
+                "",
+                "ldirectord/close",
+            ),
+            figure(
+                "one node, keep-alive",
+                4_447.24,
+                RequestsPerSecond,
+                "one-server/keep-alive",
+                "",
+            ),
+            figure(
+                "two nodes, keep-alive",
+                8_639.80,
+                RequestsPerSecond,
+                "",
+                "ldirectord/keep-alive",
+            ),
+            figure(
+                "keep-alive, two nodes against one",
+                1.94,
+                Times("one-server/keep-alive"),
+                "",
+                "ldirectord/keep-alive",
+            ),
+        ],
+        differences: &[
+            "The servers are nginx, not Node.js, and share this machine's processors with client and director: links \
+             are limited, so that a server's link and not its processor is what two servers have twice of.",
+            "ldirectord drives `weir ipvsadm` instead of IPVS, which this kernel lacks.",
+        ],
+    },
+    FieldReport {
+        experiment: "small-box-nat",
+        title: "NAT on a small box: ipvsadm by hand, then keepalived",
+        setup: "Three servers behind NAT of a small machine; ab -n 1000.",
+        figures: &[
+            figure(
+                "one server, 1000 clients",
+                992.48,
+                RequestsPerSecond,
+                "one-server/c1000",
+                "",
+            ),
+            figure(
+                "NAT, 1000 clients",
+                1_605.68,
+                RequestsPerSecond,
+                "nftables/c1000",
+                "nat/c1000",
+            ),
+            figure(
+                "NAT against one server, 1000 clients",
+                1.6,
+                Times("one-server/c1000"),
+                "nftables/c1000",
+                "nat/c1000",
+            ),
+            figure(
+                "one server, 100 clients",
+                4_164.11,
+                RequestsPerSecond,
+                "one-server/c100",
+                "",
+            ),
+            figure(
+                "NAT, 100 clients",
+                2_183.62,
+                RequestsPerSecond,
+                "nftables/c100",
+                "nat/c100",
+            ),
+            figure(
+                "NAT against one server, 100 clients",
+                0.524,
+                Times("one-server/c100"),
+                "nftables/c100",
+                "nat/c100",
+            ),
+        ],
+        differences: &[
+            "The report's NAT was the bottleneck with 100 clients. Here all hosts share the processors, so three \
+             servers are no faster than one, and NAT costs what the director's work takes from them.",
+            "The peer is nftables' NAT with conntrack, because this kernel has no IPVS.",
+        ],
+    },
+    FieldReport {
+        experiment: "local-clients",
+        title: "Clients on the director itself (from the report about reloads)",
+        setup: "The report's clients reach HAProxy over loopback on every host. It has no figures for a \
+                balancer without a proxy.",
+        figures: &[
+            open(
+                "quiet: 99 %",
+                Latency(0.99),
+                "haproxy/quiet",
+                "socket/quiet",
+            ),
+            open(
+                "members change: 99 %",
+                Latency(0.99),
+                "haproxy/disturbed",
+                "socket/disturbed",
+            ),
+            open(
+                "members change: failed",
+                Failed,
+                "haproxy/disturbed",
+                "socket/disturbed",
+            ),
+            open(
+                "requests against a direct connection",
+                Times("one-server/quiet"),
+                "haproxy/quiet",
+                "socket/quiet",
+            ),
+        ],
+        differences: &[
+            "Weir replaces the address in connect(), so no proxy is between client and server.",
+        ],
+    },
+    FieldReport {
+        experiment: "slow-server",
+        title: "Least time for direct routing (left open by the report about stateless direct routing)",
+        setup: "The author names least connections and least time for direct routing, where the balancer never sees \
+                replies, as a later article.",
+        figures: &[
+            open(
+                "5 ms slower: 99 %",
+                Latency(0.99),
+                "haproxy-leastconn/5ms",
+                "direct-least-time/5ms",
+            ),
+            open(
+                "20 ms slower: 99 %",
+                Latency(0.99),
+                "haproxy-leastconn/20ms",
+                "direct-least-time/20ms",
+            ),
+            open(
+                "lack of processor time: 99 %",
+                Latency(0.99),
+                "haproxy-leastconn/starved",
+                "direct-least-time/starved",
+            ),
+        ],
+        differences: &[
+            "There is no peer for direct routing; HAProxy and nginx see the replies as proxies.",
+        ],
+    },
+];
+
+/// The field report of an experiment.
+pub(crate) fn of(experiment: &str) -> Option<&'static FieldReport> {
+    REPORTS
+        .iter()
+        .find(|report| report.experiment == experiment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example;
+    use super::*;
+
+    #[test]
+    fn figures_are_taken_from_their_rows() {
+        let report = example::report();
+        let value = |metric: Metric, name| metric.of(name, &report.rows);
+        assert_eq!(value(KbytesPerSecond, "nat"), Some(0.245 * 4096.0));
+        assert_eq!(value(Times("one-server"), "direct"), Some(0.998 / 0.25));
+        assert_eq!(value(Seconds, "haproxy"), None, "not measured");
+        let timed = example::timed_report();
+        assert_eq!(Latency(0.99).of("proxy/disturbed", &timed.rows), Some(2.5));
+    }
+}

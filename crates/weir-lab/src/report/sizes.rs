@@ -1,0 +1,115 @@
+//! A chart of requests per second by the size of the body, for experiments with runs of several sizes.
+
+use super::axis::{self, Axis, BOTTOM, LEFT, RIGHT, TOP, WIDTH};
+use super::html::escape;
+use super::{Report, Row};
+
+const HEIGHT: f64 = 300.0;
+
+/// The size of a row's run, from `size-N`.
+fn size(row: &Row) -> Option<f64> {
+    row.work()?.strip_prefix("size-")?.parse().ok()
+}
+
+/// Classes of lines: colours and dash patterns of other charts.
+const CLASSES: [&str; 6] = ["director", "s1", "s2", "receive", "client", "s3"];
+
+/// The methods that were measured with several sizes, each with the class of its line.
+pub(super) fn methods(report: &Report) -> Vec<(&str, &'static str)> {
+    let mut methods: Vec<&str> = Vec::new();
+    for row in report.rows.iter().filter(|row| size(row).is_some()) {
+        if !methods.contains(&row.method()) {
+            methods.push(row.method());
+        }
+    }
+    methods
+        .into_iter()
+        .enumerate()
+        .map(|(at, method)| (method, CLASSES[at % CLASSES.len()]))
+        .collect()
+}
+
+/// The chart; `None` = no run has a size.
+pub(super) fn chart(report: &Report) -> Option<String> {
+    let methods = methods(report);
+    let sized: Vec<(&Row, f64)> = report
+        .rows
+        .iter()
+        .filter_map(|row| Some((row, size(row)?)))
+        .collect();
+    let all = || sized.iter().map(|(_, size)| *size);
+    let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
+    let highest = sized.iter().map(|(row, _)| row.requests_per_second);
+    let highest = highest.fold(0.0, f64::max) * 1.1;
+    if methods.is_empty() || least >= most || highest <= 0.0 {
+        return None;
+    }
+    let x = |size: f64| LEFT + (size / least).ln() / (most / least).ln() * (WIDTH - LEFT - RIGHT);
+    let y = |rate: f64| HEIGHT - BOTTOM - rate / highest * (HEIGHT - TOP - BOTTOM);
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}: requests per second by size\">\n",
+        escape(&report.experiment)
+    );
+    let ticks = [512.0, 2048.0, 8192.0, 32_768.0, 131_072.0, 524_288.0_f64];
+    let horizontal = Axis {
+        ticks: ticks
+            .into_iter()
+            .filter(|size| (least..=most).contains(size))
+            .map(|size| {
+                (
+                    x(size),
+                    if size < 1024.0 {
+                        format!("{size}")
+                    } else {
+                        format!("{}K", size / 1024.0)
+                    },
+                )
+            })
+            .collect(),
+        title: "bytes",
+    };
+    let vertical = Axis {
+        ticks: (0..=5)
+            .map(|part| f64::from(part) * highest / 5.5)
+            .map(|rate| (y(rate), format!("{rate:.0}")))
+            .collect(),
+        title: "requests per second",
+    };
+    axis::draw(&mut svg, HEIGHT, &horizontal, &vertical);
+    for (method, class) in methods {
+        let mut points: Vec<(f64, f64)> = sized
+            .iter()
+            .filter(|(row, _)| row.method() == method)
+            .map(|(row, size)| (*size, row.requests_per_second))
+            .collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let points = points.into_iter().map(|(size, rate)| (x(size), y(rate)));
+        axis::line(&mut svg, class, method, points);
+    }
+    svg.push_str("</svg>\n");
+    Some(svg)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example;
+    use super::*;
+
+    #[test]
+    fn each_method_with_sizes_has_a_line() {
+        let mut report = example::report();
+        assert!(chart(&report).is_none());
+        report.rows = [
+            ("nginx/size-512", 900.0),
+            ("nginx/size-65535", 300.0),
+            ("direct/size-512", 950.0),
+            ("direct/size-65535", 600.0),
+            ("direct/small", 1.0),
+        ]
+        .map(|(name, rate)| example::row(name, rate, 1.0))
+        .into();
+        let svg = chart(&report).expect("sizes");
+        assert_eq!(svg.matches("<polyline").count(), 2);
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+}

@@ -1,0 +1,88 @@
+//! A web server that Weir sends reports to: notifications and traces.
+
+/// `http://HOST[:PORT]/PATH`, or the same with `https`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HttpReceiver {
+    /// Whether TLS is used.
+    pub is_secure: bool,
+    /// Name or address, and the port: `hooks.example:80`.
+    pub authority: String,
+    /// Path and query.
+    pub path: String,
+    /// File with the authorities that may have issued its certificate; `None` = those of the system.
+    pub ca: Option<String>,
+}
+
+impl HttpReceiver {
+    /// Parses a URL.
+    ///
+    /// # Errors
+    /// What is wrong, for a diagnostic.
+    pub fn parse(url: &str) -> Result<Self, &'static str> {
+        let (is_secure, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+            (Some(rest), _) => (false, rest),
+            (None, Some(rest)) => (true, rest),
+            (None, None) => return Err("the URL must begin with `http://` or `https://`"),
+        };
+        let is_plain = |byte: u8| byte.is_ascii_graphic();
+        if !rest.bytes().all(is_plain) {
+            return Err("the URL contains a space or a character that is not ASCII");
+        }
+        let at = rest.find('/').unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(at);
+        if authority.is_empty() || authority.contains(['@', '?', '#']) {
+            return Err("the URL has no host, or a user");
+        }
+        let has_port = authority
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let port = if is_secure { 443 } else { 80 };
+        Ok(Self {
+            is_secure,
+            authority: if has_port {
+                authority.to_owned()
+            } else {
+                format!("{authority}:{port}")
+            },
+            path: if path.is_empty() { "/" } else { path }.to_owned(),
+            ca: None,
+        })
+    }
+
+    /// The host without the port and without brackets.
+    pub fn host(&self) -> &str {
+        let host = self
+            .authority
+            .rsplit_once(':')
+            .map_or(self.authority.as_str(), |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']')
+    }
+}
+
+/// The URL.
+impl std::fmt::Display for HttpReceiver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.is_secure { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority, self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn url_has_an_authority_and_a_path() {
+        let parsed =
+            |url| HttpReceiver::parse(url).map(|it| (it.to_string(), it.host().to_owned()));
+        let of = |url: &str, host: &str| Ok((url.to_owned(), host.to_owned()));
+        assert_eq!(parsed("http://h"), of("http://h:80/", "h"));
+        assert_eq!(parsed("https://h"), of("https://h:443/", "h"));
+        assert_eq!(parsed("http://h:8080/a?b"), of("http://h:8080/a?b", "h"));
+        assert_eq!(parsed("https://[::1]:9/x"), of("https://[::1]:9/x", "::1"));
+        assert_eq!(parsed("http://[::1]/x"), of("http://[::1]:80/x", "::1"));
+        for wrong in ["ftp://h", "http:///x", "http://u@h/", "http://h/a b", "h"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+}

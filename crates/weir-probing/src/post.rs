@@ -1,0 +1,123 @@
+//! POST requests to receivers of reports: the webhooks of notifications, and collectors of traces.
+//!
+//! Each request has a connection of its own. Responses are read up to the status line.
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use weir_model::HttpReceiver;
+use weir_proxy::server_verifier;
+
+/// Longest status line.
+const STATUS_LINE_MAX: u64 = 1_024;
+
+/// Sends requests to one receiver.
+#[derive(Debug)]
+pub struct Poster {
+    to: HttpReceiver,
+    /// Of a receiver with TLS, once it was needed.
+    tls: Option<Arc<ClientConfig>>,
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PostError {
+    /// No response.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The file with the authorities cannot be used.
+    #[error("{0}")]
+    Authorities(String),
+    /// A response without success.
+    #[error("the server responded {line:?}")]
+    Refused {
+        /// The status; 0 = the response is invalid.
+        status: u16,
+        /// The status line.
+        line: String,
+    },
+}
+
+impl PostError {
+    /// Whether the same request may succeed later: OTLP/HTTP, "Retryable Response Codes".
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Io(_) => true,
+            Self::Authorities(_) => false,
+            Self::Refused { status, .. } => matches!(status, 429 | 502 | 503 | 504),
+        }
+    }
+}
+
+impl Poster {
+    /// For a receiver. Does nothing yet.
+    pub const fn new(to: HttpReceiver) -> Self {
+        Self { to, tls: None }
+    }
+
+    /// Sends JSON; any status of success is enough. The caller enforces the deadline.
+    ///
+    /// # Errors
+    /// See [`PostError`].
+    pub async fn post(&mut self, body: &str) -> Result<(), PostError> {
+        let stream = TcpStream::connect(&self.to.authority).await?;
+        if !self.to.is_secure {
+            return exchange(stream, &self.to, body).await;
+        }
+        let name = ServerName::try_from(self.to.host().to_owned()).map_err(io::Error::other)?;
+        let connector = TlsConnector::from(self.tls()?);
+        exchange(connector.connect(name, stream).await?, &self.to, body).await
+    }
+
+    fn tls(&mut self) -> Result<Arc<ClientConfig>, PostError> {
+        if let Some(tls) = &self.tls {
+            return Ok(Arc::clone(tls));
+        }
+        let failed = |error: &dyn std::fmt::Display| PostError::Authorities(error.to_string());
+        let verifier = server_verifier(self.to.ca.as_deref()).map_err(|error| failed(&error))?;
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| failed(&error))?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_no_client_auth();
+        let config = Arc::new(config);
+        self.tls = Some(Arc::clone(&config));
+        Ok(config)
+    }
+}
+
+async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    to: &HttpReceiver,
+    body: &str,
+) -> Result<(), PostError> {
+    let head = format!(
+        "POST {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: weir\r\nContent-Type: application/json\r\nContent-Length: \
+         {}\r\nConnection: close\r\n\r\n",
+        to.path,
+        to.authority,
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
+    stream.flush().await?;
+    let mut line = String::new();
+    BufReader::new(stream.take(STATUS_LINE_MAX))
+        .read_line(&mut line)
+        .await?;
+    let status = line.split(' ').nth(1).and_then(|it| it.parse().ok());
+    let status: u16 = status.filter(|_| line.starts_with("HTTP/1.")).unwrap_or(0);
+    if (200..300).contains(&status) {
+        return Ok(());
+    }
+    let line = line.trim().to_owned();
+    Err(PostError::Refused { status, line })
+}

@@ -1,0 +1,64 @@
+//! The highest rates of connections and requests, from totals that the control thread reads once per second.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Shortest time between two samples, milliseconds: of less, rates would be noise.
+const INTERVAL_MS: u64 = 900;
+
+/// Written by the control thread only.
+#[derive(Debug, Default)]
+pub(crate) struct RatePeaks {
+    /// Totals of connections and requests at the last sample, and its time.
+    last: [AtomicU64; 2],
+    at_ms: AtomicU64,
+    peaks: [AtomicU32; 2],
+}
+
+impl RatePeaks {
+    /// Compares totals of connections and requests with those of the last sample.
+    pub(crate) fn sample(&self, totals: [u64; 2], now_ms: u64) {
+        let before = self.at_ms.load(Ordering::Relaxed);
+        let elapsed = now_ms.saturating_sub(before);
+        if elapsed < INTERVAL_MS {
+            return;
+        }
+        self.at_ms.store(now_ms, Ordering::Relaxed);
+        for ((last, peak), total) in self.last.iter().zip(&self.peaks).zip(totals) {
+            let more = total.saturating_sub(last.swap(total, Ordering::Relaxed));
+            // The first sample has no time to compare with.
+            if before > 0 {
+                let rate = u32::try_from(more * 1_000 / elapsed).unwrap_or(u32::MAX);
+                peak.fetch_max(rate, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Most connections, and requests, per second.
+    pub(crate) fn get(&self) -> [u64; 2] {
+        self.peaks
+            .each_ref()
+            .map(|it| it.load(Ordering::Relaxed).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn highest_rate_between_two_samples_is_kept() {
+        let rates = RatePeaks::default();
+        rates.sample([1_000, 5_000], 10_000);
+        assert_eq!(
+            rates.get(),
+            [0, 0],
+            "totals of a former process are no rate"
+        );
+        rates.sample([1_050, 5_300], 11_000);
+        assert_eq!(rates.get(), [50, 300]);
+        rates.sample([9_000, 9_000], 11_100);
+        assert_eq!(rates.get(), [50, 300], "too soon");
+        rates.sample([9_050, 5_310], 13_000);
+        assert_eq!(rates.get(), [4_000, 300]);
+    }
+}

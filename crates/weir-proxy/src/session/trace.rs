@@ -1,0 +1,218 @@
+//! The trace of a request: its context on the way to the server, and what is recorded of it.
+
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use weir_http::trace_context::{TRACEPARENT, TRACESTATE};
+use weir_http::{Field, Request, TraceContext};
+use weir_sys::{Clock, now_ns};
+
+use super::Session;
+use super::edit::random_id;
+use crate::context::Context;
+use crate::plan::Target;
+use crate::times::{ErrorKind, Stage};
+use crate::trace::{Decision, TracedRequest, TracedUpstream};
+
+/// Longest `tracestate` that is recorded (W3C Trace Context, section 3.3.1.5).
+const STATE_MAX: usize = 512;
+/// Longest text of a request that is recorded.
+const TEXT_MAX: usize = 2_048;
+
+/// The trace of a request in progress.
+#[derive(Debug)]
+pub(super) struct Trace {
+    /// What the server is sent: the span is that of the request to it.
+    context: TraceContext,
+    /// Whether the client's `tracestate` belongs to another trace.
+    drops_state: bool,
+    /// What is recorded; `None` = nothing.
+    recording: Option<Box<Recording>>,
+}
+
+#[derive(Debug)]
+struct Recording {
+    /// Nanoseconds of the monotonic clock at its begin.
+    began_ns: u64,
+    done: TracedRequest,
+}
+
+impl Recording {
+    /// Time since 1970, by the monotonic clock.
+    fn now(&self) -> Duration {
+        self.done.began + Duration::from_nanos(now_ns(Clock::Monotonic) - self.began_ns)
+    }
+}
+
+/// The only field with a name; `Err` = there are several.
+fn single<'a>(head: &'a [u8], fields: &[Field], name: &[u8]) -> Result<Option<&'a [u8]>, ()> {
+    let mut found = fields
+        .iter()
+        .filter(|field| field.name_in(head).eq_ignore_ascii_case(name));
+    match (found.next(), found.next()) {
+        (Some(_), Some(_)) => Err(()),
+        (field, _) => Ok(field.map(|field| field.value_in(head))),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    let most = bytes.len().min(TEXT_MAX);
+    String::from_utf8_lossy(&bytes[..most]).into_owned()
+}
+
+impl Session {
+    /// Decides about the request's trace.
+    pub(super) fn begin_trace(&mut self, cx: &mut Context, head: &[u8], request: &Request) {
+        let Some(tracer) = self.local.service.tracer.clone() else {
+            return;
+        };
+        let field = single(head, &cx.fields, TRACEPARENT);
+        let received = field.ok().flatten().and_then(TraceContext::parse);
+        let random = random_id(&mut cx.random);
+        let Decision::Trace {
+            trace_id,
+            parent_id,
+            is_sampled,
+        } = tracer.decide(received, random)
+        else {
+            return;
+        };
+        let spans = random_id(&mut cx.random);
+        let (own, upstream) = (((spans >> 64) as u64).max(1), (spans as u64).max(1));
+        let recording = is_sampled.then(|| {
+            let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+            let path = request.path_in(head);
+            let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
+            let state = parent_id.and_then(|_| single(head, &cx.fields, TRACESTATE).ok()?);
+            let agent = single(head, &cx.fields, b"user-agent").ok().flatten();
+            let host = request.host_in(head, &cx.fields);
+            Box::new(Recording {
+                began_ns: now_ns(Clock::Monotonic),
+                done: TracedRequest {
+                    trace_id,
+                    span_id: own,
+                    parent_id: parent_id.unwrap_or(0),
+                    trace_state: state
+                        .filter(|state| state.len() <= STATE_MAX)
+                        .map(text)
+                        .unwrap_or_default(),
+                    began: now,
+                    service: self.local.service.name.clone(),
+                    method: text(request.method_in(head)),
+                    path: text(path),
+                    host: text(host.unwrap_or_default()),
+                    user_agent: text(agent.unwrap_or_default()),
+                    version: self.version(request),
+                    is_secure: self.transport.is_secure(),
+                    client: Some(self.peer),
+                    ..TracedRequest::default()
+                },
+            })
+        });
+        self.request.trace = Some(Box::new(Trace {
+            context: TraceContext {
+                trace_id,
+                span_id: upstream,
+                is_sampled,
+            },
+            drops_state: parent_id.is_none(),
+            recording,
+        }));
+    }
+
+    /// Replaces the trace context of a request to a server.
+    pub(super) fn write_trace_context(&self, head: &[u8], fields: &mut [Field], add: &mut Vec<u8>) {
+        let Some(trace) = &self.request.trace else {
+            return;
+        };
+        for field in fields {
+            let name = field.name_in(head);
+            field.dropped |= name.eq_ignore_ascii_case(TRACEPARENT)
+                || trace.drops_state && name.eq_ignore_ascii_case(TRACESTATE);
+        }
+        trace.context.write_line(add);
+    }
+
+    fn recording(&mut self) -> Option<&mut Recording> {
+        self.request.trace.as_mut()?.recording.as_deref_mut()
+    }
+
+    /// A server was selected.
+    pub(super) fn trace_attempt(&mut self, pool: &str, target: &Target, port: u16) {
+        let Some(trace) = &mut self.request.trace else {
+            return;
+        };
+        let span_id = trace.context.span_id;
+        if let Some(recording) = &mut trace.recording {
+            recording.done.upstream = Some(TracedUpstream {
+                span_id,
+                began: recording.now(),
+                pool: pool.to_owned(),
+                server: target.name.clone(),
+                address: Some(SocketAddr::new(target.address, port)),
+                is_secure: target.tls.is_some(),
+                ..TracedUpstream::default()
+            });
+        }
+    }
+
+    /// The request is sent to the server, over a new or an idle connection.
+    pub(super) fn trace_connected(&mut self, is_reused: bool) {
+        let Some(recording) = self.recording() else {
+            return;
+        };
+        let now = recording.now();
+        if let Some(upstream) = &mut recording.done.upstream {
+            upstream.connected = Some(now);
+            upstream.is_reused = is_reused;
+        }
+    }
+
+    /// The response begins.
+    pub(super) fn trace_answered(&mut self) {
+        let Some(recording) = self.recording() else {
+            return;
+        };
+        let now = recording.now();
+        if let Some(upstream) = &mut recording.done.upstream {
+            upstream.answered = Some(now);
+        }
+    }
+
+    /// The attempt failed, and another one follows.
+    pub(super) fn trace_failure(&mut self) {
+        let Some(recording) = self.recording() else {
+            return;
+        };
+        let now = recording.now();
+        if let Some(upstream) = &recording.done.upstream {
+            recording.done.failed.push((now, upstream.server.clone()));
+        }
+    }
+
+    /// Records the end of an exchange.
+    pub(super) fn end_trace(&mut self, cx: &Context, status: u16, end: [u8; 2]) {
+        let Some(trace) = self.request.trace.take() else {
+            return;
+        };
+        let Some(mut recording) = trace.recording else {
+            return;
+        };
+        let service = &self.local.service;
+        let Some(tracer) = &service.tracer else {
+            return;
+        };
+        recording.done.ended = recording.now();
+        let done = &mut recording.done;
+        done.status = status;
+        done.error = ErrorKind::of_termination(end).map(ErrorKind::as_str);
+        done.retries = self.request.selection.retries();
+        done.queue_us = self.request.times.stages[Stage::Queue as usize];
+        if let Some(route) = self.request.route.and_then(|at| service.routes.get(at)) {
+            done.route = route.to_string();
+            let path = route.when.paths.first();
+            done.route_path = path.map(ToString::to_string).unwrap_or_default();
+        }
+        tracer.put(cx.worker, recording.done);
+    }
+}

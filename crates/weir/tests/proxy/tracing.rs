@@ -1,0 +1,521 @@
+//! `[tracing]`: spans of requests at a collector, and trace context on the way through.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weir_testing::free_address;
+
+use super::keeper::until;
+use super::origin::Origin;
+use super::{Client, Proxy, configuration};
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const CLIENT_SPAN: &str = "00f067aa0ba902b7";
+
+/// Receives exports. Refuses every request while `refuses` is set.
+struct Collector {
+    address: SocketAddr,
+    bodies: Arc<Mutex<Vec<Value>>>,
+    refuses: Arc<AtomicBool>,
+}
+
+impl Collector {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let collector = Self {
+            address: listener.local_addr().expect("its address"),
+            bodies: Arc::default(),
+            refuses: Arc::default(),
+        };
+        let (bodies, refuses) = (
+            Arc::clone(&collector.bodies),
+            Arc::clone(&collector.refuses),
+        );
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let refused = refuses.load(Ordering::Relaxed);
+                if let Ok(body) = receive(stream, refused)
+                    && !refused
+                {
+                    bodies.lock().expect("no panic").push(body);
+                }
+            }
+        });
+        collector
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        let bodies = self.bodies.lock().expect("no panic");
+        bodies.iter().flat_map(spans_of).collect()
+    }
+}
+
+/// Reads one export, and checks its head.
+fn receive(stream: TcpStream, refused: bool) -> std::io::Result<Value> {
+    let mut reader = BufReader::new(stream);
+    let (mut head, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        if let Some(value) = line.strip_prefix("Content-Length: ") {
+            length = value.trim().parse().unwrap_or(0);
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+        head.push_str(&line);
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    let status = if refused { "503 Later" } else { "200 OK" };
+    write!(
+        reader.get_mut(),
+        "HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\n{{}}"
+    )?;
+    assert!(
+        head.starts_with("POST /v1/traces HTTP/1.1\r\n")
+            && head.contains("Content-Type: application/json\r\n"),
+        "{head}"
+    );
+    serde_json::from_slice(&body).map_err(std::io::Error::other)
+}
+
+/// A span, as any receiver of OTLP/JSON sees it.
+#[derive(Debug)]
+struct Span {
+    trace: String,
+    id: String,
+    parent: String,
+    state: String,
+    name: String,
+    kind: u64,
+    start: u64,
+    end: u64,
+    is_error: bool,
+    attributes: BTreeMap<String, Value>,
+    events: Vec<String>,
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn spans_of(body: &Value) -> Vec<Span> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut spans = Vec::new();
+    for resource in list(&body["resourceSpans"]) {
+        for scope in list(&resource["scopeSpans"]) {
+            for span in list(&scope["spans"]) {
+                let attributes = list(&span["attributes"]).into_iter().map(|it| {
+                    let value = it["value"].as_object().expect("a value");
+                    let value = value.values().next().expect("one kind").clone();
+                    (text(&it["key"]), value)
+                });
+                spans.push(Span {
+                    trace: text(&span["traceId"]),
+                    id: text(&span["spanId"]),
+                    parent: text(&span["parentSpanId"]),
+                    state: text(&span["traceState"]),
+                    name: text(&span["name"]),
+                    kind: span["kind"].as_u64().expect("a kind"),
+                    start: text(&span["startTimeUnixNano"]).parse().expect("a time"),
+                    end: text(&span["endTimeUnixNano"]).parse().expect("a time"),
+                    is_error: span["status"]["code"] == 2,
+                    attributes: attributes.collect(),
+                    events: list(&span["events"])
+                        .iter()
+                        .map(|it| text(&it["name"]))
+                        .collect(),
+                });
+            }
+        }
+    }
+    spans
+}
+
+impl Span {
+    fn text(&self, key: &str) -> &str {
+        self.attributes
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
+    fn seconds(&self, key: &str) -> Option<f64> {
+        self.attributes.get(key).and_then(Value::as_f64)
+    }
+}
+
+fn table(collector: SocketAddr, more: &str) -> String {
+    format!("[tracing]\nendpoint = \"http://{collector}\"\n{more}\n")
+}
+
+/// The value of a field in the request as the origin saw it, which is the body of its response.
+fn seen(body: &[u8], field: &str) -> Vec<String> {
+    let text = String::from_utf8_lossy(body).into_owned();
+    let lines = text.lines().filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case(field)
+            .then(|| value.trim().to_owned())
+    });
+    lines.collect()
+}
+
+fn request(path: &str, fields: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: www.example:8080\r\nUser-Agent: test\r\n{fields}\r\n")
+}
+
+fn find<'a>(spans: &'a [Span], path: &str, kind: u64) -> &'a Span {
+    let is_it = |span: &&Span| {
+        span.kind == kind
+            && (span.text("url.path") == path || span.text("url.full").ends_with(path))
+    };
+    spans
+        .iter()
+        .find(is_it)
+        .unwrap_or_else(|| panic!("{path} {kind}: {spans:#?}"))
+}
+
+#[test]
+fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
+    let collector = Collector::start();
+    let origin = Origin::start("o");
+    let route = "[[route]]\nservice = \"s\"\npath = \"/img/*\"\npool = \"p\"\n";
+    let more = table(collector.address, "service_name = \"edge\"") + route;
+    let proxy = Proxy::start("http", &[origin.address()], &more);
+    let mut client = Client::connect(proxy.listen);
+    let parent = format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\ntracestate: vendor=x\r\n");
+    let (_, body) = client.ask(&request("/img/a?secret=1", &parent));
+    let sent = seen(&body, "traceparent");
+    assert_eq!(sent.len(), 1, "{}", String::from_utf8_lossy(&body));
+    assert_eq!(seen(&body, "tracestate"), ["vendor=x"]);
+    until("the spans", || collector.spans().len() >= 2);
+
+    let spans = collector.spans();
+    let server = find(&spans, "/img/a", 2);
+    assert_eq!(
+        (server.trace.as_str(), server.parent.as_str()),
+        (TRACE, CLIENT_SPAN)
+    );
+    assert_eq!(
+        (server.name.as_str(), server.state.as_str()),
+        ("GET /img/*", "vendor=x")
+    );
+    let address = origin.address().to_string();
+    for (key, value) in [
+        ("http.request.method", "GET"),
+        ("http.route", "/img/*"),
+        ("http.response.status_code", "200"),
+        ("server.address", "www.example"),
+        ("server.port", "8080"),
+        ("client.address", "127.0.0.1"),
+        ("url.scheme", "http"),
+        ("network.protocol.version", "1.1"),
+        ("user_agent.original", "test"),
+        ("weir.service", "s"),
+        ("weir.pool", "p"),
+        ("weir.server", &address),
+        ("weir.retries", "0"),
+    ] {
+        assert_eq!(server.text(key), value, "{key}: {server:#?}");
+    }
+    assert!(
+        !format!("{spans:?}").contains("secret"),
+        "queries are left out"
+    );
+    let upstream = find(&spans, "/img/a", 3);
+    assert_eq!(
+        (&upstream.trace, &upstream.parent),
+        (&server.trace, &server.id)
+    );
+    assert_eq!(
+        sent[0],
+        format!("00-{TRACE}-{}-01", upstream.id),
+        "the server's parent"
+    );
+    assert_eq!(upstream.text("server.address"), "127.0.0.1");
+    assert!(upstream.seconds("weir.connect.duration").is_some());
+    assert!(upstream.seconds("weir.response.duration").is_some());
+    assert!(server.start <= upstream.start && upstream.start <= upstream.end);
+    assert!(upstream.end <= server.end);
+    assert!(!server.is_error);
+    let resource =
+        collector.bodies.lock().expect("no panic")[0]["resourceSpans"][0]["resource"].to_string();
+    assert!(
+        resource.contains(r#"{"key":"service.name","value":{"stringValue":"edge"}}"#),
+        "{resource}"
+    );
+
+    // Over the connection that is idle now.
+    client.ask(&request("/img/b", ""));
+    until("further spans", || collector.spans().len() >= 4);
+    let spans = collector.spans();
+    let upstream = find(&spans, "/img/b", 3);
+    assert_eq!(upstream.attributes["weir.connection.reused"], true);
+    assert_eq!(upstream.seconds("weir.connect.duration"), None);
+    assert_ne!(find(&spans, "/img/b", 2).trace, TRACE, "a trace of its own");
+}
+
+#[test]
+fn decisions_of_clients_are_respected_and_invalid_context_is_replaced() {
+    let collector = Collector::start();
+    let origin = Origin::start("o");
+    // No new trace is recorded, except one in a million.
+    let more = table(collector.address, "sample = 1000000");
+    let proxy = Proxy::start("http", &[origin.address()], &more);
+    let mut client = Client::connect(proxy.listen);
+    let unsampled = format!("00-{TRACE}-{CLIENT_SPAN}-00");
+    let (_, body) = client.ask(&request(
+        "/no",
+        &format!("traceparent: {unsampled}\r\ntracestate: a=b\r\n"),
+    ));
+    assert_eq!(
+        seen(&body, "traceparent"),
+        [unsampled.as_str()],
+        "unchanged"
+    );
+    assert_eq!(seen(&body, "tracestate"), ["a=b"]);
+    for wrong in [
+        "traceparent: 00-x\r\ntracestate: a=b\r\n".to_owned(),
+        format!("traceparent: {unsampled}\r\ntraceparent: {unsampled}\r\n"),
+    ] {
+        let (_, body) = client.ask(&request("/wrong", &wrong));
+        let sent = seen(&body, "traceparent");
+        assert!(
+            sent.len() == 1 && sent[0].ends_with("-00") && !sent[0].contains(TRACE),
+            "{sent:?}"
+        );
+        assert!(
+            seen(&body, "tracestate").is_empty(),
+            "it belongs to no trace"
+        );
+    }
+    client.ask(&request(
+        "/yes",
+        &format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\n"),
+    ));
+    until("the spans", || collector.spans().len() >= 2);
+    let spans = collector.spans();
+    assert!(spans.iter().all(|span| span.trace == TRACE), "{spans:#?}");
+
+    let text = configuration(
+        proxy.listen,
+        "http",
+        &[origin.address()],
+        &table(collector.address, "parent = \"ignore\""),
+    );
+    proxy.reload(&text);
+    let mut client = Client::connect(proxy.listen);
+    client.ask(&request(
+        "/ignored",
+        &format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\n"),
+    ));
+    until("a trace of its own", || {
+        let spans = collector.spans();
+        spans.iter().any(|it| {
+            it.text("url.path") == "/ignored" && it.trace != TRACE && it.parent.is_empty()
+        })
+    });
+}
+
+#[test]
+fn failed_attempts_and_refusals_are_part_of_the_trace() {
+    let collector = Collector::start();
+    let origin = Origin::start("o");
+    let dead = free_address();
+    let route = "[[route]]\nservice = \"s\"\npath = \"/moved/*\"\nredirect = \"http://e.example/\"\n[[route]]\nservice = \
+                 \"s\"\npath = \"/dead/*\"\npool = \"dead\"\n";
+    let pool = format!("[pool.dead]\nservers = [\"{dead}\"]\n");
+    let more = table(collector.address, "") + &pool + route;
+    let proxy = Proxy::start("http", &[origin.address(), dead], &more);
+    let mut client = Client::connect(proxy.listen);
+    for _ in 0..20 {
+        client.ask(&request("/retried", ""));
+    }
+    client.ask(&request("/moved/x", ""));
+    let (head, _) = Client::connect(proxy.listen).ask(&request("/dead/x", ""));
+    assert!(
+        head.starts_with("HTTP/1.1 503 ") || head.starts_with("HTTP/1.1 502 "),
+        "{head}"
+    );
+    until("the spans", || collector.spans().len() >= 2 * 20 + 1 + 2);
+    let spans = collector.spans();
+    let retried = spans
+        .iter()
+        .find(|span| span.kind == 2 && span.text("weir.retries") == "1");
+    let retried = retried.expect("one in two requests goes to the dead server first");
+    assert_eq!(retried.events, ["weir.attempt.failed"]);
+    assert!(!retried.is_error && retried.text("weir.server") == origin.address().to_string());
+    let moved = find(&spans, "/moved/x", 2);
+    assert!(
+        moved.text("http.response.status_code").starts_with('3'),
+        "{moved:#?}"
+    );
+    assert!(
+        !spans.iter().any(|span| span.parent == moved.id),
+        "no server was asked"
+    );
+    let failed = find(&spans, "/dead/x", 2);
+    assert!(
+        failed.is_error && failed.text("error.type") == "connect",
+        "{failed:#?}"
+    );
+    assert!(find(&spans, "/dead/x", 3).is_error);
+}
+
+#[test]
+fn refused_exports_are_repeated_or_counted_and_requests_are_served() {
+    let collector = Collector::start();
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], &table(collector.address, ""));
+    collector.refuses.store(true, Ordering::Relaxed);
+    let mut client = Client::connect(proxy.listen);
+    client.ask(&request("/later", ""));
+    until("a warning", || {
+        proxy.log().contains("could not send traces")
+    });
+    collector.refuses.store(false, Ordering::Relaxed);
+    until("the repetition", || !collector.spans().is_empty());
+    until("the counts", || proxy.status()["tracing"]["exported"] == 1);
+
+    // A collector that is gone: the buffers fill, and what does not fit is counted.
+    let gone = free_address();
+    proxy.reload(&configuration(
+        proxy.listen,
+        "http",
+        &[origin.address()],
+        &table(gone, ""),
+    ));
+    let load = Command::new("wrk")
+        .args(["-t1", "-c8", "-d2s", &format!("http://{}/x", proxy.listen)])
+        .output()
+        .expect("wrk runs");
+    assert!(load.status.success());
+    let requests = proxy.status()["services"][0]["requests"]
+        .as_u64()
+        .expect("a number");
+    until("all requests are counted", || {
+        let tracing = proxy.status()["tracing"].clone();
+        let count = |name: &str| tracing[name].as_u64().expect("a number");
+        count("recorded")
+            == proxy.status()["services"][0]["exchanges"]["ended"]
+                .as_u64()
+                .expect("a number")
+            && (requests < 10_000 || count("dropped") > 0)
+    });
+
+    proxy.reload(&configuration(
+        proxy.listen,
+        "http",
+        &[origin.address()],
+        "",
+    ));
+    let (_, body) = Client::connect(proxy.listen).ask(&request("/off", ""));
+    assert!(seen(&body, "traceparent").is_empty(), "off again");
+    assert!(proxy.status()["tracing"].is_null());
+}
+
+/// A collector of OpenTelemetry's own code.
+struct RealCollector {
+    child: Child,
+    directory: PathBuf,
+    address: SocketAddr,
+}
+
+impl RealCollector {
+    fn start(directory: PathBuf) -> Self {
+        let address = free_address();
+        let tools = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/otelcol.sh");
+        let built = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("otelcol");
+        let status = Command::new(tools).arg(&built).status().expect("it runs");
+        assert!(status.success(), "the collector is built");
+        let spans = directory.join("spans.json");
+        let file = directory.join("otelcol.yaml");
+        let text = format!(
+            "receivers:\n  otlp:\n    protocols:\n      http:\n        endpoint: {address}\nexporters:\n  file:\n    \
+             path: {}\n    flush_interval: 100ms\nservice:\n  telemetry:\n    metrics:\n      level: none\n  \
+             pipelines:\n    traces:\n      receivers: [otlp]\n      exporters: [file]\n",
+            spans.display()
+        );
+        std::fs::write(&file, text).expect("written");
+        let log = std::fs::File::create(directory.join("otelcol.log")).expect("a log");
+        let child = Command::new(built.join("otelcol"))
+            .arg(format!("--config=file:{}", file.display()))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the collector starts");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while TcpStream::connect(address).is_err() {
+            let log = std::fs::read_to_string(directory.join("otelcol.log")).unwrap_or_default();
+            assert!(Instant::now() < deadline, "{log}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Self {
+            child,
+            directory: spans,
+            address,
+        }
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        let text = std::fs::read_to_string(&self.directory).unwrap_or_default();
+        let bodies = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        bodies.flat_map(|body| spans_of(&body)).collect()
+    }
+}
+
+impl Drop for RealCollector {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// OpenTelemetry's collector accepts what Weir sends, and writes the same spans.
+#[test]
+fn real_collector_accepts_all_spans_at_length() {
+    if std::env::var_os("WEIR_SOAK").is_none() {
+        return;
+    }
+    let directory = std::env::temp_dir().join(format!("weir-otelcol-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let collector = RealCollector::start(directory.clone());
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], &table(collector.address, ""));
+    let mut client = Client::connect(proxy.listen);
+    let parent = format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\ntracestate: vendor=x\r\n");
+    for _ in 0..1_000 {
+        client.ask(&request("/a", &parent));
+    }
+    until("the spans", || collector.spans().len() >= 2_000);
+    let spans = collector.spans();
+    let server = find(&spans, "/a", 2);
+    assert_eq!(
+        (server.trace.as_str(), server.parent.as_str()),
+        (TRACE, CLIENT_SPAN)
+    );
+    assert_eq!(server.state, "vendor=x");
+    assert_eq!(server.text("http.response.status_code"), "200");
+    let upstream = spans
+        .iter()
+        .find(|span| span.parent == server.id)
+        .expect("a client span");
+    assert_eq!(upstream.kind, 3);
+    let status = proxy.status();
+    assert_eq!(
+        (&status["tracing"]["exported"], &status["tracing"]["failed"]),
+        (&1_000.into(), &0.into())
+    );
+    drop(collector);
+    let _ = std::fs::remove_dir_all(&directory);
+}
