@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use weir_health::{SavedState, Suspended};
-use weir_model::Desired;
+use weir_model::{Check, Desired};
 use weir_netlink::Event;
 use weir_state::{Ejected, HealthEvent, PoolChange, ServerOrder};
 use weir_sys::Channel;
@@ -20,17 +20,61 @@ use crate::ipvsadm_message as ipvsadm;
 use crate::snapshot::Snapshot;
 use weir_dataplane::ProbeTable;
 use weir_engine::{Claim, Engine};
+use weir_engine_host::AddedServer;
 
 /// When a probe that was sent directly to a server last passed, since the Unix epoch, by pool and server.
 pub type LastPass<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
+
+/// A configuration to apply.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The configuration, with servers of lists.
+    pub desired: &'a Desired,
+    /// The same without them.
+    pub configured: &'a Desired,
+    /// Its text, with included files.
+    pub text: &'a str,
+}
+
+impl Wanted<'_> {
+    /// The servers of lists.
+    pub fn added(&self) -> Vec<AddedServer> {
+        let mut added = Vec::new();
+        let configured = self.configured.pools.iter();
+        for (pool, own) in self.desired.pools.iter().zip(configured) {
+            // Lists come after the servers of the configuration.
+            for server in pool.servers.iter().skip(own.servers.len()) {
+                added.push(AddedServer {
+                    pool: pool.name.clone(),
+                    name: server.name.clone(),
+                    address: server.address,
+                    port: server.port,
+                    weight: server.weight,
+                    max_connections: server.max_connections,
+                    min_connections: server.min_connections,
+                    checks: server.checks.as_ref().map(|checks| self.names(checks)),
+                });
+            }
+        }
+        added
+    }
+
+    /// The names of checks; those of lists have one.
+    fn names(&self, checks: &[Check]) -> Vec<String> {
+        let named = &self.configured.checks;
+        let name = |check: &Check| named.iter().find(|(_, own)| own == check);
+        let names = checks.iter().filter_map(name);
+        names.map(|(name, _)| name.clone()).collect()
+    }
+}
 
 /// Operations of the planes.
 pub trait Plane {
     /// Why an operation failed.
     type Error: Error + Send + Sync + 'static;
 
-    /// Applies `desired` and returns the revision; on an error, the former configuration stays active.
-    fn apply(&mut self, desired: &Desired) -> impl Future<Output = Result<u64, Self::Error>>;
+    /// Applies a configuration and returns the revision; on an error, the former configuration stays active.
+    fn apply(&mut self, wanted: Wanted<'_>) -> impl Future<Output = Result<u64, Self::Error>>;
 
     /// Loads the certificate files of `desired`, the active configuration, again; on an error, the former ones stay in
     /// use.
@@ -103,10 +147,11 @@ pub trait Plane {
     /// The first listener of a file that ipvsadm already uses.
     fn claim(&self, desired: &Desired) -> Option<Claim>;
 
-    /// Executes a request of ipvsadm.
+    /// Executes a request of ipvsadm. `client` is the unix socket of the client that asks for it.
     fn ipvsadm(
         &mut self,
         request: &ipvsadm::Request,
+        client: Option<BorrowedFd<'_>>,
     ) -> impl Future<Output = Result<ipvsadm::Answer, Self::Error>>;
 
     /// Returns the current state.

@@ -5,7 +5,7 @@
 //! which a crash left, ends it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -163,7 +163,7 @@ impl Journal {
 
 /// Reads the changes since the state file with this number.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, continues: u64) -> Vec<T> {
-    let Ok(text) = fs::read(path) else {
+    let Ok(text) = weir_sys::read_own(path) else {
         return Vec::new();
     };
     let mut lines = text.split_inclusive(|byte| *byte == b'\n');
@@ -179,6 +179,8 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, continues: u64) -> Vec<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -50,9 +50,12 @@ mod write;
 
 pub use self::claim::Claim;
 pub use self::clean::{Cleaned, clean, clean_unused, is_pinned};
-pub use self::engine::{Adjusted, Applied, Engine, Handshakes, Opening, SyncCounts, WeightOrder};
+pub use self::engine::{
+    Adjusted, Applied, Engine, Handshakes, Opening, SyncCounts, WeightOrder, weight_order,
+};
 pub use self::error::{Error, Result};
 pub use self::ipvsadm_term::is_from_ipvsadm;
+pub use self::origin::Origin;
 pub use self::packet::{Explanation, Packet, PacketError};
 pub use self::paths::Paths;
 pub use self::pinned::{Persisted, Pinned, added_vips, with_ipvsadm_services};

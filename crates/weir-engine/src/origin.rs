@@ -18,7 +18,7 @@ use crate::snapshot::Totals;
 
 /// What ipvsadm changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Origin {
+pub struct Origin {
     /// Its services.
     pub(crate) table: Table,
     /// Timeouts in place of the file's; 0 = the file's.
@@ -38,7 +38,7 @@ pub(crate) struct Zero {
 
 impl Origin {
     /// The first listener of a file that ipvsadm already uses.
-    pub(crate) fn claim(&self, desired: &Desired) -> Option<Claim> {
+    pub fn claim(&self, desired: &Desired) -> Option<Claim> {
         if self.table.is_empty() {
             return None;
         }
@@ -63,7 +63,7 @@ impl Origin {
     ///
     /// # Errors
     /// [`Error::Claimed`].
-    pub(crate) fn merged(&self, mut merged: Desired) -> Result<Desired, Error> {
+    pub fn merged(&self, mut merged: Desired) -> Result<Desired, Error> {
         if let Some(claim) = self.claim(&merged) {
             return Err(Error::Claimed(claim));
         }

@@ -90,7 +90,7 @@ impl fmt::Display for Packet {
 }
 
 /// How a packet would be handled.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Explanation {
     /// The parsed packet.
     pub packet: String,

@@ -1,5 +1,7 @@
 //! The state of layer 4 that status, metrics and explanations show: plain values, read once, no handles.
 
+mod wire;
+
 use std::net::IpAddr;
 use std::time::SystemTime;
 
@@ -8,8 +10,14 @@ use weir_model::Forward;
 pub use weir_planner::Totals;
 use weir_state::PoolState;
 
+/// One of a few names. An alias, because serde's derive borrows from its input for every `&str`.
+pub type Name = &'static str;
+
+/// Label, description, and count over all CPUs.
+pub type Counter = (Name, Name, u64);
+
 /// The state of layer 4.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Layer4Snapshot {
     /// Number of configurations that have been applied; survives restarts.
     pub revision: u64,
@@ -18,9 +26,11 @@ pub struct Layer4Snapshot {
     /// Services in file order.
     pub services: Vec<ServiceStatus>,
     /// Packets by reason: label, what it means, count over all CPUs.
-    pub reasons: Vec<(&'static str, &'static str, u64)>,
+    #[serde(deserialize_with = "wire::reasons")]
+    pub reasons: Vec<Counter>,
     /// Counters of the latency estimator: label, description and count.
-    pub latency: Vec<(&'static str, &'static str, u64)>,
+    #[serde(deserialize_with = "wire::latency")]
+    pub latency: Vec<Counter>,
     /// State of the flow table.
     pub flows: FlowTableStatus,
     /// Drifted kernel objects that were repaired.
@@ -47,18 +57,19 @@ pub struct Drift {
 }
 
 /// One interface of the director.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct InterfaceStatus {
     /// Name, as `ip link` shows it.
     pub name: String,
     /// `"native"`, `"generic"` or `"tc"`.
-    pub mode: &'static str,
+    #[serde(deserialize_with = "wire::mode")]
+    pub mode: Name,
     /// Why this mode was selected.
     pub reason: String,
 }
 
 /// Fill and health of the flow table.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct FlowTableStatus {
     /// Slots.
     pub places: u64,
@@ -69,7 +80,7 @@ pub struct FlowTableStatus {
 }
 
 /// Whether the director has a service's address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum VipStatus {
     /// Present, but not added by Weir: an operator's, keepalived's, Pacemaker's.
     Local,
@@ -80,17 +91,19 @@ pub enum VipStatus {
 }
 
 /// One service.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ServiceStatus {
     /// Name in the file.
     pub name: String,
     /// `"file"` or `"ipvsadm"`.
-    pub origin: &'static str,
+    #[serde(deserialize_with = "wire::origin")]
+    pub origin: Name,
     /// Where clients reach it.
     pub listen: Vec<String>,
     /// State of its first address.
     pub vip: VipStatus,
     /// Its forwarding method; servers may differ.
+    #[serde(with = "wire::forward")]
     pub forward: Forward,
     /// Scheduler as IPVS names it.
     pub scheduler: String,
@@ -109,7 +122,7 @@ pub struct ServiceStatus {
 }
 
 /// State of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ServerState {
     /// By its checks.
     Up,
@@ -140,7 +153,7 @@ impl ServerState {
 }
 
 /// One server in a service.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ServerStatus {
     /// ADDRESS as in the file.
     pub name: String,
@@ -149,6 +162,7 @@ pub struct ServerStatus {
     /// The port given in the file.
     pub port: Option<u16>,
     /// Its forwarding method.
+    #[serde(with = "wire::forward")]
     pub forward: Forward,
     /// Configured.
     pub weight: u32,
@@ -187,11 +201,12 @@ pub struct ServerStatus {
     /// Thousandths of its weight during slow start.
     pub slow_start: Option<u32>,
     /// Its checks; none while they are suspended.
+    #[serde(skip)]
     pub checks: Vec<CheckStatus>,
 }
 
 /// A problem of a server that still receives clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Warning {
     /// The observation and its likely cause.
     pub reason: String,

@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use weir_planner::allocation::Allocation;
 use weir_state::{Overrides, SavedServers, SavedStandings};
-use weir_sys::{boot_id, create_private};
+use weir_sys::{boot_id, create_private, read_own};
 
 use crate::error::{Error, Result};
 use crate::journal::{self, JOURNAL, Journal, Record};
@@ -210,7 +210,7 @@ impl StateFile {
 
     /// Whether no other process has replaced the file.
     pub(crate) fn is_own(&self) -> bool {
-        let text = fs::read(&self.path).ok();
+        let text = read_own(&self.path).ok();
         let head = text.and_then(|text| serde_json::from_slice::<Head>(&text).ok());
         head.is_some_and(|head| head.number == self.number)
     }
@@ -267,7 +267,7 @@ pub enum Unreadable {
 /// # Errors
 /// It is unreadable. `Ok(None)`: there is no file.
 pub(crate) fn read(path: &Path) -> std::result::Result<Option<(String, Saved)>, Unreadable> {
-    let text = match fs::read(path) {
+    let text = match read_own(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Unreadable::File(error)),

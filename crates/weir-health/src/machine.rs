@@ -8,7 +8,7 @@ use crate::history::History;
 use crate::outcome::{Outcome, ReportedWeight, Verdict};
 
 /// State of a target as seen by a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum State {
     /// No result yet.
     Starting,

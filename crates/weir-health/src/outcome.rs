@@ -12,7 +12,7 @@ pub enum Verdict {
 }
 
 /// A weight that a probe's result reports, for example an agent's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ReportedWeight {
     /// Replaces the configured weight, 0 to 65535.
     Weight(u32),

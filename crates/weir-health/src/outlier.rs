@@ -24,7 +24,7 @@ const AWAY: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// Counters of a server since its rows were created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Sample {
     /// SYNs sent to it, including retransmissions.
     pub syns: u64,
@@ -33,7 +33,7 @@ pub struct Sample {
 }
 
 /// An ejected server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Ejection {
     /// When the ejection began, on the driver's clock.
     pub since: Duration,

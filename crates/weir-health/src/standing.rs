@@ -9,7 +9,7 @@ use crate::machine::{Machine, State};
 use crate::outcome::ReportedWeight;
 
 /// A server's state according to its checks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Standing {
     /// The combined state.
     pub state: State,

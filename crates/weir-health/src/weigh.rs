@@ -32,7 +32,7 @@ pub struct Weighed {
 }
 
 /// The mode that a pool operates in; kept between calls because quorum has hysteresis.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Regime {
     /// Servers are used according to their states.
     #[default]

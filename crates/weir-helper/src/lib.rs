@@ -25,7 +25,7 @@ use std::path::PathBuf;
 
 pub use address::remove_recorded;
 pub use client::{Answered, Client};
-pub use daemon::{DaemonClient, is_trusted, serve_daemon};
+pub use daemon::{DaemonClient, is_trusted, read_trusted, serve_daemon};
 pub use extra::virtual_mac;
 pub use message::{Answer, NotifyState, Reply, Request, TrackedOutcome, VERSION};
 pub use serve::serve;

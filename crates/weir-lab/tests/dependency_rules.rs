@@ -149,8 +149,26 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir-engine-host",
+        &[
+            "weir-abi",
+            "weir-http",
+            "weir-model",
+            "weir-config",
+            "weir-health",
+            "weir-state",
+            "weir-ipvsadm",
+            "weir-sys",
+            "weir-runtime-dir",
+            "weir-netlink",
+            "weir-helper",
+            "weir-engine",
+        ],
+    ),
+    (
         "weir-control",
         &[
+            "weir-engine-host",
             "weir-abi",
             "weir-model",
             "weir-wire",

@@ -1,7 +1,7 @@
 //! A server's latency from samples: a moving average for the scheduler, a histogram for people.
 
 /// How latency was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Method {
     /// By the server's TCP timestamps.
     Timestamps,
@@ -88,7 +88,7 @@ pub struct Statistics {
 }
 
 /// The numbers for people.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
     /// Arithmetic mean, milliseconds.
     pub mean_ms: f64,

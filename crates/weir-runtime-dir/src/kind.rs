@@ -8,6 +8,7 @@ pub(crate) const FILES: &[&str] = &[
     "in-force.json",
     "state.json",
     "state.journal",
+    "layer4-configuration",
     "proxy.json",
     "proxy-left.json",
     "vips.json",

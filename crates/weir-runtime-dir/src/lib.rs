@@ -22,7 +22,9 @@ use weir_sys::names;
 
 use kind::{DIRECTORY, FILE, LINK, SOCKET, expected_kind};
 use ownership::is_account;
-pub use ownership::{ACCOUNT, account_that_owns, give, give_to_root};
+pub use ownership::{
+    ACCOUNT, Sharing, account_that_owns, give, give_to_root, share, share_again, sharing,
+};
 
 /// Mode of the directory without a socket group.
 const PRIVATE_MODE: u32 = 0o700;
@@ -125,6 +127,9 @@ impl SocketAccess {
     /// The process is neither root nor a member of that group.
     pub fn open_directory(self, path: &Path) -> Result<(), Unusable> {
         let metadata = fs::metadata(path).map_err(failed(path))?;
+        if !geteuid().is_root() && metadata.uid() == 0 && mode_of(&metadata) & 0o1000 != 0 {
+            return self.check_shared(path, &metadata);
+        }
         let mode = if self.group.is_some() {
             GROUP_MODE
         } else {
@@ -140,6 +145,16 @@ impl SocketAccess {
             fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed(path))?;
         }
         Ok(())
+    }
+
+    /// The mode of a directory that root shares with this process is that of the start.
+    fn check_shared(self, path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
+        if self.group.is_none() || mode_of(metadata) & 0o001 != 0 {
+            return Ok(());
+        }
+        let source =
+            io::Error::other("the group of [node] socket_group can enter it after a restart");
+        Err(failed(path)(source))
     }
 
     /// Sets the group and mode of a socket.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, lchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::path::Path;
 
 use rustix::process::geteuid;
@@ -15,6 +15,9 @@ pub const ACCOUNT: &str = "weir";
 /// Files that root alone writes: locks, and records from which root reverts changes of the machine.
 const OF_ROOT: &[&str] = &[
     "lock",
+    "state.json",
+    "state.journal",
+    "layer4-configuration",
     "vips.json",
     "vrrp.json",
     "announced.json",
@@ -29,16 +32,113 @@ pub(crate) fn is_account(owner: u32) -> bool {
     geteuid().is_root() && weir_sys::account(ACCOUNT).is_some_and(|(user, _)| user == owner)
 }
 
-/// The account of a daemon without rights, if the directory belongs to it.
+/// Mode of a directory that root and the account share: each can remove only its own files.
+const SHARED_MODE: u32 = 0o1770;
+/// The same if a group may use the socket: without more rights than entering the directory.
+const SHARED_GROUP_MODE: u32 = 0o1771;
+const STICKY: u32 = 0o1000;
+
+/// The account of a daemon without rights, if the directory belongs to it, or if root shares it with the account.
 pub fn account_that_owns(directory: &Path) -> Option<u32> {
-    let owner = fs::symlink_metadata(directory).ok()?.uid();
-    is_account(owner).then_some(owner)
+    let known = fs::symlink_metadata(directory).ok()?;
+    if is_shared(directory) {
+        return weir_sys::account(ACCOUNT).map(|(user, _)| user);
+    }
+    is_account(known.uid()).then_some(known.uid())
+}
+
+/// How root shares a directory with the account ([`share`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sharing {
+    mode: u32,
+}
+
+/// How root shares the directory with the account; `None`: it does not.
+pub fn sharing(directory: &Path) -> Option<Sharing> {
+    let known = fs::symlink_metadata(directory).ok()?;
+    let (_, group) = weir_sys::account(ACCOUNT)?;
+    let is_shared = known.uid() == 0 && known.mode() & STICKY != 0 && known.gid() == group;
+    is_shared.then_some(Sharing {
+        mode: known.mode() & 0o7777,
+    })
+}
+
+fn is_shared(directory: &Path) -> bool {
+    sharing(directory).is_some()
+}
+
+/// Shares a directory again that was given to another owner in between. Errors are logged.
+pub fn share_again(directory: &Path, Sharing { mode }: Sharing) {
+    share(directory);
+    let changed = match sharing(directory) {
+        Some(now) if now.mode != mode => {
+            fs::set_permissions(directory, fs::Permissions::from_mode(mode))
+        }
+        _ => Ok(()),
+    };
+    if let Err(error) = changed {
+        tracing::warn!(%error, directory = %directory.display(), "could not change the mode of the runtime directory");
+    }
+}
+
+/// Lets root and the account write files to the directory: the account can neither replace nor remove those of root,
+/// and those that root alone writes are removed if they are the account's. Nothing happens if the directory does not
+/// belong to the account. Errors are logged. This process must be root.
+pub fn share(directory: &Path) {
+    let Some((user, group)) = weir_sys::account(ACCOUNT).filter(|_| geteuid().is_root()) else {
+        return;
+    };
+    let shared = fs::symlink_metadata(directory).and_then(|known| {
+        if known.uid() != user && !is_shared(directory) {
+            return Ok(());
+        }
+        if known.uid() == user {
+            let is_for_group = known.gid() != group && known.mode() & 0o010 != 0;
+            let mode = if is_for_group {
+                SHARED_GROUP_MODE
+            } else {
+                SHARED_MODE
+            };
+            // First, so that the account cannot replace files in the meantime.
+            lchown(directory, Some(0), Some(group))?;
+            fs::set_permissions(directory, fs::Permissions::from_mode(mode))?;
+        }
+        remove_planted(directory)
+    });
+    if let Err(error) = shared {
+        tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
+    }
+}
+
+/// Removes files that root alone writes, and that are another account's: root would trust the content.
+fn remove_planted(directory: &Path) -> io::Result<()> {
+    for entry in entries(directory)? {
+        let (name, path) = (entry.file_name(), entry.path());
+        let name = name.to_str().unwrap_or_default();
+        if OF_ROOT.contains(&name.strip_suffix(".new").unwrap_or(name))
+            && fs::symlink_metadata(&path)?.uid() != 0
+        {
+            remove(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends [`share`]: root's alone, with the mode of a private directory.
+fn end_sharing(directory: &Path) -> io::Result<()> {
+    if is_shared(directory) {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
+        lchown(directory, None, Some(0))?;
+    }
+    Ok(())
 }
 
 /// Gives the directory and Weir's files in it to an account, except those that root alone writes. Errors are logged.
 /// This process must be root.
 pub fn give(directory: &Path, user: u32) {
-    let gave = give_files(directory, user).and_then(|()| lchown(directory, Some(user), None));
+    let gave = end_sharing(directory)
+        .and_then(|()| give_files(directory, user))
+        .and_then(|()| lchown(directory, Some(user), None));
     if let Err(error) = gave {
         tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
     }
@@ -50,7 +150,9 @@ pub fn give_to_root(directory: &Path) {
         return;
     }
     // First, so that the account cannot replace files in the meantime.
-    let took = lchown(directory, Some(0), None).and_then(|()| give_files(directory, 0));
+    let took = lchown(directory, Some(0), None)
+        .and_then(|()| end_sharing(directory))
+        .and_then(|()| give_files(directory, 0));
     if let Err(error) = took {
         tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
     }

@@ -22,7 +22,7 @@ pub enum Source {
 }
 
 /// An ejected server.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Ejected {
     /// Its pool.
     pub pool: String,
@@ -85,6 +85,26 @@ impl Ejections {
         };
         let mut sources = self.sources().into_iter();
         sources.find_map(|source| source.ejected.get(&server))
+    }
+
+    /// Ejections that another process decided.
+    pub(crate) fn copied(ejected: Vec<(Ejected, Ejection)>) -> Self {
+        let handshakes = Judged {
+            ejected: ejected.into_iter().collect(),
+            ..Judged::default()
+        };
+        Self {
+            handshakes,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn all_with_reasons(&self) -> impl Iterator<Item = (Ejected, Ejection)> {
+        let ejected = self
+            .sources()
+            .into_iter()
+            .flat_map(|source| &source.ejected);
+        ejected.map(|(server, ejection)| (server.clone(), ejection.clone()))
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Ejected> {

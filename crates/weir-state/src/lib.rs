@@ -8,6 +8,7 @@
 //! Time is an argument: a [`Duration`](std::time::Duration) since the Unix epoch. The crate opens no file; what it
 //! persists are serde types ([`OrderFile`], [`SavedServers`]), and weir-control reads and writes them.
 
+mod copy;
 mod ejection;
 mod order;
 mod overrides;
@@ -17,6 +18,7 @@ mod standing;
 mod states;
 mod weight;
 
+pub use copy::StateCopy;
 pub use ejection::{Ejected, EjectionEvent, Source, Watched};
 pub use order::{Driver, OrderError};
 pub use overrides::{Override, Overrides, ServerOrder};

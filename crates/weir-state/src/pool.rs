@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use weir_health::Regime;
 
 /// Which servers a pool uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum PoolState {
     /// Its own, by their states.
     Up,

@@ -50,7 +50,7 @@ impl OrderFile {
 }
 
 /// What `state.json` and its journal hold of servers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedServers {
     /// Overrides; a copy of [`OrderFile::overrides`] if `is_copy`.
     pub overrides: Overrides,

@@ -180,6 +180,42 @@ impl ServerStates {
         self.pools.take_changes()
     }
 
+    /// For [`StateCopy`](crate::StateCopy).
+    pub(crate) fn all_standings(&self) -> impl Iterator<Item = (&str, &str, &Standing)> {
+        let pools = self.standings.0.iter();
+        pools.flat_map(|(pool, servers)| {
+            let servers = servers.iter();
+            servers.map(move |(server, standing)| (pool.as_str(), server.as_str(), standing))
+        })
+    }
+
+    pub(crate) fn all_ejections(&self) -> impl Iterator<Item = (Ejected, Ejection)> {
+        self.ejections.all_with_reasons()
+    }
+
+    pub(crate) const fn adjusted(&self) -> &BTreeMap<String, BTreeMap<String, u32>> {
+        &self.adjusted
+    }
+
+    pub(crate) const fn regimes(&self) -> &BTreeMap<String, Regime> {
+        &self.pools.regimes
+    }
+
+    pub(crate) fn set_regimes(&mut self, regimes: BTreeMap<String, Regime>) {
+        self.pools.regimes = regimes;
+    }
+
+    pub(crate) fn replace(
+        &mut self,
+        overrides: Overrides,
+        ejections: Vec<(Ejected, Ejection)>,
+        adjusted: BTreeMap<String, BTreeMap<String, u32>>,
+    ) {
+        self.overrides = overrides;
+        self.ejections = Ejections::copied(ejections);
+        self.adjusted = adjusted;
+    }
+
     pub(crate) fn set_override(&mut self, pool: &str, server: &str, wanted: Option<Override>) {
         self.overrides.set(pool, server, wanted);
     }

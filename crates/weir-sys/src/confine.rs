@@ -20,8 +20,8 @@ use landlock::{
 };
 use rustix::process::{Gid, Signal, Uid};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs, set_thread_groups,
-    set_thread_res_gid, set_thread_res_uid,
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
 use crate::{Error, Result};
@@ -75,9 +75,54 @@ pub fn become_account((user, group): (u32, u32), groups: &[u32], death: Signal) 
         .map_err(failed("PR_SET_PDEATHSIG"))
 }
 
+/// Keeps those of `kept` that this process has, and loses all other capabilities for good, as does what it executes.
+///
+/// # Errors
+/// The kernel refuses.
+fn keep_capabilities(kept: CapabilitySet) -> Result<()> {
+    bound_capabilities(kept)?;
+    let now = capabilities(None).map_err(failed("capget"))?;
+    let left = now.permitted & kept;
+    let sets = CapabilitySets {
+        effective: left,
+        permitted: left,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets).map_err(failed("capset"))?;
+    set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))
+}
+
+/// The capabilities of the process that owns the layer 4 engine: bpf(2), the network, bpffs and namespaces, memory of
+/// maps, and the runtime directory that it shares with the daemon.
+///
+/// # Errors
+/// As [`keep_capabilities`].
+pub fn keep_engine_capabilities() -> Result<()> {
+    keep_capabilities(
+        CapabilitySet::BPF
+            | CapabilitySet::PERFMON
+            | CapabilitySet::NET_ADMIN
+            | CapabilitySet::NET_RAW
+            | CapabilitySet::SYS_ADMIN
+            | CapabilitySet::SYS_RESOURCE
+            | CapabilitySet::CHOWN
+            | CapabilitySet::FOWNER
+            | CapabilitySet::DAC_OVERRIDE
+            | CapabilitySet::DAC_READ_SEARCH,
+    )
+}
+
 /// Removes all capabilities from the bounding set.
 fn empty_bounding_set() -> Result<()> {
+    bound_capabilities(CapabilitySet::empty())
+}
+
+/// Removes all other capabilities from the bounding set.
+fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
     for number in 0..u64::BITS {
+        if kept.bits() & (1 << number) != 0 {
+            continue;
+        }
         // SAFETY: PR_CAPBSET_DROP takes a number and no pointers.
         let result =
             unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) };

@@ -1,9 +1,9 @@
 //! Private files: only the owner can read them, and they are replaced atomically.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{
@@ -52,6 +52,24 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     // There is no old file, or the file system does not support the exchange.
     fs::rename(staging, path)
+}
+
+/// Reads a regular file that belongs to root or to the user of this process; a symbolic link is not followed. In a
+/// directory that another account can write too, the account can neither plant nor replace such a file.
+///
+/// # Errors
+/// The kernel's; [`io::ErrorKind::NotFound`] also if it is another user's.
+pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
+    let mut options = OpenOptions::new();
+    let mut file = options.read(true).custom_flags(NO_LINK).open(path)?;
+    let known = file.metadata()?;
+    let own = rustix::process::geteuid().as_raw();
+    if !known.is_file() || (known.uid() != 0 && known.uid() != own) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(known.len()).unwrap_or(0));
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Creates an immutable memory file (memfd_create(2)) that contains `bytes`, to pass it to another process.

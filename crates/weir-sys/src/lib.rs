@@ -36,11 +36,12 @@ pub use clock::{Clock, boot_id, now_ns};
 #[cfg(debug_assertions)]
 pub use confine::{Attempts, attempts};
 pub use confine::{
-    become_account, restrict_files, restrict_to_agent_calls, restrict_to_daemon_calls,
+    become_account, keep_engine_capabilities, restrict_files, restrict_to_agent_calls,
+    restrict_to_daemon_calls,
 };
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;
-pub use file::{create_private, replace_file, sealed_file};
+pub use file::{create_private, read_own, replace_file, sealed_file};
 pub use limit::{hide_memory, raise_memlock, raise_nofile, restore_nofile, trim_heap};
 pub use lock::LockFile;
 pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
@@ -48,8 +49,8 @@ pub use netns::{Entered, NetNs, NetNsId};
 pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;
 pub use privilege::{
-    account, close_stdin, end_with_parent, keep_net_raw, read_stdout_file, replace_stdout_file,
-    run_in_real_time, set_process_name, shared_file, write_stdout_file,
+    account, close_stdin, end_with_parent, keep_net_raw, peer_groups, read_stdout_file,
+    replace_stdout_file, run_in_real_time, set_process_name, shared_file, write_stdout_file,
 };
 pub use raw_ip::{RawIpSocket, RawPacket};
 

@@ -66,6 +66,34 @@ pub fn keep_net_raw(account: Option<(u32, u32)>) -> Result<()> {
     rustix::thread::set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))
 }
 
+/// The supplementary groups of the process that connected the other end of a unix socket (SO_PEERGROUPS).
+///
+/// # Errors
+/// It is another kind of socket.
+pub fn peer_groups(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    use std::os::fd::AsRawFd;
+    let mut groups = vec![0_u32; GROUPS_MAX];
+    let mut bytes = libc::socklen_t::try_from(size_of_val(groups.as_slice())).unwrap_or(0);
+    // SAFETY: the buffer and its length are live for the call, and the length is the buffer's in bytes.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERGROUPS,
+            groups.as_mut_ptr().cast(),
+            &raw mut bytes,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    groups.truncate(bytes as usize / size_of::<u32>());
+    Ok(groups)
+}
+
+/// The most groups of a process (NGROUPS_MAX).
+const GROUPS_MAX: usize = 65_536;
+
 /// Ends the calling process with SIGTERM when its parent ends; the calling thread must have been started by it.
 ///
 /// # Errors

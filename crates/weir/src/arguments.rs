@@ -190,6 +190,9 @@ pub(crate) enum Command {
         /// For the daemon, instead of the VRRP agent
         #[arg(long)]
         daemon: bool,
+        /// Own the layer 4 engine of the daemon
+        #[arg(long)]
+        engine: bool,
     },
     /// Announce VIPs by BGP; started by `weir run`
     #[command(hide = true)]

@@ -118,6 +118,94 @@ fn daemon_has_no_rights_and_serves() {
     assert!(!log.contains("succeeded"), "{log}");
 }
 
+/// What must fail inside a director's daemon in addition, with the error.
+const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
+    ("ask for a VIP", "does not permit the daemon to apply"),
+    (
+        "ask for an interface",
+        "does not permit the daemon to apply",
+    ),
+    (
+        "ask for an address of an interface",
+        "does not permit the daemon to apply",
+    ),
+    ("ask for another map", "does not permit the daemon to apply"),
+    (
+        "ask for an edit of ipvsadm",
+        "may not edit the services of ipvsadm",
+    ),
+];
+
+#[test]
+fn director_has_no_rights_where_it_reads_bytes_of_clients() {
+    if !privileged() {
+        return;
+    }
+    let room = Room::new("separation-director");
+    let output = Command::new("unshare")
+        .args(["--mount", "--net", "--propagation", "private", "sh"])
+        .arg(format!("{ROOM}/tests/separation_director.sh"))
+        .args([
+            env!("CARGO_BIN_EXE_weir"),
+            room.0.to_str().expect("a plain path"),
+        ])
+        .output()
+        .expect("unshare runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let log = fs::read_to_string(room.0.join("out/log")).unwrap_or_default();
+    let expected = [
+        "start nat: served",
+        "start direct: served",
+        "start proxy: served",
+        "daemon: CapBnd:0000000000000000 CapEff:0000000000000000 CapPrm:0000000000000000 NoNewPrivs:1 Seccomp:2",
+        "daemon: 991 991 991 991",
+        // BPF, PERFMON, NET_ADMIN, NET_RAW, SYS_ADMIN, SYS_RESOURCE, CHOWN, FOWNER, DAC_OVERRIDE, DAC_READ_SEARCH.
+        "engine: 0 CapBnd:000000c00120300f CapEff:000000c00120300f CapPrm:000000c00120300f NoNewPrivs:1 Seccomp:0",
+        "directory: root weir 1771, state: root 600, overrides: weir 600",
+        "status: ok",
+        "added VIPs: 2",
+        "server: drained",
+        "ipvsadm: lists weight 0",
+        "server: ready",
+        "ipvsadm of root: done",
+        "ipvsadm: served",
+        "ipvsadm of a member: done",
+        "ipvsadm of others: refused",
+        "text: refused",
+        "after-refusal nat: served",
+        "after-refusal direct: served",
+        "after-refusal proxy: served",
+        "file: applied",
+        "file: served",
+        "killed-engine: 0 lost",
+        "new engine: served",
+        "new engine: weight",
+        "new engine: reloaded",
+        "killed-daemon: 0 lost",
+        "killed-daemon: served",
+        "failed upgrade: refused",
+        "directory: root weir 1771",
+        "upgrade: ok",
+        "upgrade: 0 lost",
+        "upgraded: served",
+        "ipvsadm: kept",
+        "daemon: 991 991 991 991",
+        "stopped: root 700",
+        "stopped: served",
+        "ipvsadm without a daemon: done",
+        "clean: done",
+    ];
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines, expected, "{log}");
+    for (attempt, error) in LAYER_4_ATTEMPTS.iter().chain(ATTEMPTS) {
+        let quoted = format!("attempt=\"{attempt}\"");
+        let mut lines = log.lines().filter(|line| line.contains(&quoted));
+        assert!(lines.all(|line| line.contains(error)), "{attempt}: {log}");
+        assert!(log.contains(&quoted), "{attempt}: {log}");
+    }
+    assert!(!log.contains("succeeded"), "{log}");
+}
+
 /// The units, each with its highest permitted exposure.
 const UNITS: &[(&str, f64)] = &[("weir-proxy.service", 1.7), ("weir.service", 5.6)];
 

@@ -37,7 +37,7 @@ use crate::metrics::{self, Format, Process};
 use policy::Gate;
 use weir_proxy::tap::{Tap, TapError};
 
-pub use caller::{Caller, Role, UnknownRole};
+pub use caller::{Caller, Peer, Role, UnknownRole};
 pub use message::{
     ExplainRequest, FileRequest, NodeOrder, NodeState, Refusal, Reloaded, ServerNow,
     UpgradeRequest, Upgraded,
@@ -314,9 +314,13 @@ async fn node(State(orders): State<Orders>, body: Body) -> Answered {
     Ok(json(&orders.ask(order).await?))
 }
 
-async fn ipvsadm(State(orders): State<Orders>, body: Body) -> Answered {
+async fn ipvsadm(
+    State(orders): State<Orders>,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Answered {
     let request: crate::ipvsadm_message::Request = read(body).await?;
-    let order = |reply| Order::Ipvsadm(request, reply);
+    let order = |reply| Order::Ipvsadm(request, peer, reply);
     Ok(json(&orders.ask(order).await?))
 }
 

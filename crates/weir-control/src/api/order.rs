@@ -5,7 +5,7 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::caller::Caller;
+use super::caller::{Caller, Peer};
 use super::message::{
     FileRequest, NodeOrder, Refusal, Reloaded, ServerNow, UpgradeRequest, Upgraded,
 };
@@ -66,8 +66,8 @@ pub enum Order {
     },
     /// Drain this director, or end that.
     Node(NodeOrder, Reply<NodeOrder>),
-    /// A request of ipvsadm.
-    Ipvsadm(ipvsadm::Request, Reply<ipvsadm::Answer>),
+    /// A request of ipvsadm, with the socket of the client.
+    Ipvsadm(ipvsadm::Request, Peer, Reply<ipvsadm::Answer>),
     /// Explain how a packet would be handled.
     Explain(Packet, Reply<Answer>),
     /// Explain how an HTTP request would be handled.

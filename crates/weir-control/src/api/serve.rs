@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use super::connection_limit::{ConnectionLimit, Limits, Progress, Slot};
 use super::policy::{SharedPolicy, Via, required};
 use super::refusal::{Reason, Refused};
 use super::write_timeout::WriteTimeout;
-use super::{Caller, Failure, MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES, Role, collect};
+use super::{Caller, Failure, MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES, Peer, Role, collect};
 
 /// Time limit for a request header, and for a TLS handshake.
 const HEADER_DEADLINE: Duration = Duration::from_secs(5);
@@ -61,6 +62,17 @@ pub enum Listener {
 enum Accepted {
     Unix(UnixStream),
     Tcp(TcpStream, Via),
+}
+
+impl Accepted {
+    /// The client's socket, for privileged processes.
+    fn peer(&self) -> Peer {
+        match self {
+            Self::Unix(stream) => stream.as_fd().try_clone_to_owned().map(Peer::new),
+            Self::Tcp(..) => Ok(Peer::default()),
+        }
+        .unwrap_or_default()
+    }
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -160,6 +172,7 @@ async fn connection(
     router: Router,
     slot: &Slot,
 ) {
+    let peer = accepted.peer();
     let (stream, via) = match listener.open(accepted).await {
         Ok(opened) => opened,
         Err(error) => {
@@ -170,6 +183,7 @@ async fn connection(
     };
     let router = router
         .layer(Extension(caller))
+        .layer(Extension(peer))
         .layer(Extension(via))
         .layer(Extension(Arc::clone(&slot.progress)));
     let connection = http1::Builder::new()

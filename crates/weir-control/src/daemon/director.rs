@@ -22,13 +22,13 @@ use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
 use super::tracked;
 use super::{Error, RuntimeDir};
-use crate::api::{Caller, FileRequest, Order, Refusal, Reloaded};
+use crate::api::{Caller, FileRequest, Order, Peer, Refusal, Reloaded};
 use crate::configuration::{self, Loaded, Rejected, Remembered};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper::{Kept, Link};
 use crate::plan::{Plan, plan};
-use crate::plane::Plane;
+use crate::plane::{Plane, Wanted};
 use crate::status::{Report, announce, vrrp};
 use weir_discovery::{Lists, Membership};
 use weir_probing::Checks;
@@ -297,8 +297,8 @@ impl<P: Plane> Director<P> {
                 self.announce();
                 let _ = reply.send(done.map(|()| order));
             }
-            Order::Ipvsadm(request, reply) => {
-                let _ = reply.send(self.ipvsadm(&request).await);
+            Order::Ipvsadm(request, peer, reply) => {
+                let _ = reply.send(self.ipvsadm(&request, &peer).await);
             }
             Order::Explain(packet, reply) => {
                 let _ = reply.send(self.explain(&packet));
@@ -367,11 +367,16 @@ impl<P: Plane> Director<P> {
         });
     }
 
-    async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Refusal> {
+    async fn ipvsadm(
+        &mut self,
+        request: &ipvsadm::Request,
+        peer: &Peer,
+    ) -> Result<ipvsadm::Answer, Refusal> {
         if let Some(answer) = self.sync.ipvsadm(request) {
             return Ok(answer);
         }
-        let mut answer = self.plane.ipvsadm(request).await.map_err(Refusal::new)?;
+        let answered = self.plane.ipvsadm(request, peer.socket()).await;
+        let mut answer = answered.map_err(Refusal::new)?;
         if let ipvsadm::Answer::Edits(answers) = &mut answer {
             ipvsadm::name_file(answers, &self.file);
         }
@@ -520,7 +525,12 @@ impl<P: Plane> Director<P> {
         let access = SocketAccess::of(&loaded.desired.node).map_err(Refusal::new)?;
         let admin = self.admin.prepare(loaded.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(Refusal::new)?;
-        let applied = self.plane.apply(&desired).await;
+        let wanted = Wanted {
+            desired: &desired,
+            configured: &loaded.desired,
+            text: &loaded.text,
+        };
+        let applied = self.plane.apply(wanted).await;
         let revision = applied.map_err(Refusal::new)?;
         self.admin.commit(admin);
         if let Err(error) = self.runtime_dir.set_access(access) {

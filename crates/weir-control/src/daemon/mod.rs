@@ -26,7 +26,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until};
-use weir_model::Desired;
 use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::{Notification, Notifier};
 
@@ -37,7 +36,7 @@ use crate::traffic;
 use weir_discovery::Membership;
 use weir_runtime_dir::SocketAccess;
 
-pub use crate::plane::{LastPass, Plane};
+pub use crate::plane::{LastPass, Plane, Wanted};
 pub use crate::runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text, text_files};
 pub use admin::{Admin, PreparedAdmin};
 pub use director::Director;
@@ -93,7 +92,7 @@ pub fn hide_memory() {
 pub async fn run<P: Plane>(
     options: &Options,
     mut kept: Kept,
-    open: impl AsyncFnOnce(&Desired, &mut Kept) -> Result<P, P::Error>,
+    open: impl AsyncFnOnce(Wanted<'_>, &mut Kept) -> Result<P, P::Error>,
 ) -> Result<(), Error> {
     let (file, text) = configuration_to_load(options, &kept);
     let remembered = kept.take_file(SECRETS).map(Remembered::read);
@@ -105,7 +104,7 @@ pub async fn run<P: Plane>(
     for line in loaded.findings.lines() {
         eprintln!("{line}");
     }
-    if traffic::needs_engine(&loaded.desired) {
+    if traffic::needs_engine(&loaded.desired) && kept.engine.is_none() {
         traffic::check_rights()?;
     }
     // Each proxied connection, running probe, map, program and link holds a descriptor.
@@ -133,14 +132,17 @@ pub async fn run<P: Plane>(
     let lists = membership.first_lists(&loaded.desired);
     // Everything that can fail comes first: an open plane receives clients.
     let listener = runtime_dir.listen()?;
-    let engine = open(&lists.added_to(&loaded.desired), &mut kept)
-        .await
-        .map_err(|error| {
-            runtime_dir.withdraw();
-            Error::Engine {
-                source: Box::new(error),
-            }
-        })?;
+    let wanted = Wanted {
+        desired: &lists.added_to(&loaded.desired),
+        configured: &loaded.desired,
+        text: &loaded.text,
+    };
+    let engine = open(wanted, &mut kept).await.map_err(|error| {
+        runtime_dir.withdraw();
+        Error::Engine {
+            source: Box::new(error),
+        }
+    })?;
     runtime_dir.publish_socket()?;
     let router = api::router(orders, &Access::Unix, &refused);
     let api_server = tokio::spawn(api::serve(Listener::Unix(listener), router));

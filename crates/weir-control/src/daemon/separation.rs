@@ -1,8 +1,8 @@
 //! Gives up the rights of root, before the daemon reads anything from others.
 //!
-//! A daemon with proxy services alone becomes the account [`ACCOUNT`] without capabilities. What needs rights, a
-//! privileged helper does (`weir_helper::serve_daemon`), as far as the configuration file permits it. Other daemons
-//! keep the rights of root, because they load BPF programs and change addresses.
+//! A daemon becomes the account [`ACCOUNT`] without capabilities. What needs rights, a
+//! privileged helper does (`weir_helper::serve_daemon`), as far as the configuration file permits it; another process
+//! owns the layer 4 engine (`weir_engine_host`). Daemons whose configuration needs more keep the rights of root.
 
 #[cfg(debug_assertions)]
 mod attempt;
@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::process::{Signal, geteuid};
+use weir_engine_host::EngineClient;
 use weir_helper::DaemonClient;
 use weir_model::Desired;
 use weir_runtime_dir::ACCOUNT;
@@ -21,7 +22,7 @@ use weir_sys::privileged::set_helper;
 use super::{Error, Options, configuration_to_load, hide_memory};
 use crate::configuration::{self, Secrets};
 use crate::keeper::Kept;
-use crate::traffic::needs_engine;
+use crate::traffic::{local_engine_reason, needs_engine};
 
 /// Records of changes that only root reverts; a daemon maintains them.
 const RECORDS: &[&str] = &["real-server.json", "vips.json", "vrrp.json"];
@@ -31,7 +32,7 @@ const RECORDS: &[&str] = &["real-server.json", "vips.json", "vrrp.json"];
 /// # Errors
 /// The kernel refuses. The process must end then.
 pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
-    let channel = kept.helper.take();
+    let (channel, engine) = (kept.helper.take(), kept.engine_channel.take());
     if !geteuid().is_root() || !kept.is_kept() {
         return Ok(false);
     }
@@ -57,7 +58,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     let desired = loaded.map(|loaded| loaded.desired);
     // A daemon without rights may have written the recorded text, which never leads to more rights.
     let is_written_by_root = fs::metadata(&text).is_ok_and(|known| known.uid() == 0);
-    if let Some(reason) = needed_rights(options, desired.as_ref())
+    if let Some(reason) = needed_rights(options, desired.as_ref(), engine.is_some())
         && is_written_by_root
         && !kept.confined
     {
@@ -70,6 +71,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
         .and_then(|group| names::group_id(&group))
         .into_iter()
         .collect();
+    kept.pinned = engine.is_some() && weir_engine::is_pinned(&paths(options));
     // The hard limit, which only root may raise again.
     let _ = weir_sys::raise_nofile();
     weir_runtime_dir::give(&options.runtime_dir, account.0);
@@ -84,19 +86,27 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     }
     weir_sys::restrict_to_daemon_calls()?;
     set_helper(Box::new(DaemonClient::new(channel)));
+    kept.engine = engine.map(EngineClient::new);
     tracing::info!("the daemon runs as {ACCOUNT} without capabilities");
     #[cfg(debug_assertions)]
-    attempt::run();
+    attempt::run(options, kept.engine.as_ref());
     Ok(true)
 }
 
 /// Why the daemon needs the rights of root; `None`: it does not.
-fn needed_rights(options: &Options, desired: Option<&Desired>) -> Option<&'static str> {
+fn needed_rights(
+    options: &Options,
+    desired: Option<&Desired>,
+    has_engine: bool,
+) -> Option<&'static str> {
     let is_recorded = |name: &&str| Path::new(&options.runtime_dir).join(name).exists();
     let Some(desired) = desired else {
         return Some("the configuration cannot be read");
     };
-    if needs_engine(desired) {
+    if let Some(reason) = local_engine_reason(desired) {
+        return Some(reason);
+    }
+    if needs_engine(desired) && !has_engine {
         return Some("the configuration has layer 4 services");
     }
     if !desired.vrrp.is_empty() {
@@ -108,13 +118,19 @@ fn needed_rights(options: &Options, desired: Option<&Desired>) -> Option<&'stati
     if desired.announce.is_some() {
         return Some("the configuration announces VIPs");
     }
-    if desired.node.vip_interface.is_some() {
+    if desired.node.vip_interface.is_some() && !needs_engine(desired) {
         return Some("the configuration has a vip_interface");
     }
-    if weir_engine::is_pinned(&paths(options)) {
+    if weir_engine::is_pinned(&paths(options)) && !has_engine {
         return Some("a data plane is pinned");
     }
-    if RECORDS.iter().any(is_recorded) {
+    // The engine adopts the record of added addresses.
+    let is_adopted = |name: &&&str| **name == "vips.json" && needs_engine(desired) && has_engine;
+    if RECORDS
+        .iter()
+        .filter(|name| !is_adopted(name))
+        .any(is_recorded)
+    {
         return Some("changes of this machine are recorded in the runtime directory");
     }
     None

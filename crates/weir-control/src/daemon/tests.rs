@@ -18,7 +18,9 @@ use crate::api::{Override, Refusal, ServerOrder};
 use crate::client::{self, Client};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
+use crate::plane::Wanted;
 use crate::snapshot::Snapshot;
+use std::os::fd::BorrowedFd;
 use weir_discovery::Lists;
 use weir_engine::Claim;
 
@@ -41,14 +43,14 @@ struct Fake(Rc<RefCell<Calls>>);
 impl Plane for Fake {
     type Error = io::Error;
 
-    async fn apply(&mut self, desired: &Desired) -> Result<u64, io::Error> {
+    async fn apply(&mut self, wanted: Wanted<'_>) -> Result<u64, io::Error> {
         // Yields, as the real engine does: requests must still be serialised.
         tokio::task::yield_now().await;
         let mut calls = self.0.borrow_mut();
         if calls.refuse {
             return Err(io::Error::other("rejected by the engine"));
         }
-        calls.applied.push(desired.clone());
+        calls.applied.push(wanted.desired.clone());
         Ok(calls.applied.len() as u64)
     }
 
@@ -79,7 +81,11 @@ impl Plane for Fake {
         None
     }
 
-    async fn ipvsadm(&mut self, _: &ipvsadm::Request) -> Result<ipvsadm::Answer, io::Error> {
+    async fn ipvsadm(
+        &mut self,
+        _: &ipvsadm::Request,
+        _: Option<BorrowedFd<'_>>,
+    ) -> Result<ipvsadm::Answer, io::Error> {
         Err(io::Error::other("not in these tests"))
     }
 

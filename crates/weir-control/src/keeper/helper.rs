@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
+use weir_engine::Paths;
 use weir_sys::Channel;
 
 use super::error::Error;
@@ -36,9 +37,10 @@ const STICKY: u32 = 0o1000;
 /// # Errors
 /// The limit of open files is reached.
 pub(super) fn attend(
+    kind: Kind,
     program: &Path,
     configuration: &Path,
-    runtime_dir: &Path,
+    directories: &Paths,
 ) -> Result<Option<OwnedFd>, Error> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -47,7 +49,8 @@ pub(super) fn attend(
     let helper = Helper {
         program: program.to_owned(),
         configuration: configuration.to_owned(),
-        runtime_dir: runtime_dir.to_owned(),
+        directories: directories.clone(),
+        kind,
         channel: mine.into(),
     };
     tokio::spawn(helper.attend());
@@ -75,10 +78,29 @@ pub(super) fn check_program(program: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// What a helper does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Opens files and sockets, runs programs.
+    Files,
+    /// Owns the layer 4 engine.
+    Engine,
+}
+
+impl Kind {
+    const fn option(self) -> &'static str {
+        match self {
+            Self::Files => "--daemon",
+            Self::Engine => "--engine",
+        }
+    }
+}
+
 struct Helper {
     program: PathBuf,
     configuration: PathBuf,
-    runtime_dir: PathBuf,
+    directories: Paths,
+    kind: Kind,
     channel: OwnedFd,
 }
 
@@ -101,6 +123,7 @@ impl Helper {
             let how = ended.unwrap_or_else(|error| error.to_string());
             tracing::error!(
                 how,
+                kind = self.kind.option(),
                 "the privileged helper of the daemon died; restarting it"
             );
             pause = if begun.elapsed() < EARLY {
@@ -139,8 +162,10 @@ impl Helper {
             .arg("--config")
             .arg(&self.configuration)
             .arg("--runtime-dir")
-            .arg(&self.runtime_dir)
-            .args(["helper", "--daemon"])
+            .arg(&self.directories.runtime_dir)
+            .arg("--pin-dir")
+            .arg(&self.directories.pin_dir)
+            .args(["helper", self.kind.option()])
             .env(KEEPER, std::process::id().to_string())
             .env_remove("LISTEN_PID")
             .env_remove("LISTEN_FDS")

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use weir_engine_host::EngineClient;
 use weir_sys::Channel;
 
 use super::message::{ToDaemon, ToKeeper};
@@ -43,6 +44,12 @@ pub struct Kept {
     pub takeover: Option<Takeover>,
     /// The channel to a privileged helper, which the keeper starts with the first request.
     pub helper: Option<Channel>,
+    /// The process that owns the layer 4 engine, which the keeper starts with the first request.
+    pub engine: Option<EngineClient>,
+    /// The channel to it, before the rights are given up: a client starts a thread.
+    pub(crate) engine_channel: Option<Channel>,
+    /// A data plane was pinned when this process still had the rights to see it.
+    pub pinned: bool,
     /// The last daemon had given up its rights; this one must not have more.
     pub confined: bool,
 }
@@ -104,6 +111,7 @@ impl Kept {
                     last_death,
                     successor,
                     helper,
+                    engine,
                     confined,
                 } => {
                     kept.confined = confined;
@@ -111,6 +119,10 @@ impl Kept {
                     kept.last_death = last_death;
                     if helper {
                         kept.helper = files.next_back().map(Channel::from);
+                    }
+                    let mut channel_to_engine = None;
+                    if engine {
+                        channel_to_engine = files.next_back().map(Channel::from);
                     }
                     kept._lock = files.next();
                     let pair = (files.next(), files.next());
@@ -120,6 +132,7 @@ impl Kept {
                             state: state.into(),
                         });
                     }
+                    kept.engine_channel = channel_to_engine;
                     kept.link.channel = Some(Arc::new(channel));
                     return Ok(Some(kept));
                 }

@@ -64,6 +64,9 @@ pub(super) enum ToDaemon {
         /// The last attached file is a channel to a privileged helper.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         helper: bool,
+        /// The file before that is a channel to a process that owns the layer 4 engine.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        engine: bool,
         /// The last daemon had given up its rights; this one must not have more.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         confined: bool,
@@ -94,6 +97,7 @@ mod tests {
                 last_death: None,
                 successor: false,
                 helper: false,
+                engine: false,
                 confined: false,
             })
             .unwrap(),

@@ -33,6 +33,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use weir_engine::Paths;
+use weir_runtime_dir::Sharing;
 use weir_sys::{Channel, LockFile, Notifier, inherited_files};
 
 use crate::runtime_dir::RuntimeDir;
@@ -96,10 +98,13 @@ struct Keeper {
     vrrp: VrrpProcesses,
     announcer: Announcer,
     runtime_dir: PathBuf,
+    directories: Paths,
     /// The configuration file, for helpers; the keeper does not read it.
     configuration: PathBuf,
     /// The owner of the runtime directory before an upgrade.
     owner: Option<u32>,
+    /// How root shared it with the owner.
+    sharing: Option<Sharing>,
     /// A reload was requested while no daemon was running.
     reload_due: bool,
     /// The exit code of the last active daemon.
@@ -112,7 +117,8 @@ struct Keeper {
 ///
 /// # Errors
 /// Another keeper holds the runtime directory, or no process can be started.
-pub async fn keep(runtime_dir: &Path, configuration: &Path) -> Result<u8, Error> {
+pub async fn keep(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
+    let runtime_dir = paths.runtime_dir.as_path();
     let lock = RuntimeDir::lock(runtime_dir)?;
     // Of a keeper that was killed.
     weir_runtime_dir::give_to_root(runtime_dir);
@@ -145,8 +151,10 @@ pub async fn keep(runtime_dir: &Path, configuration: &Path) -> Result<u8, Error>
         vrrp: VrrpProcesses::new(runtime_dir),
         announcer: Announcer::new(runtime_dir),
         runtime_dir: runtime_dir.to_owned(),
+        directories: paths.clone(),
         configuration: configuration.to_owned(),
         owner: None,
+        sharing: None,
         reload_due: false,
         code: 0,
     };
@@ -185,16 +193,21 @@ impl Keeper {
             let message = ToDaemon::Socket { name: name.clone() };
             child.send(&message, &[socket.as_fd()]);
         }
-        let helper = helper::attend(program, &self.configuration, &self.runtime_dir)?;
+        let [engine, helper] = [helper::Kind::Engine, helper::Kind::Files]
+            .map(|kind| helper::attend(kind, program, &self.configuration, &self.directories));
+        let (engine, helper) = (engine?, helper?);
         let begin = ToDaemon::Begin {
             restarts: self.restarts,
             last_death: self.last_death.clone(),
             successor: matches!(role, Role::Successor { .. }),
             helper: helper.is_some(),
+            engine: engine.is_some(),
             confined: self.is_confined(),
         };
         let mut all = vec![self.lock.as_fd()];
         all.extend_from_slice(files);
+        // An earlier daemon takes the last file as the channel to its helper.
+        all.extend(engine.as_ref().map(AsFd::as_fd));
         all.extend(helper.as_ref().map(AsFd::as_fd));
         child.send(&begin, &all);
         self.children
@@ -389,6 +402,7 @@ impl Keeper {
         let state = state.ok_or("the request contains no state for the successor")?;
         // A daemon without rights could name any file.
         self.owner = weir_runtime_dir::account_that_owns(&self.runtime_dir);
+        self.sharing = weir_runtime_dir::sharing(&self.runtime_dir);
         if self.owner.is_some() {
             helper::check_program(program)?;
             // An earlier version rejects a directory of another account.
@@ -407,9 +421,7 @@ impl Keeper {
                 &files,
             )
             .map_err(|error| {
-                if let Some(owner) = self.owner {
-                    weir_runtime_dir::give(&self.runtime_dir, owner);
-                }
+                self.give_back();
                 error.to_string()
             })?;
         let events = self.events.clone();
@@ -420,6 +432,16 @@ impl Keeper {
         Ok(())
     }
 
+    /// Gives the runtime directory back to the daemon that continues.
+    fn give_back(&self) {
+        if let Some(owner) = self.owner {
+            weir_runtime_dir::give(&self.runtime_dir, owner);
+            if let Some(sharing) = self.sharing {
+                weir_runtime_dir::share_again(&self.runtime_dir, sharing);
+            }
+        }
+    }
+
     /// Handles the exit of a daemon.
     fn handle_exit(&mut self, number: u32, status: ExitStatus) -> Option<u8> {
         let (role, _, _) = self.children.remove(&number)?;
@@ -427,9 +449,7 @@ impl Keeper {
         match role {
             Role::Leaving => {}
             Role::Successor { failure, .. } => {
-                if let Some(owner) = self.owner {
-                    weir_runtime_dir::give(&self.runtime_dir, owner);
-                }
+                self.give_back();
                 let failure = failure.map_or_else(String::new, |failure| format!(": {failure}"));
                 let reason =
                     format!("the new program ended before it was ready ({status}){failure}");

@@ -13,6 +13,17 @@ pub enum Error {
     /// An error of the layer 4 engine.
     #[error(transparent)]
     Engine(#[from] weir_engine::Error),
+    /// The privileged process of layer 4 failed.
+    #[error(transparent)]
+    Host(#[from] weir_engine_host::Failure),
+    /// A daemon without rights cannot do this.
+    #[error(
+        "{reason}, which needs the rights of root in the daemon: restart Weir with this configuration"
+    )]
+    Separated {
+        /// What the configuration has.
+        reason: &'static str,
+    },
     /// An error of the proxy.
     #[error(transparent)]
     Proxy(#[from] weir_proxy::Error),

@@ -10,6 +10,7 @@ mod cookie_key;
 mod error;
 mod handover;
 mod handover_file;
+mod layer4;
 mod offline;
 mod plane;
 mod request_outcome;
@@ -32,13 +33,16 @@ use weir_state::ServerStates;
 use self::cookie_key::CookieKey;
 use self::handover::Handover;
 use self::handover_file::HandoverFile;
+use self::layer4::{Layer4, RemoteOpening};
 use self::request_outcome::LastSuccess;
 use self::server_state::{apply_to_proxy, now};
 use crate::keeper::{self, Kept, Link};
 use crate::order_file::OrderStore;
+use crate::plane::Wanted;
 use crate::trace_export::TraceExport;
 use weir_engine::vip::Vips;
-use weir_engine::{Engine, Opening, Paths};
+use weir_engine::{Opening, Paths};
+use weir_engine_host::EngineClient;
 
 /// The kind of the proxy's listening sockets in the keeper.
 const SOCKETS: &str = "proxy";
@@ -52,11 +56,33 @@ pub fn needs_engine(desired: &Desired) -> bool {
     !desired.services.is_empty() || desired.proxies.is_empty()
 }
 
+/// What the engine of another process gets instead of a configuration.
+#[derive(Debug, Default)]
+struct Base {
+    text: String,
+    configured: Desired,
+}
+
+/// Why layer 4 needs an engine in the daemon's own process.
+pub(crate) fn local_engine_reason(desired: &Desired) -> Option<&'static str> {
+    if desired.sync.is_some() {
+        return Some("the configuration synchronizes flows");
+    }
+    if needs_engine(desired) && desired.probes_paths() {
+        return Some("the configuration has checks through the path of a service");
+    }
+    None
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Traffic {
     paths: Paths,
-    engine: Option<Engine>,
+    engine: Option<Layer4>,
+    /// The process that owns the engine, where this one has no rights.
+    host: Option<EngineClient>,
+    /// Text and lists of the active configuration.
+    base: Base,
     /// Addresses of proxy services while there is no engine.
     vips: Vips,
     proxy: weir_proxy::Proxy,
@@ -84,17 +110,20 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Applies `desired` and adopts the pinned data plane. Must be called inside a tokio runtime, in the director's
+    /// Applies a configuration and adopts the pinned data plane. Must be called inside a tokio runtime, in the director's
     /// network namespace.
     ///
     /// # Errors
     /// The configuration cannot be applied, or the kernel rejects a change. A data plane that was running continues.
-    pub async fn open(paths: &Paths, desired: &Desired, kept: &mut Kept) -> Result<Self, Error> {
+    pub async fn open(paths: &Paths, wanted: Wanted<'_>, kept: &mut Kept) -> Result<Self, Error> {
+        let desired = wanted.desired;
         let (orders, overrides) = OrderStore::open(&paths.runtime_dir);
         let has_orders = overrides.is_some();
         let mut traffic = Self {
             paths: paths.clone(),
             engine: None,
+            host: kept.engine.take(),
+            base: Base::default(),
             vips: Vips::new(&paths.runtime_dir),
             proxy: weir_proxy::Proxy::new(),
             cookie_key: CookieKey::new(&paths.runtime_dir),
@@ -133,17 +162,20 @@ impl Traffic {
         let is_proxied = |pool: &str| proxied_pools(desired).any(|it| it.name == pool);
         traffic.states = handover.states(overrides.unwrap_or_default(), is_proxied);
         // A pinned data plane of an earlier configuration must be updated: its services are gone.
-        let mut pinned = weir_engine::is_pinned(paths) && check_rights().is_ok();
-        if pinned && !needs_engine(desired) && weir_engine::clean_unused(paths).await? {
+        let is_local = traffic.host.is_none();
+        let mut pinned =
+            kept.pinned || is_local && weir_engine::is_pinned(paths) && check_rights().is_ok();
+        if pinned && is_local && !needs_engine(desired) && weir_engine::clean_unused(paths).await? {
             pinned = false;
         }
         if needs_engine(desired) || pinned {
-            check_rights()?;
-            traffic.open_engine(desired, Some(has_orders)).await?;
+            traffic.check_separation(desired)?;
+            traffic.open_engine(wanted, Some(has_orders)).await?;
         } else {
             traffic.vips.apply(desired).await?;
         }
         traffic.commit(prepared, desired);
+        traffic.note_base(wanted);
         if let Some(takeover) = takeover {
             let mut inlet = traffic.proxy.inlet();
             traffic.receiver = Some(std::thread::spawn(move || {
@@ -167,10 +199,24 @@ impl Traffic {
     /// overrides exists. Later the states in memory are newer than any file.
     async fn open_engine(
         &mut self,
-        desired: &Desired,
+        wanted: Wanted<'_>,
         has_orders: Option<bool>,
     ) -> Result<(), Error> {
-        let (opening, saved) = Opening::begin(&self.paths, desired).await?;
+        if let Some(host) = &self.host {
+            let (opening, saved) = RemoteOpening::begin(host, wanted)?;
+            if let Some(has_orders) = has_orders
+                && let Err(source) = self.orders.adopt(&mut self.states, saved, has_orders)
+            {
+                opening.cancel();
+                let path = self.orders.path().to_owned();
+                return Err(Error::File { path, source });
+            }
+            let remote = opening.finish(&self.states)?;
+            self.engine = Some(Layer4::Remote(Box::new(remote)));
+            return Ok(());
+        }
+        check_rights()?;
+        let (opening, saved) = Opening::begin(&self.paths, wanted.desired).await?;
         if let Some(has_orders) = has_orders
             && let Err(source) = self.orders.adopt(&mut self.states, saved, has_orders)
         {
@@ -178,8 +224,40 @@ impl Traffic {
             let path = self.orders.path().to_owned();
             return Err(Error::File { path, source });
         }
-        self.engine = Some(opening.finish(&self.states).await?);
+        let engine = opening.finish(&self.states).await?;
+        self.engine = Some(Layer4::Local(Box::new(engine)));
         Ok(())
+    }
+
+    /// Opens the engine with the active configuration.
+    async fn open_engine_again(&mut self) -> Result<(), Error> {
+        let (desired, base) = (self.desired.clone(), std::mem::take(&mut self.base));
+        let wanted = Wanted {
+            desired: &desired,
+            configured: &base.configured,
+            text: &base.text,
+        };
+        let opened = self.open_engine(wanted, None).await;
+        self.base = base;
+        opened
+    }
+
+    /// Rejects what a daemon without rights cannot do yet.
+    fn check_separation(&self, desired: &Desired) -> Result<(), Error> {
+        match local_engine_reason(desired).filter(|_| self.host.is_some()) {
+            Some(reason) => Err(Error::Separated { reason }),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes what another process needs to open the engine.
+    fn note_base(&mut self, wanted: Wanted<'_>) {
+        if self.host.is_some() {
+            self.base = Base {
+                text: wanted.text.to_owned(),
+                configured: wanted.configured.clone(),
+            };
+        }
     }
 
     /// Writes the state for the next daemon, if there is a proxy service.

@@ -6,14 +6,15 @@ use weir_state::ServerStates;
 
 use super::Error;
 use super::handover::Handover;
+use super::layer4::Layer4;
 use super::server_state::Planes;
 use crate::order_file::OrderStore;
-use weir_engine::{Engine, Opening, Paths};
+use weir_engine::{Opening, Paths};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Offline {
-    engine: Engine,
+    engine: Layer4,
     configured: Desired,
     states: ServerStates,
     orders: OrderStore,
@@ -37,7 +38,7 @@ impl Offline {
         }
         let engine = opening.finish(&states).await?;
         Ok(Self {
-            engine,
+            engine: Layer4::Local(Box::new(engine)),
             configured: configured.clone(),
             states,
             orders,
@@ -52,6 +53,6 @@ impl Offline {
             desired: &self.configured,
             orders: &self.orders,
         };
-        planes.edit_table(&mut self.states, edits).await
+        planes.edit_table(&mut self.states, edits, None).await
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,11 +14,12 @@ use weir_state::{Ejected, HealthEvent, Override, PoolChange, ServerOrder};
 use weir_sys::Channel;
 
 use super::handover::Handover;
-use super::{Error, Traffic, check_rights, needs_engine};
+use super::layer4::Layer4;
+use super::{Error, Traffic, needs_engine};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper;
-use crate::plane::{LastPass, Plane};
+use crate::plane::{LastPass, Plane, Wanted};
 use crate::snapshot::{OpenFiles, Snapshot};
 use weir_dataplane::ProbeTable;
 use weir_engine::{Claim, Engine};
@@ -26,14 +27,13 @@ use weir_engine::{Claim, Engine};
 impl Plane for Traffic {
     type Error = Error;
 
-    async fn apply(&mut self, desired: &Desired) -> Result<u64, Error> {
+    async fn apply(&mut self, wanted: Wanted<'_>) -> Result<u64, Error> {
+        let desired = wanted.desired;
+        self.check_separation(desired)?;
         let prepared = self.prepare(desired)?;
         match &mut self.engine {
-            Some(engine) => drop(engine.apply(desired, &self.states).await?),
-            None if needs_engine(desired) => {
-                check_rights()?;
-                self.open_engine(desired, None).await?;
-            }
+            Some(engine) => engine.apply(wanted, &self.states).await?,
+            None if needs_engine(desired) => self.open_engine(wanted, None).await?,
             None => {
                 if let Err(error) = self.vips.apply(desired).await {
                     if let Err(back) = self.vips.apply(&self.desired).await {
@@ -49,6 +49,7 @@ impl Plane for Traffic {
         };
         self.states.handle_configuration(pools);
         self.commit(prepared, desired);
+        self.note_base(wanted);
         Ok(self.revision())
     }
 
@@ -100,7 +101,7 @@ impl Plane for Traffic {
     }
 
     fn is_attached(&self) -> bool {
-        self.engine.as_ref().is_some_and(Engine::is_attached)
+        self.engine.as_ref().is_some_and(Layer4::is_attached)
     }
 
     fn take_pool_changes(&mut self) -> Vec<PoolChange> {
@@ -108,7 +109,7 @@ impl Plane for Traffic {
     }
 
     fn probe_table(&self) -> Option<ProbeTable> {
-        self.engine.as_ref().map(Engine::probe_table)
+        self.engine.as_ref().and_then(Layer4::probe_table)
     }
 
     fn claim(&self, desired: &Desired) -> Option<Claim> {
@@ -116,15 +117,17 @@ impl Plane for Traffic {
     }
 
     /// The first request opens the engine if there are only proxy services.
-    async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
+    async fn ipvsadm(
+        &mut self,
+        request: &ipvsadm::Request,
+        client: Option<BorrowedFd<'_>>,
+    ) -> Result<ipvsadm::Answer, Error> {
         if self.engine.is_none() {
-            check_rights()?;
-            let desired = self.desired.clone();
-            self.open_engine(&desired, None).await?;
+            self.open_engine_again().await?;
         }
         if let ipvsadm::Request::Edits(edits) = request {
             let (mut planes, states) = self.planes();
-            let answers = planes.edit_table(states, edits).await;
+            let answers = planes.edit_table(states, edits, client).await;
             return Ok(ipvsadm::Answer::Edits(answers));
         }
         let Some(engine) = &mut self.engine else {
@@ -135,7 +138,7 @@ impl Plane for Traffic {
                 ipvsadm::Answer::Listing(engine.listing()?)
             }
             ipvsadm::Request::Connections => ipvsadm::Answer::Connections(engine.connections()?),
-            ipvsadm::Request::Timeouts => ipvsadm::Answer::Timeouts(engine.timeouts()),
+            ipvsadm::Request::Timeouts => ipvsadm::Answer::Timeouts(engine.timeouts()?),
             // The daemon answers it: without `[sync]` there are none.
             ipvsadm::Request::Daemons => ipvsadm::Answer::Daemons(String::new()),
         })
@@ -230,7 +233,7 @@ impl Plane for Traffic {
 
     async fn network_event(&mut self, event: &Event) -> Result<(), Error> {
         match &mut self.engine {
-            Some(engine) => Ok(engine.network_event(event).await?),
+            Some(engine) => engine.network_event(event).await,
             None => {
                 if matches!(
                     event,
@@ -255,12 +258,14 @@ impl Plane for Traffic {
     }
 
     fn publish_latency(&mut self) -> Result<Option<Duration>, Error> {
-        let published = self.engine.as_mut().map(Engine::publish_latency);
-        Ok(published.transpose()?)
+        match &mut self.engine {
+            Some(engine) => engine.publish_latency(),
+            None => Ok(None),
+        }
     }
 
     fn engine(&mut self) -> Option<&mut Engine> {
-        self.engine.as_mut()
+        self.engine.as_mut()?.local()
     }
 
     async fn tick(&mut self) -> Result<(), Error> {
@@ -271,7 +276,7 @@ impl Plane for Traffic {
         self.proxy.sample_rates();
         let watched = self.watch_requests();
         let ticked = match &mut self.engine {
-            Some(engine) => engine.tick(&self.states).await.map_err(Error::from),
+            Some(engine) => engine.tick(&self.states).await,
             None => self.vips.tick(&self.desired).await.map_err(Error::from),
         };
         watched.and(ticked)
@@ -291,8 +296,7 @@ impl Plane for Traffic {
         };
         engine.transfer_counts();
         tracing::warn!("the other program had begun to take over: what it changed is taken back");
-        let desired = self.desired.clone();
-        self.open_engine(&desired, None).await
+        self.open_engine_again().await
     }
 
     fn hand_over(&mut self, channel: Channel) {

@@ -1,6 +1,7 @@
 //! Changes of servers' states: overrides, check results and ejections, applied to both planes.
 
 use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_health::Ejection;
@@ -11,13 +12,13 @@ use weir_state::{
     ServerOrder, ServerStates, Source,
 };
 
+use super::layer4::Layer4;
 use super::{Error, Traffic};
 use crate::order_file::OrderStore;
-use weir_engine::Engine;
 
 /// The planes and the file that owns overrides, as needed for a request.
 pub(super) struct Planes<'a> {
-    pub(super) engine: Option<&'a mut Engine>,
+    pub(super) engine: Option<&'a mut Layer4>,
     /// `None` = no daemon is running.
     pub(super) proxy: Option<&'a mut weir_proxy::Proxy>,
     pub(super) desired: &'a Desired,
@@ -96,6 +97,7 @@ impl Planes<'_> {
         &mut self,
         states: &mut ServerStates,
         edits: &[Edit],
+        client: Option<BorrowedFd<'_>>,
     ) -> Vec<Result<(), Refusal>> {
         let (mut answers, mut rest) = (Vec::with_capacity(edits.len()), Vec::new());
         for edit in edits {
@@ -117,7 +119,8 @@ impl Planes<'_> {
             return Vec::new();
         };
         let before = engine.revision();
-        let mut edited = engine.edit_table(&rest, states).await.into_iter();
+        let edited = engine.edit_table(&rest, states, client).await;
+        let mut edited = edited.into_iter();
         if engine.revision() != before {
             states.handle_configuration(engine.desired().pools.iter());
         }
@@ -141,13 +144,16 @@ impl Traffic {
     /// Applies check results and persists them.
     pub(super) fn handle_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Error> {
         let pools: BTreeSet<String> = events.iter().map(|event| event.pool.clone()).collect();
+        if let Some(engine) = &self.engine {
+            engine.note_health(&events);
+        }
         let records = self.states.handle_health(events);
         let recorded = match &mut self.engine {
             Some(engine) => engine.record_standings(records),
             None => Ok(()),
         };
         self.apply_weights(&pools)?;
-        Ok(recorded?)
+        recorded
     }
 
     /// Reads the handshake counters of layer 4 services and ejects servers accordingly.
@@ -175,7 +181,8 @@ impl Traffic {
             return Ok(());
         };
         let mut changed = BTreeSet::new();
-        for adjusted in engine.adjust_weights() {
+        let (adjusted, pools) = engine.watch_latencies()?;
+        for adjusted in adjusted {
             tracing::debug!(
                 service = adjusted.service,
                 percent = ?adjusted.percent,
@@ -185,7 +192,6 @@ impl Traffic {
                 .handle_latency(adjusted.service, adjusted.percent);
             changed.insert(adjusted.pool);
         }
-        let pools = engine.watch_latencies();
         let explain = |pool: &str, _: &str, ejection: &mut Ejection| {
             let limit = pools.iter().find(|it| it.pool.name == pool);
             let limit = limit.and_then(|it| it.pool.health.max_latency);
@@ -217,7 +223,7 @@ impl Traffic {
 /// Updates the states of some pools and applies their weights. The engine is first, because it may fail; its failure
 /// does not prevent the proxy's update.
 fn apply_weights(
-    engine: Option<&mut Engine>,
+    engine: Option<&mut Layer4>,
     proxy: Option<&mut weir_proxy::Proxy>,
     desired: &Desired,
     states: &mut ServerStates,
@@ -240,11 +246,11 @@ fn apply_weights(
             apply_to_proxy(proxy, pool, states);
         }
     }
-    Ok(applied?)
+    applied
 }
 
 /// Returns a pool by its name; the engine also knows those of ipvsadm.
-fn pool_of<'a>(engine: Option<&'a Engine>, desired: &'a Desired, name: &str) -> Option<&'a Pool> {
+fn pool_of<'a>(engine: Option<&'a Layer4>, desired: &'a Desired, name: &str) -> Option<&'a Pool> {
     match engine {
         Some(engine) => engine.desired().pool(name),
         None => desired.pool(name),

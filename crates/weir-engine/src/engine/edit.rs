@@ -106,6 +106,16 @@ fn weight(
     })
 }
 
+/// The order that an edit gives for a server of the file in the active configuration, ipvsadm's part included; `None` =
+/// the edit is of another kind.
+pub fn weight_order(active: &Desired, edit: &Edit) -> Option<Result<WeightOrder, Refusal>> {
+    let Edit::EditServer(key, edit) = edit else {
+        return None;
+    };
+    let service = service_of(active, key)?;
+    Some(weight(active, service, key, edit))
+}
+
 impl Engine {
     /// The first listener of a file that ipvsadm already uses.
     pub fn claim(&self, desired: &Desired) -> Option<Claim> {
@@ -114,11 +124,12 @@ impl Engine {
 
     /// The order that an edit gives for a server of the file; `None` = the edit is of another kind.
     pub fn weight_order(&self, edit: &Edit) -> Option<Result<WeightOrder, Refusal>> {
-        let Edit::EditServer(key, edit) = edit else {
-            return None;
-        };
-        let service = service_of(&self.desired, key)?;
-        Some(weight(&self.desired, service, key, edit))
+        weight_order(&self.desired, edit)
+    }
+
+    /// What ipvsadm has changed.
+    pub const fn origin(&self) -> &Origin {
+        &self.memory.origin
     }
 
     /// Executes ipvsadm's edits in order, except for those that are a [`WeightOrder`]; each is active or changed

@@ -25,12 +25,26 @@ pub struct Handshakes<'a> {
 }
 
 impl<'a> Handshakes<'a> {
+    /// Counters that another process has read, with the servers that send no reply: their indexes in the samples, and
+    /// since when.
+    pub const fn new(watched: Watched<'a>, silent: Vec<(usize, Duration)>) -> Self {
+        Self { watched, silent }
+    }
+
+    /// The arguments of [`Self::new`].
+    pub fn into_parts(self) -> (Watched<'a>, Vec<(usize, Duration)>) {
+        (self.watched, self.silent)
+    }
+
     /// Leaves out the servers that are alive although they send no reply through the director. `passed` returns when a
     /// probe that was sent directly to a server of a pool last passed, since the Unix epoch.
     pub fn without_alive(self, passed: impl Fn(&str, &str) -> Option<Duration>) -> Watched<'a> {
         let mut watched = self.watched;
         for (index, since) in self.silent.into_iter().rev() {
-            let passed = passed(&watched.pool.name, &watched.samples[index].0);
+            let Some((server, _)) = watched.samples.get(index) else {
+                continue;
+            };
+            let passed = passed(&watched.pool.name, server);
             if Silence::Since(since).is_alive(passed) {
                 watched.samples.remove(index);
             }

@@ -14,7 +14,7 @@ use crate::ipvsadm_term::is_from_ipvsadm;
 const ADJUST_NS: u64 = 1_000_000_000;
 
 /// New weights of the servers of a service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Adjusted {
     /// The pool.
     pub pool: String,

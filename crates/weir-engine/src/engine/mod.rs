@@ -48,7 +48,7 @@ use crate::state::StateFile;
 use crate::vip::Announcements;
 use crate::write::Writer;
 
-pub use self::edit::WeightOrder;
+pub use self::edit::{WeightOrder, weight_order};
 pub use self::handshakes::Handshakes;
 pub use self::latency_use::Adjusted;
 pub use self::open::Opening;

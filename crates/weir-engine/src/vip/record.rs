@@ -23,7 +23,7 @@ struct Content {
 /// Reads the recorded addresses, by interface; none of another boot.
 pub fn read_record(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
     let path = runtime_dir.join(FILE);
-    let text = match fs::read(&path) {
+    let text = match weir_sys::read_own(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return BTreeSet::new(),
         Err(error) => {

@@ -87,17 +87,7 @@ impl Policies {
     }
 
     fn read(&self) -> Result<Option<(Version, Policy)>, Error> {
-        let failed = |source| Error::File {
-            path: self.path.clone(),
-            source,
-        };
-        let mut file = File::open(&self.path).map_err(failed)?;
-        let known = file.metadata().map_err(failed)?;
-        if !belongs_to_root(&known) {
-            return Err(Error::Untrusted {
-                path: self.path.clone(),
-            });
-        }
+        let (file, known) = open_trusted(&self.path)?;
         let version = Version(
             known.dev(),
             known.ino(),
@@ -109,30 +99,80 @@ impl Policies {
         if self.version.as_ref() == Some(&version) && !self.current.has_includes {
             return Ok(None);
         }
-        let mut text = String::new();
-        let mut limited = (&mut file).take(MAX_FILE_BYTES);
-        limited.read_to_string(&mut text).map_err(failed)?;
+        let Trusted {
+            text,
+            has_includes,
+            included,
+        } = load_trusted(&self.path, file)?;
         let is_json = self.path.extension().is_some_and(|it| it == "json");
-        let invalid = || Error::Configuration {
-            path: self.path.clone(),
-        };
-        let included = Included::default();
-        let bundle = weir_config::bundle(&text, &self.path, &included);
-        if !bundle.errors.is_empty() {
-            return Err(invalid());
-        }
         let parsed = if is_json {
-            weir_config::parse_json(&bundle.text, &Host::default())
+            weir_config::parse_json(&text, &Host::default())
         } else {
-            weir_config::parse(&bundle.text, &Host::default())
+            weir_config::parse(&text, &Host::default())
         };
-        let parsed = parsed.map_err(|_| invalid())?;
-        let mut policy = Policy::new(&bundle.text, &parsed.desired);
-        policy.has_includes = bundle.text != text;
+        let parsed = parsed.map_err(|_| Error::Configuration {
+            path: self.path.clone(),
+        })?;
+        let mut policy = Policy::new(&text, &parsed.desired);
+        policy.has_includes = has_includes;
         policy.read.extend(included.read.into_inner());
         policy.list.extend(included.listed.into_inner());
         Ok(Some((version, policy)))
     }
+}
+
+/// The text of a configuration that only root can change.
+#[derive(Debug)]
+struct Trusted {
+    /// With included files.
+    text: String,
+    has_includes: bool,
+    included: Included,
+}
+
+/// Reads the text of a configuration file and of its included files; it may have errors.
+///
+/// # Errors
+/// Others than root can change one of them, or one cannot be read.
+pub fn read_trusted(path: &Path) -> Result<String, Error> {
+    let (file, _) = open_trusted(path)?;
+    Ok(load_trusted(path, file)?.text)
+}
+
+fn open_trusted(path: &Path) -> Result<(File, fs::Metadata), Error> {
+    let failed = |source| Error::File {
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(failed)?;
+    let known = file.metadata().map_err(failed)?;
+    if belongs_to_root(&known) {
+        return Ok((file, known));
+    }
+    Err(Error::Untrusted {
+        path: path.to_owned(),
+    })
+}
+
+fn load_trusted(path: &Path, file: File) -> Result<Trusted, Error> {
+    let mut text = String::new();
+    let read = file.take(MAX_FILE_BYTES).read_to_string(&mut text);
+    read.map_err(|source| Error::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    let included = Included::default();
+    let bundle = weir_config::bundle(&text, path, &included);
+    if !bundle.errors.is_empty() {
+        return Err(Error::Configuration {
+            path: path.to_owned(),
+        });
+    }
+    Ok(Trusted {
+        has_includes: bundle.text != text,
+        text: bundle.text,
+        included,
+    })
 }
 
 /// Reads included files, under the rule of the main file, and notes which ones.

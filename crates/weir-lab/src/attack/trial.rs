@@ -63,6 +63,8 @@ pub(crate) struct Measurement {
     /// Share of the CPU `tool_cpu` that the lab itself used for the attackers, the origin and the other clients.
     pub(crate) tool_share: f64,
     values: [f64; Column::ALL.len()],
+    /// The rights of the proxy's processes, one line for each.
+    pub(crate) rights: Vec<String>,
 }
 
 impl Measurement {
@@ -327,6 +329,7 @@ impl Trial<'_> {
             ),
             tool_share: tool.as_secs_f64() / baseline.start.elapsed().as_secs_f64(),
             values,
+            rights: baseline.processes.rights(),
         }
     }
 }

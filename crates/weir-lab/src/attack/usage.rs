@@ -36,6 +36,11 @@ impl Processes {
         Self { pids }
     }
 
+    /// The rights of each, one line per process.
+    pub(crate) fn rights(&self) -> Vec<String> {
+        self.pids.iter().filter_map(|pid| rights(*pid)).collect()
+    }
+
     /// What they use now. One that has ended counts nothing; its parent has its CPU time.
     pub(crate) fn usage(&self) -> Usage {
         let mut sum = Usage::default();
@@ -46,6 +51,43 @@ impl Processes {
         }
         sum
     }
+}
+
+/// The rights of a process, from `/proc/PID/status`.
+fn rights(pid: u32) -> Option<String> {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let words = command.split(|byte| *byte == 0).skip(1);
+    let words = words.map(|word| String::from_utf8_lossy(word).into_owned());
+    let role: Vec<String> = words
+        .filter(|word| ROLES.contains(&word.as_str()))
+        .collect();
+    let name = std::iter::once(name.into_owned()).chain(role);
+    let name = name.collect::<Vec<_>>().join(" ");
+    Some(format!("{pid} {name}: {}", fields(&status)))
+}
+
+/// Arguments that say what a process of Weir does.
+const ROLES: &[&str] = &["run", "helper", "--daemon", "--engine"];
+/// Fields of `/proc/PID/status`.
+const RIGHTS: &[&str] = &["Uid", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp"];
+
+/// The fields with rights, on one line; of the four user numbers the effective one.
+fn fields(status: &str) -> String {
+    let value = |name: &&str| {
+        let mut lines = status.lines();
+        let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        let mut values = line.split_whitespace();
+        let value = match *name {
+            "Uid" => values.nth(1),
+            _ => values.next(),
+        };
+        Some(format!("{name} {}", value?))
+    };
+    let fields: Vec<String> = RIGHTS.iter().filter_map(value).collect();
+    fields.join(", ")
 }
 
 /// CPU time of this process so far.
@@ -92,6 +134,19 @@ mod tests {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 200 3 4 11 22 33 44 20 0 3 0 100 1 2";
         assert_eq!(ticks(stat), Some(110));
         assert_eq!(ticks("no name"), None);
+    }
+
+    #[test]
+    fn rights_are_the_fields_of_the_status_file() {
+        let status = "Name:\tweir\nUid:\t0\t991\t991\t991\nCapBnd:\t0000000000000000\nCapEff:\t00000000a80425fb\n\
+            NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+        assert_eq!(
+            fields(status),
+            "Uid 991, CapEff 00000000a80425fb, CapBnd 0000000000000000, NoNewPrivs 1, Seccomp 2"
+        );
+        let own = Processes::of(std::process::id()).rights();
+        let uid = rustix::process::geteuid().as_raw();
+        assert!(own[0].contains(&format!("Uid {uid}, CapEff ")), "{own:?}");
     }
 
     #[test]

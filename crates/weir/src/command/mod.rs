@@ -62,7 +62,11 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Doctor(arguments) => doctor::director(global, arguments),
         Command::Vrrp(arguments) => vrrp::vrrp(global, arguments),
         Command::VrrpAgent { standby } => vrrp::agent(global, *standby),
-        Command::Helper { adopt, daemon } => vrrp::helper(global, *adopt, *daemon),
+        Command::Helper {
+            adopt,
+            daemon,
+            engine,
+        } => vrrp::helper(global, *adopt, *daemon, *engine),
         Command::Generate { what } => generate::generate(what),
         Command::Top => top::top(global),
         Command::Tap(arguments) => tap::tap(global, arguments),

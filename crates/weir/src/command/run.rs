@@ -34,9 +34,15 @@ fn keeper(global: &GlobalOptions) -> Outcome {
         .map_err(|rejected| Failure::Findings {
             findings: rejected.diagnostics,
         })?;
-    let code =
-        super::block_on(keeper::keep(&global.runtime_dir, &file))?.map_err(Failure::failed)?;
+    let code = super::block_on(keeper::keep(&paths(global), &file))?.map_err(Failure::failed)?;
     Ok(ExitCode::from(code))
+}
+
+pub(super) fn paths(global: &GlobalOptions) -> Paths {
+    Paths {
+        runtime_dir: global.runtime_dir.clone(),
+        pin_dir: global.pin_dir.clone(),
+    }
 }
 
 fn daemon(global: &GlobalOptions, mut kept: Kept) -> Outcome {
@@ -46,10 +52,7 @@ fn daemon(global: &GlobalOptions, mut kept: Kept) -> Outcome {
         pin_dir: global.pin_dir.clone(),
         color: terminal::color(),
     };
-    let paths = Paths {
-        runtime_dir: global.runtime_dir.clone(),
-        pin_dir: global.pin_dir.clone(),
-    };
+    let paths = paths(global);
     // Threads that exist already would keep their rights.
     daemon::separate(&options, &mut kept).map_err(|error| {
         kept.link.fail(&error);
@@ -60,8 +63,8 @@ fn daemon(global: &GlobalOptions, mut kept: Kept) -> Outcome {
         .enable_all()
         .build()?;
     let keeper = kept.link.clone();
-    let opened = daemon::run(&options, kept, async |desired, kept| {
-        Traffic::open(&paths, desired, kept).await
+    let opened = daemon::run(&options, kept, async |wanted, kept| {
+        Traffic::open(&paths, wanted, kept).await
     });
     let ended = runtime.block_on(opened);
     ended.map_err(|error| {

@@ -63,8 +63,21 @@ pub(super) fn agent(global: &GlobalOptions, standby: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn helper(global: &GlobalOptions, adopt: bool, for_daemon: bool) -> Outcome {
+pub(super) fn helper(
+    global: &GlobalOptions,
+    adopt: bool,
+    for_daemon: bool,
+    engine: bool,
+) -> Outcome {
     let channel = channel()?;
+    if engine {
+        let configuration = std::path::absolute(global.config())?;
+        let paths = super::run::paths(global);
+        weir_engine_host::restrict().map_err(Failure::failed)?;
+        block_on(weir_engine_host::serve(channel, &configuration, &paths))?
+            .map_err(Failure::failed)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if for_daemon {
         let configuration = std::path::absolute(global.config())?;
         block_on(weir_helper::serve_daemon(channel, &configuration))?.map_err(Failure::failed)?;

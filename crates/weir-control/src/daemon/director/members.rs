@@ -5,7 +5,7 @@ use weir_model::diff;
 
 use super::Director;
 use crate::api::Refusal;
-use crate::plane::Plane;
+use crate::plane::{Plane, Wanted};
 
 impl<P: Plane> Director<P> {
     /// Waits until a list of servers may have changed. Cancel-safe.
@@ -25,7 +25,12 @@ impl<P: Plane> Director<P> {
         };
         let desired = lists.added_to(&self.configured);
         let changes = diff(&self.desired, &desired);
-        match self.plane.apply(&desired).await {
+        let wanted = Wanted {
+            desired: &desired,
+            configured: &self.configured,
+            text: &self.text,
+        };
+        match self.plane.apply(wanted).await {
             Ok(revision) => {
                 let changes = changes.len();
                 tracing::info!(revision, changes, "a list of servers changed");
@@ -56,7 +61,12 @@ impl<P: Plane> Director<P> {
         };
         let lists = lists.map_err(Refusal::new)?;
         let desired = lists.added_to(&self.configured);
-        self.plane.apply(&desired).await.map_err(Refusal::new)?;
+        let wanted = Wanted {
+            desired: &desired,
+            configured: &self.configured,
+            text: &self.text,
+        };
+        self.plane.apply(wanted).await.map_err(Refusal::new)?;
         self.desired = desired;
         self.membership.commit(&self.configured, lists);
         self.configure_checks();

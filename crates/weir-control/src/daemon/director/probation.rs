@@ -13,7 +13,7 @@ use weir_state::{Ejected, HealthEvent};
 use super::{ActiveConfiguration, Director};
 use crate::api::{Caller, FileRequest, Refusal, Reloaded, Reply};
 use crate::daemon::reload_guard::{Guard, Health};
-use crate::plane::Plane;
+use crate::plane::{Plane, Wanted};
 
 /// A reload on probation.
 #[derive(Debug)]
@@ -157,7 +157,12 @@ impl<P: Plane> Director<P> {
         former.lists = renewed;
         let desired = former.lists.added_to(&former.configured);
         self.restore_states(&desired, revert.checkpoint, &revert.ejected);
-        let applied = self.reapply(&desired).await;
+        let wanted = Wanted {
+            desired: &desired,
+            configured: &former.configured,
+            text: &former.text,
+        };
+        let applied = self.reapply(wanted).await;
         if applied.is_err() {
             // The rejected configuration stays active, with its checks.
             self.configure_checks();
@@ -186,10 +191,10 @@ impl<P: Plane> Director<P> {
         self.notify_pool_changes();
     }
 
-    async fn reapply(&mut self, desired: &Desired) -> Result<u64, Refusal> {
-        let admin = self.admin.prepare(desired.node.admin.as_ref()).await;
+    async fn reapply(&mut self, wanted: Wanted<'_>) -> Result<u64, Refusal> {
+        let admin = self.admin.prepare(wanted.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(Refusal::new)?;
-        let revision = self.plane.apply(desired).await.map_err(Refusal::new)?;
+        let revision = self.plane.apply(wanted).await.map_err(Refusal::new)?;
         self.admin.commit(admin);
         Ok(revision)
     }

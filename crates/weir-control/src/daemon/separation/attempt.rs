@@ -3,16 +3,28 @@
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc;
+use std::time::Duration;
 
+use weir_engine_host::{EngineClient, Request};
+use weir_ipvsadm::Edit;
 use weir_sys::privileged::{self, PrivilegedHelper, Program};
+
+use crate::daemon::Options;
+use crate::runtime_dir::SOCKET;
 
 /// The environment variable that asks for it.
 const VARIABLE: &str = "WEIR_TEST_ATTEMPTS";
 
+/// How often, and with which pause, the thread looks whether the daemon serves.
+const LOOKS: u32 = 600;
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// Tries what must be refused, and logs the results.
-pub(super) fn run() {
+pub(super) fn run(options: &Options, engine: Option<&EngineClient>) {
     if std::env::var_os(VARIABLE).is_none() {
         return;
     }
@@ -42,11 +54,64 @@ pub(super) fn run() {
     ];
     let own = weir_sys::attempts(helper_process().unwrap_or(1));
     for (attempt, result) in results.into_iter().chain(own) {
-        match result {
-            Ok(()) => tracing::error!(attempt, "succeeded"),
-            Err(error) => tracing::info!(attempt, %error, "failed"),
-        }
+        report(attempt, result);
     }
+    if let Some(engine) = engine {
+        attempt_layer_4(options, engine);
+    }
+}
+
+fn report(attempt: &str, result: io::Result<()>) {
+    match result {
+        Ok(()) => tracing::error!(attempt, "succeeded"),
+        Err(error) => tracing::info!(attempt, %error, "failed"),
+    }
+}
+
+/// Configurations that root has not written, and an edit in the name of a client that there is not.
+fn attempt_layer_4(options: &Options, engine: &EngineClient) {
+    let text = privileged::read(&options.config).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let with_node = |key: &str| match text.contains("[node]") {
+        true => text.replace("[node]", &format!("[node]\n{key}")),
+        false => format!("{text}\n[node]\n{key}\n"),
+    };
+    let service = "[pool.attempt]\nservers = [\"192.0.2.9:80\"]\n[service.attempt]\n\
+        listen = [\"192.0.2.1:80\"]\nforward = \"nat\"\npool = \"attempt\"\n";
+    for (attempt, text) in [
+        ("ask for a VIP", format!("{text}\n{service}")),
+        ("ask for an interface", with_node("interfaces = [\"lo\"]")),
+        (
+            "ask for an address of an interface",
+            with_node("vip_interface = \"lo\"").replacen("vip_interface = \"to_client\"", "", 1),
+        ),
+        ("ask for another map", with_node("max_flows = 4096")),
+    ] {
+        report(attempt, ask_for_configuration(engine, &text));
+    }
+    let (engine, socket) = (engine.clone(), options.runtime_dir.join(SOCKET));
+    std::thread::spawn(move || {
+        for _ in 0..LOOKS {
+            if socket.exists() {
+                return report("ask for an edit of ipvsadm", ask_for_edit(&engine));
+            }
+            std::thread::sleep(PAUSE);
+        }
+    });
+}
+
+fn ask_for_configuration(engine: &EngineClient, text: &str) -> io::Result<()> {
+    let file = weir_sys::sealed_file("attempt", text.as_bytes())?;
+    let begin = Request::Begin { added: Vec::new() };
+    let answer = engine.request(&begin, &[file.as_fd()]);
+    answer.map(drop).map_err(io::Error::other)
+}
+
+fn ask_for_edit(engine: &EngineClient) -> io::Result<()> {
+    let (client, _other) = UnixStream::pair()?;
+    let edits = vec![Edit::Clear];
+    let answer = engine.request(&Request::Edit { edits }, &[client.as_fd()]);
+    answer.map(drop).map_err(io::Error::other)
 }
 
 fn ask_for_script(helper: &dyn PrivilegedHelper) -> io::Result<()> {

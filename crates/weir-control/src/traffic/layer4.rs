@@ -1,0 +1,549 @@
+//! The layer 4 engine of a daemon: in this process, or in the privileged process of a daemon without rights.
+//!
+//! Both have the same operations. The remote one keeps a copy of what follows from the active configuration, so that
+//! only changes and counters cross the channel.
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use weir_dataplane::ProbeTable;
+use weir_engine::snapshot::Layer4Snapshot;
+use weir_engine::{
+    Adjusted, Claim, Engine, Explanation, Handshakes, Packet, WeightOrder, weight_order,
+};
+use weir_engine_host::{
+    AddedServer, Counters, EngineClient, Facts, Failure, Query, Reply, Request,
+};
+use weir_ipvsadm::{Connection, Edit, Listing, Refusal, Timeouts};
+use weir_model::{Desired, Indexed};
+use weir_netlink::Event;
+use weir_state::{
+    HealthEvent, OverrideRecord, SavedServers, ServerStates, StandingRecord, Watched,
+};
+use weir_sys::sealed_file;
+
+use super::Error;
+use crate::plane::Wanted;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) enum Layer4 {
+    /// This process has the rights.
+    Local(Box<Engine>),
+    /// Another process has them.
+    Remote(Box<RemoteEngine>),
+}
+
+/// An engine in another process.
+#[derive(Debug)]
+pub(super) struct RemoteEngine {
+    client: EngineClient,
+    /// The text of the active configuration.
+    text: String,
+    /// Its servers of lists.
+    added: Vec<AddedServer>,
+    /// The active configuration without ipvsadm's part.
+    configured: Desired,
+    /// The same with ipvsadm's part.
+    desired: Indexed,
+    facts: Facts,
+    /// Results of checks that the other process does not have yet.
+    news: RefCell<Vec<HealthEvent>>,
+}
+
+/// An answer of another kind than that of the request.
+fn unexpected<T>() -> Result<T, Error> {
+    let reason = "the privileged process of layer 4 sent an unexpected answer".to_owned();
+    Err(Failure::Engine(reason).into())
+}
+
+fn merged(facts: &Facts, configured: &Desired) -> Result<Indexed, Error> {
+    Ok(Indexed::from(facts.origin.merged(configured.clone())?))
+}
+
+fn text_file(text: &str) -> Result<std::os::fd::OwnedFd, Error> {
+    sealed_file("weir-configuration", text.as_bytes()).map_err(|source| Error::File {
+        path: "memory".into(),
+        source,
+    })
+}
+
+/// An engine whose data plane is open, but does not have the configuration yet.
+pub(super) struct RemoteOpening {
+    client: EngineClient,
+    text: String,
+    added: Vec<AddedServer>,
+    configured: Desired,
+}
+
+impl RemoteOpening {
+    /// As [`weir_engine::Opening::begin`].
+    pub(super) fn begin(
+        client: &EngineClient,
+        wanted: Wanted<'_>,
+    ) -> Result<(Self, SavedServers), Error> {
+        let opening = Self {
+            client: client.clone(),
+            text: wanted.text.to_owned(),
+            added: wanted.added(),
+            configured: wanted.desired.clone(),
+        };
+        let saved = opening.begin_again()?;
+        Ok((opening, saved))
+    }
+
+    fn begin_again(&self) -> Result<SavedServers, Error> {
+        let file = text_file(&self.text)?;
+        let added = self.added.clone();
+        match self
+            .client
+            .request(&Request::Begin { added }, &[file.as_fd()])?
+        {
+            Reply::Begun { saved } => Ok(saved),
+            _ => unexpected(),
+        }
+    }
+
+    /// As [`weir_engine::Opening::cancel`].
+    pub(super) fn cancel(self) {
+        if let Err(error) = self.client.request(&Request::Cancel, &[]) {
+            tracing::warn!(%error, "failed to cancel the start of layer 4");
+        }
+    }
+
+    /// As [`weir_engine::Opening::finish`].
+    pub(super) fn finish(self, states: &ServerStates) -> Result<RemoteEngine, Error> {
+        let states = states.copy();
+        let Reply::Active(facts) = self.client.request(&Request::Finish { states }, &[])? else {
+            return unexpected();
+        };
+        Ok(RemoteEngine {
+            client: self.client,
+            text: self.text,
+            added: self.added,
+            desired: merged(&facts, &self.configured)?,
+            configured: self.configured,
+            facts,
+            news: RefCell::default(),
+        })
+    }
+}
+
+impl RemoteEngine {
+    fn read(&self, query: Query) -> Result<Reply, Error> {
+        Ok(self.client.request(&Request::Read(query), &[])?)
+    }
+
+    fn update(&mut self, facts: Facts) -> Result<(), Error> {
+        if facts.origin != self.facts.origin {
+            self.desired = merged(&facts, &self.configured)?;
+        }
+        self.facts = facts;
+        Ok(())
+    }
+
+    fn apply(&mut self, wanted: Wanted<'_>, states: &ServerStates) -> Result<(), Error> {
+        let added = wanted.added();
+        let file = (wanted.text != self.text).then(|| text_file(wanted.text));
+        let file = file.transpose()?;
+        let files: Vec<BorrowedFd<'_>> = file.iter().map(AsFd::as_fd).collect();
+        let request = Request::Apply {
+            added,
+            states: states.changes(self.news.take()),
+        };
+        let Reply::Active(facts) = self.client.request(&request, &files)? else {
+            return unexpected();
+        };
+        let Request::Apply { added, .. } = request else {
+            return unexpected();
+        };
+        self.desired = merged(&facts, wanted.desired)?;
+        self.configured = wanted.desired.clone();
+        (self.facts, self.added) = (facts, added);
+        wanted.text.clone_into(&mut self.text);
+        Ok(())
+    }
+
+    /// Opens the engine of a new process.
+    fn open_again(&mut self, states: &ServerStates) -> Result<(), Error> {
+        let opening = RemoteOpening {
+            client: self.client.clone(),
+            text: self.text.clone(),
+            added: self.added.clone(),
+            configured: self.configured.clone(),
+        };
+        opening.begin_again()?;
+        *self = opening.finish(states)?;
+        tracing::info!("layer 4 has a new privileged process");
+        Ok(())
+    }
+
+    fn tick(&mut self, states: &ServerStates) -> Result<(), Error> {
+        if self.client.is_lost() {
+            return self.open_again(states);
+        }
+        match self.read(Query::Facts)? {
+            Reply::Active(facts) => self.update(facts),
+            _ => unexpected(),
+        }
+    }
+
+    fn apply_weights(&self, pools: &[&str], states: &ServerStates) -> Result<(), Error> {
+        let request = Request::Weights {
+            pools: pools.iter().map(|pool| (*pool).to_owned()).collect(),
+            states: states.changes(self.news.take()),
+        };
+        match self.client.request(&request, &[])? {
+            Reply::Done => Ok(()),
+            _ => unexpected(),
+        }
+    }
+
+    fn edit(
+        &mut self,
+        edits: &[Edit],
+        client: Option<BorrowedFd<'_>>,
+    ) -> Result<Vec<Result<(), Refusal>>, Error> {
+        let files: Vec<BorrowedFd<'_>> = client.into_iter().collect();
+        let edits = edits.to_vec();
+        match self.client.request(&Request::Edit { edits }, &files)? {
+            Reply::Edited { results, facts } => {
+                self.update(facts)?;
+                Ok(results)
+            }
+            _ => unexpected(),
+        }
+    }
+
+    /// Counters of services that the active configuration has.
+    fn watched(&self, counters: Vec<Counters>) -> Vec<Handshakes<'_>> {
+        let known = counters.into_iter().filter_map(|one| {
+            let service = self.desired.service(&one.service)?;
+            let watched = Watched {
+                pool: self.desired.pool(&service.pool)?,
+                service: Some(&service.name),
+                samples: one.samples,
+            };
+            Some(Handshakes::new(watched, one.silent))
+        });
+        known.collect()
+    }
+}
+
+/// Operations of [`Engine`].
+impl Layer4 {
+    pub(super) fn desired(&self) -> &Indexed {
+        match self {
+            Self::Local(engine) => engine.desired(),
+            Self::Remote(remote) => &remote.desired,
+        }
+    }
+
+    /// The engine in this process.
+    pub(super) fn local(&mut self) -> Option<&mut Engine> {
+        match self {
+            Self::Local(engine) => Some(engine),
+            Self::Remote(_) => None,
+        }
+    }
+
+    pub(super) fn revision(&self) -> u64 {
+        match self {
+            Self::Local(engine) => engine.revision(),
+            Self::Remote(remote) => remote.facts.revision,
+        }
+    }
+
+    pub(super) fn is_attached(&self) -> bool {
+        match self {
+            Self::Local(engine) => engine.is_attached(),
+            Self::Remote(remote) => remote.facts.is_attached,
+        }
+    }
+
+    pub(super) fn added_vips(&self) -> &[(String, IpAddr)] {
+        match self {
+            Self::Local(engine) => engine.added_vips(),
+            Self::Remote(remote) => &remote.facts.added_vips,
+        }
+    }
+
+    pub(super) fn probe_table(&self) -> Option<ProbeTable> {
+        match self {
+            Self::Local(engine) => Some(engine.probe_table()),
+            Self::Remote(_) => None,
+        }
+    }
+
+    pub(super) fn claim(&self, desired: &Desired) -> Option<Claim> {
+        match self {
+            Self::Local(engine) => engine.claim(desired),
+            Self::Remote(remote) => remote.facts.origin.claim(desired),
+        }
+    }
+
+    pub(super) fn weight_order(&self, edit: &Edit) -> Option<Result<WeightOrder, Refusal>> {
+        weight_order(self.desired(), edit)
+    }
+
+    pub(super) async fn apply(
+        &mut self,
+        wanted: Wanted<'_>,
+        states: &ServerStates,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Local(engine) => Ok(engine.apply(wanted.desired, states).await.map(drop)?),
+            Self::Remote(remote) => remote.apply(wanted, states),
+        }
+    }
+
+    pub(super) fn apply_weights(
+        &mut self,
+        pools: &[&str],
+        states: &ServerStates,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Local(engine) => Ok(engine.apply_weights(pools, states)?),
+            Self::Remote(remote) => remote.apply_weights(pools, states),
+        }
+    }
+
+    /// Notes results of checks for the next [`Self::apply_weights`].
+    pub(super) fn note_health(&self, events: &[HealthEvent]) {
+        if let Self::Remote(remote) = self {
+            remote.news.borrow_mut().extend_from_slice(events);
+        }
+    }
+
+    /// The other process records what it is sent.
+    pub(super) fn record_standings(&mut self, records: Vec<StandingRecord>) -> Result<(), Error> {
+        match self {
+            Self::Local(engine) => Ok(engine.record_standings(records)?),
+            Self::Remote(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn copy_override(&mut self, record: &OverrideRecord) -> Result<(), Error> {
+        match self {
+            Self::Local(engine) => Ok(engine.copy_override(record)?),
+            Self::Remote(remote) => {
+                let record = record.clone();
+                Ok(remote
+                    .client
+                    .request(&Request::CopyOverride { record }, &[])
+                    .map(drop)?)
+            }
+        }
+    }
+
+    /// `client` is the socket of the client that asks for it.
+    pub(super) async fn edit_table(
+        &mut self,
+        edits: &[Edit],
+        states: &ServerStates,
+        client: Option<BorrowedFd<'_>>,
+    ) -> Vec<Result<(), Refusal>> {
+        match self {
+            Self::Local(engine) => engine.edit_table(edits, states).await,
+            Self::Remote(_) if edits.is_empty() => Vec::new(),
+            Self::Remote(remote) => remote.edit(edits, client).unwrap_or_else(|error| {
+                let refusal = Refusal::Message(error.to_string());
+                vec![Err(refusal); edits.len()]
+            }),
+        }
+    }
+
+    pub(super) fn listing(&self) -> Result<Listing, Error> {
+        match self {
+            Self::Local(engine) => Ok(engine.listing()?),
+            Self::Remote(remote) => match remote.read(Query::Listing)? {
+                Reply::Listing(listing) => Ok(listing),
+                _ => unexpected(),
+            },
+        }
+    }
+
+    pub(super) fn connections(&self) -> Result<Vec<Connection>, Error> {
+        match self {
+            Self::Local(engine) => Ok(engine.connections()?),
+            Self::Remote(remote) => match remote.read(Query::Connections)? {
+                Reply::Connections(connections) => Ok(connections),
+                _ => unexpected(),
+            },
+        }
+    }
+
+    pub(super) fn timeouts(&self) -> Result<Timeouts, Error> {
+        match self {
+            Self::Local(engine) => Ok(engine.timeouts()),
+            Self::Remote(remote) => match remote.read(Query::Timeouts)? {
+                Reply::Timeouts(timeouts) => Ok(timeouts),
+                _ => unexpected(),
+            },
+        }
+    }
+
+    pub(super) fn snapshot(&self, states: &ServerStates) -> Result<Layer4Snapshot, Error> {
+        match self {
+            Self::Local(engine) => Ok(engine.snapshot(states)?),
+            Self::Remote(remote) => match remote.read(Query::Snapshot)? {
+                Reply::Snapshot(snapshot) => Ok(*snapshot),
+                _ => unexpected(),
+            },
+        }
+    }
+
+    pub(super) fn explain_packet(
+        &self,
+        packet: &Packet,
+        states: &ServerStates,
+    ) -> Result<Explanation, Error> {
+        match self {
+            Self::Local(engine) => Ok(engine.explain_packet(packet, states)?),
+            Self::Remote(remote) => {
+                let packet = packet.to_string();
+                match remote.read(Query::Explain { packet })? {
+                    Reply::Explained(explanation) => Ok(explanation),
+                    _ => unexpected(),
+                }
+            }
+        }
+    }
+
+    pub(super) fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {
+        match self {
+            Self::Local(engine) => engine.live_flows(service, server),
+            Self::Remote(remote) => {
+                let query = Query::LiveFlows {
+                    service: service.to_owned(),
+                    server: server.map(str::to_owned),
+                };
+                match remote.read(query) {
+                    Ok(Reply::Numbers(flows, _)) => flows,
+                    _ => 0,
+                }
+            }
+        }
+    }
+
+    pub(super) fn connections_of(&self, pool: &str, server: &str) -> Result<(u64, u64), Error> {
+        match self {
+            Self::Local(engine) => Ok(engine.connections_of(pool, server)?),
+            Self::Remote(remote) => {
+                let query = Query::ConnectionsOf {
+                    pool: pool.to_owned(),
+                    server: server.to_owned(),
+                };
+                match remote.read(query)? {
+                    Reply::Numbers(open, closed) => Ok((open, closed)),
+                    _ => unexpected(),
+                }
+            }
+        }
+    }
+
+    /// The other process reads events by itself.
+    pub(super) async fn network_event(&mut self, event: &Event) -> Result<(), Error> {
+        match self {
+            Self::Local(engine) => Ok(engine.network_event(event).await?),
+            Self::Remote(_) => Ok(()),
+        }
+    }
+
+    /// The other process does it by itself.
+    pub(super) async fn repair_drift(&mut self) {
+        if let Self::Local(engine) = self {
+            engine.repair_drift().await;
+        }
+    }
+
+    /// The other process does it by itself.
+    pub(super) fn publish_latency(&mut self) -> Result<Option<Duration>, Error> {
+        match self {
+            Self::Local(engine) => Ok(Some(engine.publish_latency()?)),
+            Self::Remote(_) => Ok(None),
+        }
+    }
+
+    pub(super) async fn tick(&mut self, states: &ServerStates) -> Result<(), Error> {
+        match self {
+            Self::Local(engine) => Ok(engine.tick(states).await?),
+            Self::Remote(remote) => remote.tick(states),
+        }
+    }
+
+    pub(super) fn watch_clients(
+        &mut self,
+        states: &ServerStates,
+    ) -> Result<Vec<Handshakes<'_>>, Error> {
+        match self {
+            Self::Local(engine) => Ok(engine.watch_clients(states)?),
+            Self::Remote(remote) if remote.client.is_lost() => Ok(Vec::new()),
+            Self::Remote(remote) => match remote.read(Query::Handshakes)? {
+                Reply::Handshakes(counters) => Ok(remote.watched(counters)),
+                _ => unexpected(),
+            },
+        }
+    }
+
+    /// Weights that follow the latency, and answers within and beyond `max_latency`.
+    pub(super) fn watch_latencies(&mut self) -> Result<(Vec<Adjusted>, Vec<Watched<'_>>), Error> {
+        match self {
+            Self::Local(engine) => {
+                let adjusted = engine.adjust_weights();
+                Ok((adjusted, engine.watch_latencies()))
+            }
+            Self::Remote(remote) => {
+                if remote.client.is_lost() || !remote.uses_latencies() {
+                    return Ok((Vec::new(), Vec::new()));
+                }
+                match remote.read(Query::Latencies)? {
+                    Reply::Latencies { counters, adjusted } => {
+                        let watched = remote.watched(counters).into_iter();
+                        Ok((adjusted, watched.map(|it| it.into_parts().0).collect()))
+                    }
+                    _ => unexpected(),
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_current(&self) -> bool {
+        match self {
+            Self::Local(engine) => engine.is_current(),
+            Self::Remote(remote) => {
+                let current = remote.client.request(&Request::IsCurrent, &[]);
+                matches!(current, Ok(Reply::Current(true)))
+            }
+        }
+    }
+
+    pub(super) fn transfer_counts(&self) {
+        match self {
+            Self::Local(engine) => engine.transfer_counts(),
+            Self::Remote(remote) => remote.order(&Request::TransferCounts),
+        }
+    }
+
+    pub(super) fn detach_tc(&self) {
+        match self {
+            Self::Local(engine) => engine.detach_tc(),
+            Self::Remote(remote) => remote.order(&Request::DetachTc),
+        }
+    }
+}
+
+impl RemoteEngine {
+    fn order(&self, request: &Request) {
+        if let Err(error) = self.client.request(request, &[]) {
+            tracing::warn!(%error, "the handover of layer 4 is incomplete");
+        }
+    }
+
+    fn uses_latencies(&self) -> bool {
+        let mut pools = self.desired.pools.iter();
+        pools.any(|pool| pool.health.max_latency.is_some() || pool.adapt != weir_model::Adapt::None)
+    }
+}

@@ -1,0 +1,66 @@
+//! Who may edit the services of ipvsadm: root, and members of `socket_group` if its mode lets them use the socket.
+//!
+//! The daemon passes the client's socket, and the kernel says who connected it (SO_PEERCRED). A daemon with foreign code
+//! could pass a socket of its own, so its own account is refused, whatever groups it has.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::net::AddressFamily;
+use rustix::net::sockopt::{socket_domain, socket_peercred};
+use weir_model::Node;
+use weir_runtime_dir::ACCOUNT;
+use weir_sys::names;
+
+/// Checks the client at the other end of a socket; returns its user.
+///
+/// # Errors
+/// It is not permitted, in words.
+pub(crate) fn check(socket: BorrowedFd<'_>, node: &Node) -> Result<u32, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("the client is not known: {error}");
+    if socket_domain(socket).map_err(|error| failed(&error))? != AddressFamily::UNIX {
+        return Err("only clients of the unix socket may edit the services of ipvsadm".to_owned());
+    }
+    let peer = socket_peercred(socket).map_err(|error| failed(&error))?;
+    let user = peer.uid.as_raw();
+    if user == 0 {
+        return Ok(user);
+    }
+    let is_account = weir_sys::account(ACCOUNT).is_some_and(|(account, _)| account == user);
+    let group = node.socket_group.as_deref().and_then(names::group_id);
+    let group = group.filter(|_| node.socket_mode.is_for_group() && !is_account);
+    let is_member = group.is_some_and(|group| {
+        let others = weir_sys::peer_groups(socket).unwrap_or_default();
+        peer.gid.as_raw() == group || others.contains(&group)
+    });
+    if is_member {
+        return Ok(user);
+    }
+    Err(format!(
+        "user {user} may not edit the services of ipvsadm: only root and members of socket_group may"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn user_is_the_kernels_and_other_sockets_are_refused() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let checked = check(one.as_fd(), &Node::default());
+        if own == 0 {
+            assert_eq!(checked, Ok(0));
+        } else {
+            assert!(checked.unwrap_err().contains(&format!("user {own}")));
+        }
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(check(tcp.as_fd(), &Node::default()).is_err());
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(check(file.as_fd(), &Node::default()).is_err());
+    }
+}

@@ -1,0 +1,182 @@
+//! The daemon's side of the channel.
+
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use weir_sys::Channel;
+
+use crate::message::{self, Reply, Request, UNREQUESTED};
+
+/// How long reading may take.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a change may take: programs are verified, neighbours resolved.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Why a request has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The process died; the keeper starts it again.
+    #[error("the privileged process of layer 4 has ended; it is being restarted")]
+    Lost,
+    /// The process does not answer.
+    #[error("the privileged process of layer 4 does not answer")]
+    Silent,
+    /// The engine's error.
+    #[error("{0}")]
+    Engine(String),
+    /// Only root can permit it.
+    #[error("{0}")]
+    Refused(String),
+}
+
+#[derive(Debug)]
+struct Shared {
+    channel: Channel,
+    numbers: AtomicU64,
+    /// Requests without an answer.
+    pending: Mutex<HashMap<u64, mpsc::Sender<Reply>>>,
+    /// A process has started since the engine was opened.
+    lost: AtomicBool,
+}
+
+/// See the module. Requests block.
+#[derive(Clone, Debug)]
+pub struct EngineClient {
+    shared: Arc<Shared>,
+}
+
+impl EngineClient {
+    /// A client of the process at the other end of the channel, which may be started later. Starts a thread.
+    pub fn new(channel: Channel) -> Self {
+        let shared = Arc::new(Shared {
+            channel,
+            numbers: AtomicU64::new(0),
+            pending: Mutex::default(),
+            lost: AtomicBool::new(false),
+        });
+        let reader = Arc::clone(&shared);
+        std::thread::spawn(move || reader.receive());
+        Self { shared }
+    }
+
+    /// Whether another process serves the channel than the one that opened the engine.
+    pub fn is_lost(&self) -> bool {
+        self.shared.lost.load(Ordering::Relaxed)
+    }
+
+    /// Sends a request with files and waits for its answer.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn request(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<Reply, Failure> {
+        let shared = &self.shared;
+        if matches!(request, Request::Begin { .. }) {
+            shared.lost.store(false, Ordering::Relaxed);
+        } else if self.is_lost() {
+            return Err(Failure::Lost);
+        }
+        let limit = match request {
+            Request::Read(_) | Request::IsCurrent => READ_TIMEOUT,
+            _ => CHANGE_TIMEOUT,
+        };
+        let (sender, answer) = mpsc::channel();
+        let number = shared.numbers.fetch_add(1, Ordering::Relaxed);
+        shared.lock().insert(number, sender);
+        let sent = message::send(&shared.channel, number, request, files);
+        let answer = match sent {
+            Ok(()) => answer.recv_timeout(limit),
+            Err(error) => {
+                shared.lock().remove(&number);
+                return Err(Failure::Engine(error.to_string()));
+            }
+        };
+        shared.lock().remove(&number);
+        match answer {
+            Ok(Reply::NotOpen) => {
+                shared.lost.store(true, Ordering::Relaxed);
+                Err(Failure::Lost)
+            }
+            Ok(Reply::Failed { reason }) => Err(Failure::Engine(reason)),
+            Ok(Reply::Refused { reason }) => Err(Failure::Refused(reason)),
+            Ok(reply) => Ok(reply),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(Failure::Lost),
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(Failure::Silent),
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, mpsc::Sender<Reply>>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Receives answers until the keeper has ended.
+    fn receive(&self) {
+        let mut is_first = true;
+        while let Ok(Some(received)) = self.channel.receive() {
+            let (number, reply, _) = match message::open::<Reply>(received) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    tracing::error!(%error, "the privileged process of layer 4 sent an invalid message");
+                    continue;
+                }
+            };
+            if number != UNREQUESTED {
+                let waiting = self.lock().remove(&number);
+                if let Some(waiting) = waiting {
+                    // The request may have timed out.
+                    let _ = waiting.send(reply);
+                }
+                continue;
+            }
+            // The first process is started by the first request, which is still in the channel.
+            if !std::mem::take(&mut is_first) {
+                self.lost.store(true, Ordering::Relaxed);
+                self.lock().clear();
+            }
+        }
+        self.lost.store(true, Ordering::Relaxed);
+        self.lock().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Query;
+
+    #[test]
+    fn request_to_a_process_that_died_fails_until_the_engine_is_opened_again() {
+        let (mine, theirs) = Channel::pair().unwrap();
+        let client = EngineClient::new(mine);
+        let host = std::thread::spawn(move || {
+            let next = || message::open::<Request>(theirs.receive().unwrap().unwrap()).unwrap();
+            let answer =
+                |number, reply: &Reply| message::send(&theirs, number, reply, &[]).unwrap();
+            answer(UNREQUESTED, &Reply::Started);
+            let (number, _, _) = next();
+            answer(number, &Reply::Current(true));
+            // It dies with a request, and another one starts.
+            drop(next());
+            answer(UNREQUESTED, &Reply::Started);
+            let (number, request, _) = next();
+            assert!(matches!(request, Request::Begin { .. }));
+            answer(number, &Reply::Done);
+        });
+        let ask = |request: &Request| client.request(request, &[]);
+        assert!(matches!(ask(&Request::IsCurrent), Ok(Reply::Current(true))));
+        assert!(!client.is_lost());
+        assert_eq!(ask(&Request::TransferCounts).unwrap_err(), Failure::Lost);
+        assert!(client.is_lost());
+        let reads = ask(&Request::Read(Query::Facts));
+        assert_eq!(reads.unwrap_err(), Failure::Lost, "it is not sent");
+        let begin = Request::Begin { added: Vec::new() };
+        assert!(matches!(ask(&begin), Ok(Reply::Done)));
+        host.join().unwrap();
+        // The keeper has ended.
+        assert!(ask(&begin).is_err());
+    }
+}

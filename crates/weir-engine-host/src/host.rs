@@ -1,0 +1,306 @@
+//! Executes requests on the engine, with a copy of the state of servers.
+
+use std::fmt::Display;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use weir_engine::{Engine, Opening, Packet, Paths};
+use weir_netlink::Event;
+use weir_state::{SavedServers, ServerStates, StateCopy};
+
+use crate::caller;
+use crate::message::{AddedServer, Counters, Facts, Query, Reply, Request, content};
+use crate::policy::{Accepted, Policy};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Host {
+    paths: Paths,
+    policy: Policy,
+    engine: Option<Engine>,
+    states: ServerStates,
+}
+
+fn failed(error: &impl Display) -> Reply {
+    Reply::Failed {
+        reason: error.to_string(),
+    }
+}
+
+/// A refusal, which is logged.
+fn refused(reason: String) -> Reply {
+    tracing::error!(reason, "refused a request of the daemon");
+    Reply::Refused { reason }
+}
+
+fn facts(engine: &Engine) -> Facts {
+    Facts {
+        revision: engine.revision(),
+        added_vips: engine.added_vips().to_vec(),
+        is_attached: engine.is_attached(),
+        origin: engine.origin().clone(),
+    }
+}
+
+/// The steps between the two halves of opening the engine, on the channel.
+pub(crate) trait Steps {
+    /// Answers the first half, and waits for the state of servers; `None`: the daemon cancels, or has ended.
+    fn states(&mut self, saved: SavedServers) -> impl Future<Output = Option<StateCopy>>;
+}
+
+impl Host {
+    pub(crate) fn new(paths: Paths, policy: Policy) -> Self {
+        Self {
+            paths,
+            policy,
+            engine: None,
+            states: ServerStates::default(),
+        }
+    }
+
+    /// Opens the engine. A former engine of this process is dropped: the new one adopts what it has pinned.
+    pub(crate) async fn open(
+        &mut self,
+        added: Vec<AddedServer>,
+        files: Vec<OwnedFd>,
+        steps: &mut impl Steps,
+    ) -> Reply {
+        let accepted = match self.accept(files) {
+            Ok(accepted) => accepted,
+            Err(reason) => return refused(reason),
+        };
+        let configured = match accepted.with(added) {
+            Ok(configured) => configured,
+            Err(reason) => return refused(reason),
+        };
+        weir_runtime_dir::share(&self.paths.runtime_dir);
+        self.engine = None;
+        let (opening, saved) = match Opening::begin(&self.paths, &configured).await {
+            Ok(begun) => begun,
+            Err(error) => return failed(&error),
+        };
+        let Some(states) = steps.states(saved).await else {
+            opening.cancel().await;
+            return Reply::Done;
+        };
+        self.states.adopt_copy(states);
+        let engine = match opening.finish(&self.states).await {
+            Ok(engine) => engine,
+            Err(error) => return failed(&error),
+        };
+        self.states
+            .handle_configuration(engine.desired().pools.iter());
+        let reply = Reply::Active(facts(&engine));
+        self.engine = Some(engine);
+        self.policy.set_active(accepted);
+        reply
+    }
+
+    fn accept(&self, files: Vec<OwnedFd>) -> Result<Accepted, String> {
+        let Some(file) = files.into_iter().next() else {
+            let active = self.policy.active().cloned();
+            return active.ok_or_else(|| "the configuration is missing".to_owned());
+        };
+        let text = content(file).map_err(|error| error.to_string())?;
+        self.policy.accept(text)
+    }
+
+    /// Executes another request than those of opening the engine.
+    pub(crate) async fn execute(&mut self, request: Request, files: Vec<OwnedFd>) -> Reply {
+        if self.engine.is_none() {
+            return Reply::NotOpen;
+        }
+        let reply = match request {
+            Request::Begin { .. } | Request::Finish { .. } | Request::Cancel => {
+                failed(&"this request is out of sequence")
+            }
+            Request::Apply { added, states } => self.apply(added, states, files).await,
+            Request::Edit { edits } => self.edit(&edits, files).await,
+            Request::Weights { pools, states } => self.apply_weights(&pools, states),
+            Request::CopyOverride { record } => {
+                self.with(|engine, _| engine.copy_override(&record).map(|()| Reply::Done))
+            }
+            Request::Read(query) => self.read(&query),
+            Request::IsCurrent => self.with(|engine, _| Ok(Reply::Current(engine.is_current()))),
+            Request::TransferCounts => self.with(|engine, _| {
+                engine.transfer_counts();
+                Ok(Reply::Done)
+            }),
+            Request::DetachTc => self.with(|engine, _| {
+                engine.detach_tc();
+                Ok(Reply::Done)
+            }),
+        };
+        // The daemon reports them.
+        drop(self.states.take_pool_changes());
+        reply
+    }
+
+    fn with(
+        &mut self,
+        work: impl FnOnce(&mut Engine, &ServerStates) -> weir_engine::Result<Reply>,
+    ) -> Reply {
+        match &mut self.engine {
+            Some(engine) => work(engine, &self.states).unwrap_or_else(|error| failed(&error)),
+            None => Reply::NotOpen,
+        }
+    }
+
+    async fn apply(
+        &mut self,
+        added: Vec<AddedServer>,
+        states: StateCopy,
+        files: Vec<OwnedFd>,
+    ) -> Reply {
+        let accepted = match self.accept(files) {
+            Ok(accepted) => accepted,
+            Err(reason) => return refused(reason),
+        };
+        let desired = match accepted.with(added) {
+            Ok(desired) => desired,
+            Err(reason) => return refused(reason),
+        };
+        let Some(engine) = &mut self.engine else {
+            return Reply::NotOpen;
+        };
+        self.states.adopt_copy(states);
+        if let Err(error) = engine.apply(&desired, &self.states).await {
+            return failed(&error);
+        }
+        self.states
+            .handle_configuration(engine.desired().pools.iter());
+        let reply = Reply::Active(facts(engine));
+        self.policy.set_active(accepted);
+        reply
+    }
+
+    async fn edit(&mut self, edits: &[weir_ipvsadm::Edit], files: Vec<OwnedFd>) -> Reply {
+        let Some(engine) = &mut self.engine else {
+            return Reply::NotOpen;
+        };
+        let Some(socket) = files.first() else {
+            return refused("an edit of ipvsadm came without its client".to_owned());
+        };
+        match caller::check(socket.as_fd(), &engine.desired().node) {
+            Ok(user) => tracing::debug!(user, edits = edits.len(), "edits of ipvsadm"),
+            Err(reason) => return refused(reason),
+        }
+        let before = engine.revision();
+        let results = engine.edit_table(edits, &self.states).await;
+        if engine.revision() != before {
+            self.states
+                .handle_configuration(engine.desired().pools.iter());
+        }
+        let facts = facts(engine);
+        Reply::Edited { results, facts }
+    }
+
+    fn apply_weights(&mut self, pools: &[String], states: StateCopy) -> Reply {
+        let Some(engine) = &mut self.engine else {
+            return Reply::NotOpen;
+        };
+        let records = self.states.adopt_copy(states);
+        let pools: Vec<&str> = pools.iter().map(String::as_str).collect();
+        for pool in pools.iter().filter_map(|pool| engine.desired().pool(pool)) {
+            self.states.update_pool(pool);
+        }
+        let recorded = engine.record_standings(records);
+        match engine.apply_weights(&pools, &self.states).and(recorded) {
+            Ok(()) => Reply::Done,
+            Err(error) => failed(&error),
+        }
+    }
+
+    fn read(&mut self, query: &Query) -> Reply {
+        match query {
+            Query::Facts => self.with(|engine, _| Ok(Reply::Active(facts(engine)))),
+            Query::Snapshot => self.with(|engine, states| {
+                let snapshot = engine.snapshot(states)?;
+                Ok(Reply::Snapshot(Box::new(snapshot)))
+            }),
+            Query::Listing => self.with(|engine, _| Ok(Reply::Listing(engine.listing()?))),
+            Query::Connections => {
+                self.with(|engine, _| Ok(Reply::Connections(engine.connections()?)))
+            }
+            Query::Timeouts => self.with(|engine, _| Ok(Reply::Timeouts(engine.timeouts()))),
+            Query::Explain { packet } => match packet.parse::<Packet>() {
+                Ok(packet) => self.with(|engine, states| {
+                    let explained = engine.explain_packet(&packet, states)?;
+                    Ok(Reply::Explained(explained))
+                }),
+                Err(error) => failed(&error),
+            },
+            Query::LiveFlows { service, server } => self.with(|engine, _| {
+                let flows = engine.live_flows(service, server.as_deref());
+                Ok(Reply::Numbers(flows, 0))
+            }),
+            Query::ConnectionsOf { pool, server } => self.with(|engine, _| {
+                let (open, closed) = engine.connections_of(pool, server)?;
+                Ok(Reply::Numbers(open, closed))
+            }),
+            Query::Handshakes => self.with(|engine, states| {
+                let watched = engine.watch_clients(states)?.into_iter();
+                let counters = watched.map(|one| {
+                    let (watched, silent) = one.into_parts();
+                    Counters {
+                        silent,
+                        ..counters(watched)
+                    }
+                });
+                Ok(Reply::Handshakes(counters.collect()))
+            }),
+            Query::Latencies => self.with(|engine, _| {
+                let adjusted = engine.adjust_weights();
+                let watched = engine.watch_latencies().into_iter();
+                Ok(Reply::Latencies {
+                    counters: watched.map(counters).collect(),
+                    adjusted,
+                })
+            }),
+        }
+    }
+
+    /// Handles a change of links, addresses, routes or neighbours.
+    pub(crate) async fn network_event(&mut self, event: &Event) {
+        if let Some(engine) = &mut self.engine
+            && let Err(error) = engine.network_event(event).await
+        {
+            tracing::warn!(%error, "failed to handle a netlink event");
+        }
+    }
+
+    /// Runs once per second.
+    pub(crate) async fn tick(&mut self) {
+        if let Some(engine) = &mut self.engine
+            && let Err(error) = engine.tick(&self.states).await
+        {
+            tracing::warn!(%error, "the periodic maintenance failed");
+        }
+    }
+
+    /// Runs twice per second.
+    pub(crate) async fn repair_drift(&mut self) {
+        if let Some(engine) = &mut self.engine {
+            engine.repair_drift().await;
+        }
+    }
+
+    /// Publishes the costs of `least-time`. Returns the pause until the next call.
+    pub(crate) fn publish_latency(&mut self) -> Option<Duration> {
+        match self.engine.as_mut()?.publish_latency() {
+            Ok(pause) => Some(pause),
+            Err(error) => {
+                tracing::warn!(%error, "failed to publish latencies");
+                None
+            }
+        }
+    }
+}
+
+fn counters(watched: weir_state::Watched<'_>) -> Counters {
+    Counters {
+        service: watched.service.unwrap_or_default().to_owned(),
+        samples: watched.samples,
+        silent: Vec::new(),
+    }
+}

@@ -1,0 +1,47 @@
+//! `weir helper --engine`: the process that owns the layer 4 engine for a daemon without rights.
+//!
+//! It loads and attaches programs, writes maps, adds VIPs, repairs drift. The daemon at the other end of the channel
+//! reads what clients send and has no rights; this process believes it as little as possible:
+//!
+//! - A configuration is applied only if its layer 4 part is that of the configuration file, which this process reads
+//!   itself and only if root alone can write it, or of the one that was applied last (`policy`). No message names an
+//!   interface, a VIP or a map.
+//! - The daemon may add servers to the pools of that configuration, as lists and the API do, and it decides weights.
+//! - Edits of ipvsadm come with the socket of the client, so that the kernel and not the daemon says who asks
+//!   (`caller`).
+//! - Files are written to a directory in which the daemon can neither replace nor plant them
+//!   ([`weir_runtime_dir::share`]).
+//!
+//! The kernel forwards packets without either process. The keeper holds this end of the channel and replaces this
+//! process when it dies; the daemon then opens the engine again ([`EngineClient::is_lost`]), which adopts the pinned
+//! data plane.
+
+mod caller;
+mod client;
+mod host;
+mod message;
+mod network;
+mod policy;
+mod serve;
+
+pub use client::{EngineClient, Failure};
+pub use message::{AddedServer, Counters, Facts, Query, Reply, Request};
+pub use policy::RECORD;
+pub use serve::{restrict, serve};
+
+/// Why the process ends.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A request to the network failed.
+    #[error(transparent)]
+    Network(#[from] weir_netlink::Error),
+    /// A system call failed.
+    #[error(transparent)]
+    System(#[from] weir_sys::Error),
+    /// The other process sent something else than a message of this version.
+    #[error("invalid message: {reason}")]
+    Message {
+        /// Why.
+        reason: String,
+    },
+}

@@ -1,0 +1,350 @@
+//! Which configurations may be applied: those of root.
+//!
+//! The daemon sends the text that it has loaded. It is accepted if its layer 4 part is that of
+//! - the configuration file now, if root alone can write it and its included files,
+//! - the configuration that is active, or the one before, to which a guarded reload may return, or
+//! - the one that was last active, as recorded in [`RECORD`], because a daemon that is restarted after a crash uses it
+//!   whatever the file contains by then.
+//!
+//! A text of an API client can therefore change proxy services, but no VIP, interface, server or limit of layer 4.
+
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::path::{Path, PathBuf};
+
+use weir_config::Host;
+use weir_model::{Admin, Check, Desired, MAX_WEIGHT, Metrics, Node, Server, SocketMode};
+use weir_sys::{read_own, replace_file};
+
+use crate::message::AddedServer;
+
+/// The text of the active configuration, in the runtime directory; root's.
+pub const RECORD: &str = "layer4-configuration";
+
+/// A configuration that may be applied.
+#[derive(Clone, Debug)]
+pub(crate) struct Accepted {
+    text: String,
+    desired: Desired,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    path: PathBuf,
+    record: PathBuf,
+    active: Option<Accepted>,
+    /// The one before: a guarded reload returns to it.
+    previous: Option<Accepted>,
+    /// With a random key, so that no text can be made to have the hash of another one.
+    hashes: RandomState,
+}
+
+impl Policy {
+    pub(crate) fn new(configuration: &Path, runtime_dir: &Path) -> Self {
+        Self {
+            path: configuration.to_owned(),
+            record: runtime_dir.join(RECORD),
+            active: None,
+            previous: None,
+            hashes: RandomState::new(),
+        }
+    }
+
+    /// The active configuration, for a change of lists alone.
+    pub(crate) fn active(&self) -> Option<&Accepted> {
+        self.active.as_ref()
+    }
+
+    /// Checks the text that the daemon wants to apply.
+    ///
+    /// # Errors
+    /// In words: only root can permit it.
+    pub(crate) fn accept(&self, text: Vec<u8>) -> Result<Accepted, String> {
+        let text =
+            String::from_utf8(text).map_err(|_| "the configuration is not text".to_owned())?;
+        if let Some(active) = self.active.as_ref().filter(|active| active.text == text) {
+            return Ok(active.clone());
+        }
+        let desired = parse(&text).ok_or("the configuration has an error")?;
+        let accepted = Accepted { text, desired };
+        // Parsing it twice would take as long as everything else together.
+        let file = weir_helper::read_trusted(&self.path);
+        if file.as_ref().is_ok_and(|file| *file == accepted.text) {
+            return Ok(accepted);
+        }
+        let wanted = self.hash(&accepted.desired);
+        let is_same = |desired: &Desired| self.hash(desired) == wanted;
+        let mut known = self.active.iter().chain(&self.previous);
+        let is_permitted = known.any(|known| is_same(&known.desired))
+            || file
+                .as_ref()
+                .is_ok_and(|file| parse(file).is_some_and(|file| is_same(&file)))
+            || self.recorded().is_some_and(|recorded| is_same(&recorded));
+        if is_permitted {
+            return Ok(accepted);
+        }
+        let path = self.path.display();
+        Err(match file {
+            Ok(_) => format!(
+                "{path} does not permit the daemon to apply these layer 4 services: change the file, and reload it"
+            ),
+            Err(error) => {
+                format!("layer 4 services come from {path} alone, and it cannot be used: {error}")
+            }
+        })
+    }
+
+    /// Records the configuration that became active.
+    pub(crate) fn set_active(&mut self, accepted: Accepted) {
+        let is_recorded = self
+            .active
+            .as_ref()
+            .is_some_and(|active| active.text == accepted.text);
+        if !is_recorded && let Err(error) = replace_file(&self.record, accepted.text.as_bytes()) {
+            let path = self.record.display();
+            tracing::warn!(%error, %path, "could not record the active configuration");
+        }
+        let former = self.active.replace(accepted);
+        if !is_recorded {
+            self.previous = former;
+        }
+    }
+
+    fn recorded(&self) -> Option<Desired> {
+        let bytes = read_own(&self.record).ok()?;
+        parse(&String::from_utf8(bytes).ok()?)
+    }
+
+    fn hash(&self, desired: &Desired) -> u64 {
+        let mut hasher = self.hashes.build_hasher();
+        hash_layer_4(desired, &mut hasher);
+        hasher.finish()
+    }
+}
+
+/// Everything of a configuration that the engine reads.
+fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
+    let Desired {
+        files: _,
+        node,
+        timeouts,
+        ipvs,
+        // Pools hold copies of those that they use.
+        checks: _,
+        pools,
+        services,
+        proxies: _,
+        vrrp,
+        announce,
+        sync,
+        notifiers: _,
+    } = desired;
+    let ours = Node {
+        admin: None::<Admin>,
+        socket_mode: SocketMode::default(),
+        drain_timeout: std::time::Duration::ZERO,
+        metrics: Metrics::default(),
+        ..node.clone()
+    };
+    (ours, node.socket_mode, timeouts, ipvs, services, vrrp).hash(hasher);
+    (announce.is_some(), sync.is_some()).hash(hasher);
+    if node.vip_interface.is_some() {
+        let mut added: Vec<_> = desired.proxied_addresses().collect();
+        added.sort_unstable();
+        added.hash(hasher);
+    }
+    for pool in pools {
+        if services.iter().any(|service| service.pool == pool.name) {
+            pool.hash(hasher);
+        }
+    }
+}
+
+fn parse(text: &str) -> Option<Desired> {
+    let is_json = text.trim_start().starts_with('{');
+    let parsed = if is_json {
+        weir_config::parse_json(text, &Host::default())
+    } else {
+        weir_config::parse(text, &Host::default())
+    };
+    Some(parsed.ok()?.desired)
+}
+
+impl Accepted {
+    /// The configuration with servers of lists.
+    ///
+    /// # Errors
+    /// In words: a server is not one that a list may contain.
+    pub(crate) fn with(&self, added: Vec<AddedServer>) -> Result<Desired, String> {
+        let mut desired = self.desired.clone();
+        for one in added {
+            let Some(pool) = desired.pools.iter_mut().find(|pool| pool.name == one.pool) else {
+                return Err(format!("there is no pool {}", one.pool));
+            };
+            if one.weight > MAX_WEIGHT {
+                return Err(format!(
+                    "{}: weight {} is above {MAX_WEIGHT}",
+                    one.name, one.weight
+                ));
+            }
+            let checks = one.checks.map(|names| checks(&self.desired, &names));
+            pool.servers.push(Server {
+                weight: one.weight,
+                max_connections: one.max_connections,
+                min_connections: one.min_connections,
+                checks: checks.transpose()?,
+                ..Server::new(one.name, one.address, one.port)
+            });
+        }
+        Ok(desired)
+    }
+}
+
+fn checks(desired: &Desired, names: &[String]) -> Result<Vec<Check>, String> {
+    let check = |name: &String| {
+        let check = desired.check(name).cloned();
+        check.ok_or_else(|| format!("there is no check {name}"))
+    };
+    names.iter().map(check).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::{env, fs, process};
+
+    use super::*;
+
+    const TEXT: &str = r#"
+[node]
+interfaces = ["eth0"]
+[check.deep]
+kind = "tcp"
+[pool.p]
+servers = ["10.0.0.1:80"]
+[service.s]
+listen = ["10.0.0.9:80"]
+forward = "nat"
+pool = "p"
+[service.w]
+listen = ["10.0.0.8:80"]
+forward = "proxy"
+protocol = "http"
+pool = "p"
+"#;
+
+    struct Place(PathBuf);
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn place(name: &str) -> (Place, PathBuf) {
+        let directory = env::temp_dir().join(format!("weir-policy-{name}-{}", process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir(&directory).unwrap();
+        let file = directory.join("weir.toml");
+        (Place(directory), file)
+    }
+
+    fn write(file: &Path, text: &str) {
+        fs::write(file, text).unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    #[test]
+    fn only_roots_layer_4_part_is_accepted() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        let (directory, file) = place("part");
+        write(&file, TEXT);
+        let policy = Policy::new(&file, &directory.0);
+        let accept = |text: &str| policy.accept(text.as_bytes().to_vec());
+        assert!(accept(TEXT).is_ok());
+        let other_proxy = TEXT.replace("10.0.0.8:80", "10.0.0.7:81");
+        assert!(accept(&other_proxy).is_ok(), "the proxy's part is not ours");
+        assert!(accept(&format!("\n# moved\n{TEXT}")).is_ok());
+        for (from, to) in [
+            ("eth0", "eth1"),
+            ("10.0.0.9:80", "10.0.0.6:80"),
+            ("10.0.0.9:80", "10.0.0.9:81"),
+            ("10.0.0.1:80", "10.0.0.2:80"),
+            ("\"nat\"", "\"direct\""),
+            ("[node]", "[node]\nmax_flows = 2048"),
+            ("[node]", "[node]\nvip_interface = \"eth0\""),
+        ] {
+            let refused = accept(&TEXT.replace(from, to)).unwrap_err();
+            assert!(refused.contains("does not permit"), "{to}: {refused}");
+        }
+        assert!(accept("[").unwrap_err().contains("error"));
+    }
+
+    #[test]
+    fn active_and_recorded_configurations_stay_accepted_and_files_of_others_are_not_read() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        let (directory, file) = place("record");
+        write(&file, TEXT);
+        let mut policy = Policy::new(&file, &directory.0);
+        let accepted = policy.accept(TEXT.as_bytes().to_vec()).unwrap();
+        policy.set_active(accepted);
+        let other = TEXT.replace("10.0.0.9", "10.0.0.5");
+        write(&file, &other);
+        let accepts = |policy: &Policy, text: &str| policy.accept(text.as_bytes().to_vec());
+        assert!(accepts(&policy, TEXT).is_ok() && accepts(&policy, &other).is_ok());
+        let accepted = accepts(&policy, &other).unwrap();
+        policy.set_active(accepted);
+        write(&file, &other.replace("10.0.0.5", "10.0.0.4"));
+        assert!(accepts(&policy, TEXT).is_ok(), "the one before");
+        let accepted = accepts(&policy, TEXT).unwrap();
+        policy.set_active(accepted);
+        let restarted = Policy::new(&file, &directory.0);
+        assert!(accepts(&restarted, TEXT).is_ok(), "recorded");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+        let refused = accepts(&restarted, &other).unwrap_err();
+        assert!(refused.contains("must belong to root"), "{refused}");
+        std::os::unix::fs::chown(directory.0.join(RECORD), Some(1), None).unwrap();
+        assert!(accepts(&Policy::new(&file, &directory.0), TEXT).is_err());
+    }
+
+    #[test]
+    fn added_servers_have_only_what_a_list_may_contain() {
+        let accepted = Accepted {
+            text: TEXT.to_owned(),
+            desired: parse(TEXT).unwrap(),
+        };
+        let server = AddedServer {
+            pool: "p".to_owned(),
+            name: "10.0.0.2:80".to_owned(),
+            address: [10, 0, 0, 2].into(),
+            port: Some(80),
+            weight: 3,
+            max_connections: 0,
+            min_connections: 0,
+            checks: Some(vec!["deep".to_owned()]),
+        };
+        let desired = accepted.with(vec![server.clone()]).unwrap();
+        let added = &desired.pools[0].servers[1];
+        assert_eq!((added.weight, added.checks.as_ref().unwrap().len()), (3, 1));
+        for wrong in [
+            AddedServer {
+                pool: "q".to_owned(),
+                ..server.clone()
+            },
+            AddedServer {
+                weight: MAX_WEIGHT + 1,
+                ..server.clone()
+            },
+            AddedServer {
+                checks: Some(vec!["none".to_owned()]),
+                ..server
+            },
+        ] {
+            assert!(accepted.with(vec![wrong]).is_err());
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The loop: one request after another, and what the engine does by itself.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+use weir_engine::Paths;
+use weir_state::{SavedServers, StateCopy};
+use weir_sys::{Channel, Message};
+
+use crate::Error;
+use crate::host::{Host, Steps};
+use crate::message::{self, Reply, Request, UNREQUESTED};
+use crate::network::Network;
+use crate::policy::Policy;
+
+/// Interval of the engine's tick.
+const TICK: Duration = Duration::from_secs(1);
+/// Interval of checks for drift.
+const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Gives up the rights that the engine does not need. Call it before the process has other threads.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn restrict() -> Result<(), Error> {
+    // Each map, program and link holds a descriptor.
+    if let Err(error) = weir_sys::raise_nofile() {
+        tracing::warn!(%error, "few maps, programs and links can be open");
+    }
+    Ok(weir_sys::keep_engine_capabilities()?)
+}
+
+/// Serves a daemon at the other end of the channel until it ends. `configuration` is the file of `weir run`. Must be
+/// called inside a tokio runtime, in the director's network namespace. Threads that exist already keep capabilities that
+/// this one gives up, so [`restrict`] comes before the runtime.
+///
+/// # Errors
+/// The network cannot be watched.
+pub async fn serve(channel: Channel, configuration: &Path, paths: &Paths) -> Result<(), Error> {
+    let mut wire = Wire::new(channel);
+    wire.send(UNREQUESTED, &Reply::Started);
+    let mut host = Host::new(
+        paths.clone(),
+        Policy::new(configuration, &paths.runtime_dir),
+    );
+    // Before the engine reads its tables, so that no change is missed.
+    let mut network = Network::open()?;
+    let (mut ticks, mut drift_checks) = (every(TICK), every(DRIFT_INTERVAL));
+    let mut latency_at = Instant::now();
+    loop {
+        tokio::select! {
+            received = wire.received.recv() => {
+                let Some(received) = received else { return Ok(()) };
+                handle(&mut host, &mut wire, received).await;
+            }
+            event = network.next() => host.network_event(&event).await,
+            () = sleep_until(latency_at) => {
+                let pause = host.publish_latency();
+                latency_at = Instant::now() + pause.unwrap_or(TICK);
+            }
+            _ = drift_checks.tick() => host.repair_drift().await,
+            _ = ticks.tick() => {
+                network.reopen();
+                host.tick().await;
+            }
+        }
+    }
+}
+
+async fn handle(host: &mut Host, wire: &mut Wire, received: Message) {
+    let (number, request, files) = match message::open::<Request>(received) {
+        Ok(opened) => opened,
+        Err(error) => {
+            tracing::error!(%error, "refused an invalid request of the daemon");
+            return;
+        }
+    };
+    if let Request::Begin { added } = request {
+        let mut opening = OpeningOn { wire, number };
+        let reply = host.open(added, files, &mut opening).await;
+        let number = opening.number;
+        wire.send(number, &reply);
+        return;
+    }
+    let reply = host.execute(request, files).await;
+    wire.send(number, &reply);
+}
+
+/// The channel, read by a thread.
+struct Wire {
+    channel: Arc<Channel>,
+    received: mpsc::UnboundedReceiver<Message>,
+}
+
+impl Wire {
+    fn new(channel: Channel) -> Self {
+        let channel = Arc::new(channel);
+        let (sender, received) = mpsc::unbounded_channel();
+        let reader = Arc::clone(&channel);
+        std::thread::spawn(move || {
+            while let Ok(Some(message)) = reader.receive() {
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { channel, received }
+    }
+
+    /// Ignores errors: the reader notices the end of the daemon.
+    fn send(&self, number: u64, reply: &Reply) {
+        if let Err(error) = message::send(&self.channel, number, reply, &[]) {
+            tracing::debug!(%error, "failed to send an answer");
+        }
+    }
+}
+
+/// An engine that is being opened by the request with this number; later that of its second half.
+struct OpeningOn<'a> {
+    wire: &'a mut Wire,
+    number: u64,
+}
+
+impl Steps for OpeningOn<'_> {
+    async fn states(&mut self, saved: SavedServers) -> Option<StateCopy> {
+        self.wire.send(self.number, &Reply::Begun { saved });
+        let received = self.wire.received.recv().await?;
+        match message::open::<Request>(received) {
+            Ok((number, Request::Finish { states }, _)) => {
+                self.number = number;
+                Some(states)
+            }
+            Ok((number, Request::Cancel, _)) => {
+                self.number = number;
+                None
+            }
+            Ok(_) | Err(_) => {
+                tracing::error!("refused a request of the daemon while the engine is opened");
+                self.number = UNREQUESTED - 1;
+                None
+            }
+        }
+    }
+}
+
+fn every(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}

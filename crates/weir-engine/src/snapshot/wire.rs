@@ -1,0 +1,79 @@
+//! Fields of a snapshot that another process sends: names become the static ones of this build.
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use weir_abi::{LATENCY_REASONS, REASONS};
+use weir_dataplane::Mode;
+
+use super::Counter;
+
+/// The counters that both builds know.
+fn known<'de, D: Deserializer<'de>>(
+    from: D,
+    find: impl Fn(&str) -> Option<(&'static str, &'static str)>,
+) -> Result<Vec<Counter>, D::Error> {
+    let sent = Vec::<(String, String, u64)>::deserialize(from)?;
+    let known = sent.into_iter().filter_map(|(label, _, count)| {
+        let (label, text) = find(&label)?;
+        Some((label, text, count))
+    });
+    Ok(known.collect())
+}
+
+pub(super) fn reasons<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Counter>, D::Error> {
+    known(from, |label| {
+        let info = REASONS.iter().find(|info| info.label == label)?;
+        Some((info.label, info.text))
+    })
+}
+
+pub(super) fn latency<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Counter>, D::Error> {
+    known(from, |label| {
+        let (_, label, text) = LATENCY_REASONS.iter().find(|(_, own, _)| *own == label)?;
+        Some((*label, *text))
+    })
+}
+
+/// One of some names.
+fn one_of<'de, D: Deserializer<'de>>(
+    from: D,
+    names: &[&'static str],
+) -> Result<&'static str, D::Error> {
+    let name = String::deserialize(from)?;
+    let own = names.iter().find(|own| **own == name);
+    own.copied()
+        .ok_or_else(|| D::Error::custom(format!("unknown name {name:?}")))
+}
+
+pub(super) fn mode<'de, D: Deserializer<'de>>(from: D) -> Result<&'static str, D::Error> {
+    one_of(
+        from,
+        &[Mode::Native, Mode::Generic, Mode::Tc].map(Mode::as_str),
+    )
+}
+
+pub(super) fn origin<'de, D: Deserializer<'de>>(from: D) -> Result<&'static str, D::Error> {
+    one_of(from, &["file", "ipvsadm"])
+}
+
+/// A forwarding method by its name.
+pub(super) mod forward {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use weir_model::Forward;
+
+    pub(in crate::snapshot) fn serialize<S: Serializer>(
+        forward: &Forward,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_str(forward.as_str())
+    }
+
+    pub(in crate::snapshot) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Forward, D::Error> {
+        let name = String::deserialize(from)?;
+        let own = Forward::ALL.into_iter().find(|own| own.as_str() == name);
+        own.ok_or_else(|| D::Error::custom(format!("unknown forwarding method {name:?}")))
+    }
+}

@@ -1,0 +1,138 @@
+//! A copy of [`ServerStates`] in another process, which reads the states but does not change them.
+//!
+//! The owner sends the whole state once ([`ServerStates::copy`]) and then only changes ([`ServerStates::changes`]).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use weir_health::{Ejection, Regime, Standing};
+
+use crate::ejection::Ejected;
+use crate::overrides::Overrides;
+use crate::record::StandingRecord;
+use crate::standing::HealthEvent;
+use crate::states::ServerStates;
+
+/// What a copy needs. Overrides, ejections and percentages are complete; there are few of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateCopy {
+    pub(crate) overrides: Overrides,
+    /// Pool, server and the combined result of its checks; `None` = it has no check any more.
+    pub(crate) standings: Vec<(String, String, Option<Standing>)>,
+    pub(crate) ejections: Vec<(Ejected, Ejection)>,
+    /// Percentages of weights, by layer 4 service and server.
+    pub(crate) adjusted: BTreeMap<String, BTreeMap<String, u32>>,
+    /// `Some`: this is the whole state, and replaces the former one.
+    pub(crate) regimes: Option<BTreeMap<String, Regime>>,
+}
+
+impl StateCopy {
+    /// Whether the copy is the whole state, not only what changed.
+    pub const fn is_whole(&self) -> bool {
+        self.regimes.is_some()
+    }
+}
+
+impl ServerStates {
+    /// The whole state.
+    pub fn copy(&self) -> StateCopy {
+        let standings = self.all_standings().map(|(pool, server, standing)| {
+            (pool.to_owned(), server.to_owned(), Some(standing.clone()))
+        });
+        StateCopy {
+            standings: standings.collect(),
+            regimes: Some(self.regimes().clone()),
+            ..self.changes(Vec::new())
+        }
+    }
+
+    /// What has changed, with the given results of checks.
+    pub fn changes(&self, events: Vec<HealthEvent>) -> StateCopy {
+        let standings = events.into_iter();
+        StateCopy {
+            overrides: self.overrides().clone(),
+            standings: standings
+                .map(|event| (event.pool, event.server, event.standing))
+                .collect(),
+            ejections: self.all_ejections().collect(),
+            adjusted: self.adjusted().clone(),
+            regimes: None,
+        }
+    }
+
+    /// Adopts a copy; [`Self::update_pool`] is due for the pools that changed. Returns the records to persist.
+    pub fn adopt_copy(&mut self, copy: StateCopy) -> Vec<StandingRecord> {
+        if let Some(regimes) = copy.regimes {
+            *self = Self::default();
+            self.set_regimes(regimes);
+        }
+        self.replace(copy.overrides, copy.ejections, copy.adjusted);
+        let events = copy.standings.into_iter();
+        let events = events.map(|(pool, server, standing)| HealthEvent {
+            pool,
+            server,
+            standing,
+        });
+        self.handle_health(events.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use weir_health::State;
+    use weir_model::{Check, Pool, Probe, Server};
+
+    use super::*;
+    use crate::overrides::Override;
+
+    fn event(server: &str, state: State) -> HealthEvent {
+        HealthEvent {
+            pool: "p".to_owned(),
+            server: server.to_owned(),
+            standing: Some(Standing::new(state, Duration::from_secs(1))),
+        }
+    }
+
+    #[test]
+    fn copy_has_the_weights_of_the_original() {
+        let mut pool = Pool::new("p");
+        pool.checks = vec![Check::new(Probe::Tcp)];
+        let server =
+            |last: u8| Server::new(format!("10.0.0.{last}"), [10, 0, 0, last].into(), None);
+        pool.servers = (1..=4).map(server).collect();
+        let mut states = ServerStates::default();
+        states.set_override("p", "10.0.0.1", Some(Override::Weight(7)));
+        states.handle_latency(
+            "s".to_owned(),
+            [("10.0.0.2".to_owned(), 50)].into_iter().collect(),
+        );
+        states.handle_health(
+            (1..=4)
+                .map(|it| event(&format!("10.0.0.{it}"), State::Up))
+                .collect(),
+        );
+        states.update_pool(&pool);
+        let sent = |copy: &StateCopy| -> StateCopy {
+            serde_json::from_slice(&serde_json::to_vec(copy).unwrap()).unwrap()
+        };
+        let mut copied = ServerStates::default();
+        copied.adopt_copy(sent(&states.copy()));
+        copied.update_pool(&pool);
+        assert_eq!(
+            copied.weights(&pool, Some("s")),
+            states.weights(&pool, Some("s"))
+        );
+
+        states.set_override("p", "10.0.0.1", None);
+        let down = vec![event("10.0.0.3", State::Down)];
+        let records = states.handle_health(down.clone());
+        states.update_pool(&pool);
+        assert_eq!(copied.adopt_copy(sent(&states.changes(down))), records);
+        copied.update_pool(&pool);
+        let weights = copied.weights(&pool, Some("s"));
+        assert_eq!(weights, states.weights(&pool, Some("s")));
+        assert!(weights.servers[2].down && weights.servers[0].effective == 1);
+    }
+}

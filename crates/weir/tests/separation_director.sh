@@ -1,0 +1,201 @@
+# Runs a director with an account `weir`: layer 4 services, a proxy service, checks. The director is in the network
+# namespace of this script, its client and its server are in others. $1 is the program, $2 an empty directory that
+# everybody can enter. Prints what the test compares.
+set -u
+weir=$1 room=$2
+cd "$room" || exit 1
+cp /etc/passwd passwd
+cp /etc/group group
+echo 'weir:x:991:991::/nonexistent:/usr/sbin/nologin' >>passwd
+echo 'weir:x:991:' >>group
+echo 'lbadmin:x:992:daemon' >>group
+mount --bind passwd /etc/passwd
+mount --bind group /etc/group
+mkdir bpf web out
+chmod 1777 out
+mount -t bpf bpf bpf
+echo found >web/page
+
+# A network namespace that ends with this script.
+space() { unshare --net sleep 1000 & }
+space
+client=$!
+space
+server=$!
+in_client() { nsenter -t $client -n "$@"; }
+in_server() { nsenter -t $server -n "$@"; }
+is_apart() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
+
+# Waits for the command to succeed.
+wait_for() {
+  tries=0
+  until "$@" >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] || { echo "failed: $*"; cat "$room/out/log"; exit 1; }
+    sleep 0.05
+  done
+}
+keeper= origin= load=
+trap 'kill $keeper $origin $load $client $server 2>/dev/null; wait 2>/dev/null' EXIT
+wait_for is_apart $client
+wait_for is_apart $server
+ip link set lo up
+sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
+ip link add to_client type veth peer name eth0 netns $client
+ip link add to_server type veth peer name eth0 netns $server
+ip address add 10.77.1.1/24 dev to_client
+ip address add 10.77.2.1/24 dev to_server
+ip link set to_client up
+ip link set to_server up
+in_client ip address add 10.77.1.2/24 dev eth0
+in_client ip link set eth0 up
+in_client ip route add default via 10.77.1.1
+in_server ip link set lo up
+in_server ip address add 10.77.2.2/24 dev eth0
+in_server ip link set eth0 up
+in_server ip route add default via 10.77.2.1
+in_server ip address add 10.77.9.2/32 dev lo
+# Replies of the server of `direct` reach the client without the director.
+in_client sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
+in_client ip link add from_server type veth peer name eth1 netns $server
+in_client ip address add 10.77.3.1/24 dev from_server
+in_client ip link set from_server up
+in_server ip address add 10.77.3.2/24 dev eth1
+in_server ip link set eth1 up
+in_server ip route add default via 10.77.3.1 table 100
+in_server ip rule add from 10.77.9.2 lookup 100
+(cd web && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
+origin=$!
+
+cat >weir.toml <<END
+[node]
+vip_interface = "to_client"
+socket_group = "lbadmin"
+socket_mode = "0660"
+[check.open]
+kind = "tcp"
+interval = "200ms"
+[pool.p]
+servers = ["10.77.2.2:80"]
+check = "open"
+[pool.q]
+servers = ["10.77.2.2"]
+[service.translated]
+listen = ["10.77.9.1:80"]
+forward = "nat"
+pool = "p"
+[service.direct]
+listen = ["10.77.9.2:80"]
+forward = "direct"
+pool = "q"
+[service.proxied]
+listen = ["10.77.1.1:8080"]
+forward = "proxy"
+protocol = "http"
+pool = "p"
+END
+chmod 600 weir.toml
+export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/weir WEIR_TEST_ATTEMPTS=1
+cd /
+"$weir" run -c "$room/weir.toml" >"$room/out/log" 2>&1 &
+keeper=$!
+
+page() { in_client curl -s --max-time 2 "http://$1/page" | grep -q found; }
+process() { pgrep -P $keeper -f "$1"; }
+is_new() { new=$(process "$1") && [ "$new" != "$2" ]; }
+served() { page "$2" && echo "$1: served"; }
+all_served() {
+  served "$1 nat" 10.77.9.1
+  served "$1 direct" 10.77.9.2
+  served "$1 proxy" 10.77.1.1:8080
+}
+owner() { stat -c '%U %a' "$room/$1"; }
+
+wait_for page 10.77.9.1
+wait_for page 10.77.9.2
+wait_for page 10.77.1.1:8080
+all_served start
+daemon=$(process 'weir.* run ')
+engine=$(process 'helper --engine')
+rights() {
+  grep -E '^(CapEff|CapPrm|CapBnd|NoNewPrivs|Seccomp):' "/proc/$1/status" | tr -d '\t' | sort | xargs
+}
+echo "daemon: $(rights "$daemon")"
+echo "daemon: $(awk '/^Uid/ {print $2, $3, $4, $5}' "/proc/$daemon/status")"
+echo "engine: $(awk '/^Uid/ {print $2}' "/proc/$engine/status") $(rights "$engine")"
+echo "directory: $(stat -c '%U %G %a' "$room/run"), state: $(owner run/state.json), overrides: $(owner run/proxy.json)"
+"$weir" status >"$room/out/status" 2>&1 && echo "status: ok" || cat "$room/out/status"
+ip -o address show dev to_client | grep -c 'inet 10\.77\.9\.' | sed 's/^/added VIPs: /'
+"$weir" server p/10.77.2.2:80 drain >/dev/null 2>&1 && echo "server: drained"
+"$weir" ipvsadm -Ln | grep -q '10.77.2.2:80 *Masq *0' && echo "ipvsadm: lists weight 0"
+"$weir" server p/10.77.2.2:80 ready >/dev/null 2>&1 && echo "server: ready"
+
+# Who may edit the services of ipvsadm.
+edit() { "$@" "$weir" ipvsadm -A -t 10.77.9.3:80 -s rr; }
+edit >"$room/out/edit" 2>&1 && echo "ipvsadm of root: done" || cat "$room/out/edit"
+"$weir" ipvsadm -a -t 10.77.9.3:80 -r 10.77.2.2:80 -m && served "ipvsadm" 10.77.9.3
+"$weir" ipvsadm -D -t 10.77.9.3:80
+as_member() { setpriv --reuid 1 --regid 1 --groups "$1" "$weir" ipvsadm -A -t 10.77.9.4:80 -s rr; }
+as_member 992 >"$room/out/edit" 2>&1 && echo "ipvsadm of a member: done" || cat "$room/out/edit"
+as_member 1 >/dev/null 2>&1 && echo "ipvsadm of others: done" || echo "ipvsadm of others: refused"
+
+# A text can only change the proxy's part.
+sed 's/10.77.9.1:80/10.77.9.7:80/' "$room/weir.toml" >"$room/text"
+chmod 600 "$room/text"
+"$weir" reload -c "$room/text" >"$room/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
+all_served after-refusal
+cp "$room/text" "$room/weir.toml"
+"$weir" reload >"$room/out/reload" 2>&1 && echo "file: applied" || cat "$room/out/reload"
+served file 10.77.9.7
+
+# Requests of a client, one after another; the file gets the result of each.
+requests() {
+  while [ ! -e "$room/out/stop" ]; do
+    if page "$1"; then echo served; else echo lost; fi
+  done >"$room/out/requests"
+}
+# lost NAME: ends the requests and prints how many were lost.
+lost() {
+  touch "$room/out/stop"
+  wait $load
+  rm "$room/out/stop"
+  [ "$(grep -c served "$room/out/requests")" -gt 5 ] && echo "$1: $(grep -c lost "$room/out/requests") lost"
+}
+requests 10.77.9.7 &
+load=$!
+kill -9 "$engine"
+wait_for is_new 'helper --engine' "$engine"
+wait_for "$weir" status
+lost killed-engine
+all_served_again() { page 10.77.9.7 && page 10.77.9.2 && page 10.77.1.1:8080; }
+all_served_again && echo "new engine: served"
+"$weir" server q/10.77.2.2 weight 3 >/dev/null 2>&1 && echo "new engine: weight"
+sed -i 's/10.77.9.7:80/10.77.9.8:80/' "$room/weir.toml"
+"$weir" reload >"$room/out/reload" 2>&1 && echo "new engine: reloaded" || cat "$room/out/reload"
+
+requests 10.77.9.8 &
+load=$!
+daemon=$(process 'weir.* run ')
+kill -9 "$daemon"
+wait_for is_new 'weir.* run ' "$daemon"
+wait_for "$weir" status
+lost killed-daemon
+served killed-daemon 10.77.9.8
+
+requests 10.77.9.8 &
+load=$!
+"$weir" upgrade /bin/false >/dev/null 2>&1 || echo "failed upgrade: refused"
+echo "directory: $(stat -c '%U %G %a' "$room/run")"
+"$weir" upgrade "$weir" >"$room/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$room/out/upgrade"
+lost upgrade
+served upgraded 10.77.9.8
+"$weir" ipvsadm -Ln | grep -q '10.77.9.4:80' && echo "ipvsadm: kept"
+daemon=$(process 'weir.* run ')
+echo "daemon: $(awk '/^Uid/ {print $2, $3, $4, $5}' "/proc/$daemon/status")"
+kill $keeper
+wait $keeper
+keeper=
+echo "stopped: $(owner run)"
+served stopped 10.77.9.8
+"$weir" ipvsadm -A -t 10.77.9.5:80 -s rr && echo "ipvsadm without a daemon: done"
+"$weir" clean >/dev/null 2>&1 && echo "clean: done"
