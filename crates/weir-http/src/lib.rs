@@ -24,7 +24,7 @@ mod refusal;
 pub mod rewrite;
 pub mod route;
 
-pub use answer::Answer;
+pub use answer::{Answer, reason};
 pub use exchange::{Exchange, ServerEnd, Step, Upload};
 pub use field::{Field, Name};
 pub use head::{Framing, HeadLimits, Method, Request, Response};

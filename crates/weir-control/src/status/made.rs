@@ -66,6 +66,7 @@ impl From<&Snapshot> for Report {
             sync: None,
             reloads: Vec::new(),
             certificate_error: None,
+            list_error: None,
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),
         }
     }
