@@ -1,12 +1,15 @@
 //! The schema of `weir.toml`: every section and key, including those that are not implemented yet.
 
 mod announce;
+mod basic_auth;
 mod check;
 
 pub(crate) use check::{CHECK, CheckKind, EXPECT, OF_KINDS};
 
 mod condition;
+mod files;
 mod ipvs;
+mod map;
 mod notify;
 mod path;
 mod pool;
@@ -33,14 +36,17 @@ use crate::lower::ALIASES;
 use check::{CHECKS, COMMAND, requires};
 
 pub(crate) use announce::ANNOUNCE;
-pub(crate) use condition::{ADDRESS_FILE, ROUTE_NOT};
+pub(crate) use basic_auth::BASIC_AUTH;
+pub(crate) use condition::{ADDRESS_FILE, HOST_FILE, ROUTE_NOT};
+pub(crate) use files::FILES;
 pub(crate) use ipvs::IPVS;
+pub(crate) use map::{MAP, ROUTE_POOL};
 pub(crate) use notify::{NOTIFY, STATE as NOTIFY_STATES};
 pub(crate) use path::NORMALIZE_PATH;
 pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
 pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
-pub(crate) use route::{RESPONSE_HEADER, ROUTE, ROUTE_TIMEOUTS};
+pub(crate) use route::{RESPONSE_HEADER, ROUTE, ROUTE_LIMITS, ROUTE_TIMEOUTS};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use sync::SYNC;
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
@@ -279,6 +285,14 @@ pub(crate) static ROOT: Section = Section {
             "",
         )
         .known_as(&["checks", "healthcheck", "health"]),
+        Key::new(
+            "map",
+            Kind::Named(&MAP),
+            Absent("no maps"),
+            "Tables of keys and values, to choose pools and as variables of texts.",
+            "",
+        )
+        .known_as(&["maps"]),
         Key::new(
             "vrrp",
             Kind::Named(&VRRP),
@@ -599,7 +613,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 40] = [
+pub(crate) static PAGES: [&Section; 46] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,
@@ -629,7 +643,13 @@ pub(crate) static PAGES: [&Section; 40] = [
     &ROUTE_NOT,
     &ROUTE_TIMEOUTS,
     &ADDRESS_FILE,
+    &HOST_FILE,
     &RESPONSE_HEADER,
+    &ROUTE_POOL,
+    &ROUTE_LIMITS,
+    &BASIC_AUTH,
+    &FILES,
+    &MAP,
     &VRRP,
     &VRRP_TRACK,
     &VRRP_ROUTE,

@@ -205,11 +205,11 @@ codes! {
     NoSecret = "E070",
         "The file, environment variable or systemd credential with the secret is missing, empty or not readable.",
         "Create it where the message indicates, readable by the user that runs Weir.";
-    /// A list of addresses cannot be read.
+    /// A list in a file cannot be used.
     NoList = "E075",
-        "The file is missing, not readable, too large, or a line is not a network. A route with such a list would let \
-         in or keep out the wrong clients.",
-        "Create it where the message indicates, readable by the user that runs Weir, with one network per line.";
+        "The file with networks, hosts, users or the entries of a map is missing, not readable, too large, or a line is \
+         invalid. Without the list, the wrong requests would be admitted or refused.",
+        "Create it where the message indicates, readable by the user that runs Weir, with one entry per line.";
     /// An included file cannot be used.
     NoInclude = "E076",
         "A file of `include` does not exist, cannot be read, or is included twice.",

@@ -56,6 +56,8 @@ fn is_secret(key: &str) -> bool {
     // Header fields with credentials.
     let field = ["authorization", "proxy-authorization", "x-api-key", "token"];
     field.contains(&lower.as_str())
+        // Hashes of passwords.
+        || lower == "users"
         || lower.contains("secret")
         || lower.contains("passw")
         || nearest(key, KEYS.iter().copied()).is_some()

@@ -59,6 +59,11 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("service-tls", "certificates", Privilege::Read),
     ("service-tls", "client_ca", Privilege::Read),
     ("address-file", "file", Privilege::Read),
+    ("host-file", "file", Privilege::Read),
+    ("basic-auth", "file", Privilege::Read),
+    ("map", "file", Privilege::Read),
+    ("route", "files", Privilege::Read),
+    ("files", "root", Privilege::Read),
     ("error-pages", "file", Privilege::Read),
     ("service", "access_log", Privilege::Write),
     ("access-log", "path", Privilege::Write),
@@ -220,7 +225,8 @@ impl Walk {
             let inner = join(location, key.name);
             match privilege(section, key.name) {
                 // In table form, one of its keys names the file.
-                Some(Privilege::Write) if matches!(entry.item.value, Value::Table(_)) => {}
+                Some(Privilege::Write | Privilege::Read)
+                    if matches!(entry.item.value, Value::Table(_)) => {}
                 Some(Privilege::Program) if section.page == catalog::CHECK.page => {}
                 // Includes all nested keys.
                 Some(Privilege::Control) => {
@@ -281,6 +287,8 @@ impl Walk {
         // `access_log = FILE` is equivalent to a table with `path`.
         let (page, name) = match (section.page, key) {
             ("service", "access_log") => ("access-log", "path"),
+            // So is `files = DIRECTORY`.
+            ("route", "files") => ("files", "root"),
             (page, key) => (page, key),
         };
         self.uses.push(Use {

@@ -45,14 +45,14 @@ pub trait Machine {
     fn secret(&self, _source: &SecretSource) -> Option<Result<SecretValue, String>> {
         None
     }
-    /// Reads a file with one network per line, of at most [`LIST_BYTES_MAX`] bytes, or returns the reason why it cannot
+    /// Reads a file with one entry per line, of at most [`LIST_BYTES_MAX`] bytes, or returns the reason why it cannot
     /// be read. `None` = files are not read: their lists are empty, and the configuration is not put into effect.
-    fn address_file(&self, _path: &str) -> Option<Result<String, String>> {
+    fn list_file(&self, _path: &str) -> Option<Result<String, String>> {
         None
     }
 }
 
-/// Maximum size of a file with networks, in bytes.
+/// Maximum size of a file with one entry per line, in bytes.
 pub const LIST_BYTES_MAX: usize = 64 << 20;
 
 /// Content of a secret's source.

@@ -5,7 +5,10 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
 use std::time::Duration;
+
+use weir_model::ValueMap;
 
 use crate::catalog;
 use crate::code::{Code, Severity};
@@ -23,6 +26,8 @@ pub(crate) struct Sink<'t> {
     pub(crate) lines: Lines<'t>,
     /// Reads secrets.
     pub(crate) machine: Option<&'t dyn Machine>,
+    /// The maps by name; `None` = one with an error.
+    pub(crate) maps: Vec<(String, Option<Arc<ValueMap>>)>,
     /// Index in `found`, by [`Diagnostic::kind`].
     kinds: HashMap<String, usize>,
     /// Number of different errors, and of different warnings and notes.
@@ -42,6 +47,7 @@ impl<'t> Sink<'t> {
             found: Vec::new(),
             lines: Lines::new(text),
             machine: None,
+            maps: Vec::new(),
             kinds: HashMap::new(),
             different: [0; 2],
             errors: 0,

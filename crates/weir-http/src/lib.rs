@@ -25,7 +25,7 @@ pub mod rewrite;
 pub mod route;
 pub mod trace_context;
 
-pub use answer::Answer;
+pub use answer::{Answer, reason};
 pub use exchange::{Exchange, ServerEnd, Step, Upload};
 pub use field::{Field, Name};
 pub use head::{Framing, HeadLimits, Method, Request, Response};

@@ -10,7 +10,7 @@ use weir_model::{
 };
 
 pub use table::RouteTable;
-pub use text::{RequestId, SERVER_MARK, Surroundings, Target, fill, location, rewritten};
+pub use text::{RequestId, SERVER_MARK, Surroundings, Target, fill, location, map_key, rewritten};
 
 use crate::cookie;
 use crate::field::Field;
@@ -127,10 +127,7 @@ fn meets(
                 .iter()
                 .any(|one| one.as_bytes() == method)
         }
-        ConditionKey::Host => conditions
-            .hosts
-            .iter()
-            .any(|pattern| host_matches(pattern, host)),
+        ConditionKey::Host => host_fits(conditions, host),
         ConditionKey::Path => conditions
             .paths
             .iter()
@@ -200,16 +197,11 @@ fn value_matches(pattern: &ValuePattern, found: &[u8]) -> bool {
 /// Returns the index of the first route for a TLS client with this server name, if any. A client without a name does
 /// not match a condition on the name, and matches a negated one.
 pub fn choose_by_sni(routes: &[Route], name: Option<&str>) -> Option<usize> {
-    let any = |hosts: &[HostPattern]| {
-        name.is_some_and(|name| {
-            hosts
-                .iter()
-                .any(|pattern| host_matches(pattern, name.as_bytes()))
-        })
-    };
+    let any =
+        |conditions: &Conditions| name.is_some_and(|name| host_fits(conditions, name.as_bytes()));
     routes.iter().position(|route| {
-        (route.when.hosts.is_empty() || any(&route.when.hosts))
-            && !route.not.as_ref().is_some_and(|not| any(&not.hosts))
+        (!route.when.has(ConditionKey::Host) || any(&route.when))
+            && !route.not.as_ref().is_some_and(|not| any(not))
     })
 }
 
@@ -222,6 +214,21 @@ pub fn without_port(host: &[u8]) -> &[u8] {
     };
     let host = &host[..end];
     host.strip_suffix(b".").unwrap_or(host)
+}
+
+/// Whether a host is one of those of the conditions.
+fn host_fits(conditions: &Conditions, host: &[u8]) -> bool {
+    let of_file = || {
+        let set = conditions.host_set.as_deref()?;
+        let lower = host.to_ascii_lowercase();
+        let text = std::str::from_utf8(&lower).ok()?;
+        Some(set.contains(text) || set.others().any(|pattern| host_matches(pattern, host)))
+    };
+    conditions
+        .hosts
+        .iter()
+        .any(|pattern| host_matches(pattern, host))
+        || of_file() == Some(true)
 }
 
 fn host_matches(pattern: &HostPattern, host: &[u8]) -> bool {

@@ -17,6 +17,7 @@ mod named;
 mod access;
 mod admin;
 mod announce;
+mod basic_auth;
 mod body;
 mod check;
 mod desired;
@@ -27,6 +28,7 @@ mod failover;
 mod forward;
 mod hash;
 mod http_receiver;
+mod host_set;
 mod indexed;
 mod ipvs;
 mod listener;
@@ -41,16 +43,19 @@ mod retry;
 mod route;
 mod scheduler;
 mod secret;
+mod static_files;
 mod sticky;
 mod sync;
 mod template;
 mod tls;
 mod trace;
+mod value_map;
 mod vrrp;
 
 pub use access::{AccessLog, LogFormat, LogTarget, SyslogFormat};
 pub use admin::Admin;
 pub use announce::{Announce, Community, RequiredServices, Speaker};
+pub use basic_auth::{BasicAuth, PasswordHash};
 pub use body::{Digest, Pattern};
 pub use check::{
     Check, CheckTls, DnsRecord, Health, Http, OnFailure, Probe, ProbeKind, ProbePath, ProbeTarget,
@@ -67,6 +72,7 @@ pub use failover::EndsAtFailover;
 pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
 pub use hash::HashKey;
 pub use http_receiver::HttpReceiver;
+pub use host_set::HostSet;
 pub use indexed::{Indexed, Sharing};
 pub use ipvs::Ipvs;
 pub use listener::{Family, Listener, Mark, Ports, Protocol};
@@ -82,15 +88,17 @@ pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
 pub use route::{
     ConditionKey, Conditions, HeaderEdit, HeaderEdits, HostPattern, NamedCondition, Route,
-    RouteAction, RouteEdits, RouteOptions, RouteTimeouts, ValuePattern,
+    RouteAction, RouteEdits, RouteLimits, RouteOptions, RouteTimeouts, ValuePattern,
 };
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};
+pub use static_files::StaticFiles;
 pub use sticky::{Sticky, StickyMode};
 pub use sync::FlowSync;
 pub use template::{Part, Template, UnknownVariable, Variable};
 pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
 pub use trace::{ParentTrace, Tracing};
+pub use value_map::{MapEntries, MapError, MapKind, MapRef, ValueMap};
 pub use vrrp::{
     Notify, RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, Track, TrackObject,
     TrackScript, VirtualRoute, VirtualRouter, VirtualRule,

@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccessLog, ClientFields, Compression, Conditions, ErrorPage, Forwarded, HashKey, HeaderEdits,
-    NormalizePath, RetryOn, Route, RouteAction, Scheduler, SchedulerKind, ServiceTls, Source,
-    Template, Underscores, Variable,
+    AccessLog, BasicAuth, ClientFields, Compression, Conditions, ErrorPage, Forwarded, HashKey,
+    HeaderEdits, NormalizePath, RetryOn, Route, RouteAction, Scheduler, SchedulerKind, ServiceTls,
+    Source, Template, Underscores, Variable,
 };
 
 named_enum! {
@@ -221,6 +221,8 @@ pub struct Proxy {
     pub error_pages: Vec<ErrorPage>,
     /// Compression of responses; `None` = no compression.
     pub compression: Option<Compression>,
+    /// Users that may send requests; `None` = all clients.
+    pub basic_auth: Option<BasicAuth>,
     /// Networks of trusted proxies, whose forwarding information is accepted.
     pub trusted: Vec<Network>,
     /// Whether clients send a PROXY protocol header; with `trusted`, only those networks do.
@@ -268,7 +270,11 @@ impl Proxy {
             let made = match &route.action {
                 RouteAction::Redirect { to, .. } => Some(to),
                 RouteAction::Answer { body, .. } => Some(body),
-                RouteAction::Pool(_) | RouteAction::Split(_) | RouteAction::Close => None,
+                RouteAction::Mapped(map) => Some(&map.key),
+                RouteAction::Pool(_)
+                | RouteAction::Split(_)
+                | RouteAction::Files(_)
+                | RouteAction::Close => None,
             };
             made.into_iter().chain(&route.edits.path)
         });
@@ -314,6 +320,7 @@ impl Proxy {
             request_buffering: true,
             error_pages: Vec::new(),
             compression: None,
+            basic_auth: None,
             trusted: Vec::new(),
             proxy_protocol: false,
             request_id: None,

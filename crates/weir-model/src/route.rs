@@ -3,9 +3,10 @@
 mod condition;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Template;
+use crate::{BasicAuth, HashKey, RetryOn, StaticFiles, Template, ValueMap};
 
 pub use condition::{ConditionKey, Conditions, HostPattern, NamedCondition, ValuePattern};
 
@@ -16,6 +17,8 @@ pub enum RouteAction {
     Pool(String),
     /// Use one of these pools, randomly by weight.
     Split(Vec<(String, u32)>),
+    /// Use the pool that a map names; without a match and a default the pool of the service.
+    Mapped(Arc<ValueMap>),
     /// Redirect the client.
     Redirect {
         /// `Location`.
@@ -30,6 +33,8 @@ pub enum RouteAction {
         /// The body; empty = the reason phrase.
         body: Template,
     },
+    /// Send files of a directory.
+    Files(Arc<StaticFiles>),
     /// Close the client's connection without a response.
     Close,
 }
@@ -46,6 +51,8 @@ impl fmt::Display for RouteAction {
             }
             Self::Redirect { to, status } => write!(f, "{status} to {to}"),
             Self::Answer { status, .. } => write!(f, "answer {status}"),
+            Self::Mapped(map) => write!(f, "pool by map {}", map.name),
+            Self::Files(files) => write!(f, "{files}"),
             Self::Close => f.write_str("close"),
         }
     }
@@ -115,6 +122,40 @@ pub struct RouteOptions {
     pub compression: Option<Option<crate::Compression>>,
     /// Whether requests are logged, if the service has a log.
     pub access_log: Option<bool>,
+    /// Users that may send requests; the inner `None` = all clients.
+    pub basic_auth: Option<Option<BasicAuth>>,
+    /// When requests are retried on another server.
+    pub retry_on: Option<RetryOn>,
+    /// Limits of each client.
+    pub limits: RouteLimits,
+    /// Requests in progress of all clients; 0 = no limit.
+    pub max_connections: u32,
+}
+
+/// `limits` of a route, which apply in addition to those of its service.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct RouteLimits {
+    /// Requests of one client per minute; 0 = no limit.
+    pub per_minute: u32,
+    /// Requests at once after an idle period; 0 = those of one second, at least one.
+    pub burst: u32,
+    /// Concurrent requests of one client; 0 = no limit.
+    pub concurrent: u32,
+    /// What identifies a client.
+    pub key: HashKey,
+}
+
+impl RouteLimits {
+    /// Most requests per minute.
+    pub const RATE_MAX: u32 = 60 * 60_000;
+
+    /// Requests at once.
+    pub fn burst(&self) -> u32 {
+        match self.burst {
+            0 => (self.per_minute / 60).max(1),
+            burst => burst,
+        }
+    }
 }
 
 /// Timeouts of a route; `None` = the service's.
@@ -159,7 +200,13 @@ impl RouteAction {
         match self {
             Self::Pool(pool) => vec![pool],
             Self::Split(parts) => parts.iter().map(|(pool, _)| pool.as_str()).collect(),
-            Self::Redirect { .. } | Self::Answer { .. } | Self::Close => Vec::new(),
+            Self::Mapped(map) => {
+                let values = map.entries.values().iter().chain(&map.default);
+                values.map(String::as_str).collect()
+            }
+            Self::Redirect { .. } | Self::Answer { .. } | Self::Files(_) | Self::Close => {
+                Vec::new()
+            }
         }
     }
 }
@@ -191,6 +238,19 @@ impl Route {
             options: None,
             action,
             source: crate::Source::default(),
+        }
+    }
+
+    /// The files that it sends.
+    pub fn files(&self) -> Option<&StaticFiles> {
+        match &self.action {
+            RouteAction::Files(files) => Some(files),
+            RouteAction::Pool(_)
+            | RouteAction::Split(_)
+            | RouteAction::Mapped(_)
+            | RouteAction::Redirect { .. }
+            | RouteAction::Answer { .. }
+            | RouteAction::Close => None,
         }
     }
 

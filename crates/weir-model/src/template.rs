@@ -1,6 +1,9 @@
 //! Texts with variables that are filled in for each request: header values, redirects, paths, bodies.
 
 use std::fmt;
+use std::sync::Arc;
+
+use crate::{MapRef, ValueMap};
 
 /// A variable of a text. [`Variable::TABLE`] lists their names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -45,6 +48,8 @@ pub enum Variable {
     Group(u8),
     /// The part of the path after the fixed prefix of the route's pattern.
     Rest,
+    /// The value of a map.
+    Map(MapRef),
 }
 
 impl Variable {
@@ -97,7 +102,10 @@ impl Variable {
     }
 
     /// Whether it needs to know the TLS connection.
-    pub const fn needs_tls(&self) -> bool {
+    pub fn needs_tls(&self) -> bool {
+        if let Self::Map(MapRef { map: Some(map), .. }) = self {
+            return map.key.variables().any(Self::needs_tls);
+        }
         matches!(
             self,
             Self::TlsVersion | Self::TlsCipher | Self::TlsSni | Self::ClientCertSubject
@@ -149,7 +157,13 @@ impl Template {
             let unknown = || UnknownVariable {
                 name: name.to_owned(),
             };
-            let variable = Variable::named(name).ok_or_else(unknown)?;
+            let variable = match name.strip_prefix("map.") {
+                Some(map) if !map.is_empty() => Variable::Map(MapRef {
+                    name: map.to_owned(),
+                    map: None,
+                }),
+                _ => Variable::named(name).ok_or_else(unknown)?,
+            };
             if !literal.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut literal)));
             }
@@ -202,6 +216,24 @@ impl Template {
             .next()
             .is_none()
             .then_some(self.text.as_str())
+    }
+
+    /// Connects the maps that the text names.
+    ///
+    /// # Errors
+    /// The name of a map that `find` does not know.
+    pub fn with_maps(
+        mut self,
+        find: impl Fn(&str) -> Option<Arc<ValueMap>>,
+    ) -> Result<Self, UnknownVariable> {
+        for part in &mut self.parts {
+            if let Part::Variable(Variable::Map(of)) = part {
+                of.map = Some(find(&of.name).ok_or_else(|| UnknownVariable {
+                    name: format!("map.{}", of.name),
+                })?);
+            }
+        }
+        Ok(self)
     }
 
     /// Replaces a variable by another one.

@@ -111,6 +111,8 @@ pub(crate) struct Context {
     pub(crate) inbox: Arc<Inbox>,
     /// Sessions that wait for a server and are not in epoll, and when they are added.
     unwatched: Vec<Key>,
+    /// Number of the last job.
+    tickets: u64,
     watch_at: u64,
     /// Log records that are not in use.
     #[expect(clippy::vec_box, reason = "a session takes the box and gives it back")]
@@ -181,6 +183,7 @@ impl Context {
             complained: 0,
             inbox,
             unwatched: Vec::new(),
+            tickets: 0,
             watch_at: 0,
             notes: Vec::new(),
         }
@@ -191,6 +194,12 @@ impl Context {
         self.scratch.resize(BODY_ROOM, 0);
         self.out.clear();
         self.fields.clear();
+    }
+
+    /// A number for a job.
+    pub(crate) const fn ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
     }
 
     /// The session is added to epoll at the next tick.

@@ -38,6 +38,19 @@ pub enum Error {
         /// The kernel's error, or why the content is invalid.
         source: std::io::Error,
     },
+    /// The directory of a route's files cannot be opened.
+    #[error(
+        "service {service}: {directory}: {source}; a daemon without rights opens only directories that were configured \
+         when it started"
+    )]
+    Directory {
+        /// Which service.
+        service: String,
+        /// Which directory.
+        directory: String,
+        /// The kernel's error.
+        source: Errno,
+    },
     /// A worker cannot be started.
     #[error("a worker thread cannot be started: {source}")]
     Worker {

@@ -17,9 +17,11 @@ pub mod fuzzing;
 mod h2;
 mod handover;
 mod idle_pool;
+mod job;
 mod log;
 mod misdirect;
 mod page;
+mod password;
 mod pipe;
 mod plan;
 mod proxy;
@@ -27,6 +29,7 @@ mod queue;
 mod session;
 mod slab;
 mod socket;
+mod static_file;
 mod status;
 
 pub mod times;
@@ -50,13 +53,15 @@ pub use proxy::{Prepared, Proxy};
 pub use status::{Conduct, ServerStatus, ServiceStatus};
 pub use tls::{
     CertificateError, NoCertificateVerification, Peer, Problem, ServiceTickets, TicketKey,
-    certificate_files, describe_error, describe_io_error, listener_tls, server_verifier,
+    certificate_files, describe_error, describe_io_error, listener_tls, number_of_files,
+    server_verifier,
 };
 
 /// Checks the files and limits that `desired` needs, as of `now`.
 pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Problem> {
     let mut problems = tls::inspect(desired, now);
     problems.extend(page::problems(desired));
+    problems.extend(static_file::problems(desired));
     problems.extend(log::problems(desired));
     problems.extend(descriptor::problems(desired));
     problems

@@ -18,9 +18,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustls::ServerConfig;
 use weir_http::{HeadLimits, RequestPath};
 use weir_model::{
-    ClientFields, Compression, Forwarded, ForwardedPath, HashKey, HeaderEdits, Network, NoServer,
-    NormalizePath, ProxyHeader, ProxyProtocol, ProxyTimeouts, Scheduler, ServerTls, Sticky,
+    BasicAuth, ClientFields, Compression, Forwarded, ForwardedPath, HashKey, HeaderEdits, Network,
+    NoServer, NormalizePath, ProxyHeader, ProxyProtocol, ProxyTimeouts, Scheduler, ServerTls,
+    Sticky,
 };
+use weir_select::limit::Concurrent;
 use weir_select::route::{Limits, Routes};
 use weir_select::{Fault, Load, RetryPolicy, Server};
 
@@ -191,6 +193,8 @@ pub(crate) struct Service {
     pub(crate) options: Vec<Option<Box<RouteOptions>>>,
     /// Most bytes of the body of a request whose route does not say otherwise, if some route does; 0 = no limit.
     pub(crate) body_bytes: u64,
+    /// Users by route; `None` = no route and no service has any.
+    pub(crate) auth: Option<Auths>,
     /// The form in which paths are compared; `None` = as received.
     pub(crate) normalize_path: Option<NormalizePath>,
     pub(crate) limits: Limits,
@@ -246,6 +250,16 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// The users that may send requests of a route, or of none; `None` = all clients.
+    pub(crate) fn auth_of(&self, route: Option<usize>) -> Option<&BasicAuth> {
+        let auth = self.auth.as_ref()?;
+        let of_route = route.and_then(|at| auth.routes.get(at)?.as_ref());
+        match of_route {
+            Some(of_route) => of_route.as_ref(),
+            None => auth.own.as_ref(),
+        }
+    }
+
     /// Counts a client of a worker as one of `other` from now on: the same service with another configuration, or one
     /// that was removed and added again.
     pub(crate) fn pass_client(&self, other: &Self, worker: usize) {
@@ -286,6 +300,15 @@ impl Service {
     }
 }
 
+/// Users that may send requests.
+#[derive(Debug)]
+pub(crate) struct Auths {
+    /// Of the service.
+    pub(crate) own: Option<BasicAuth>,
+    /// By route in place of the service's; the inner `None` = all clients.
+    pub(crate) routes: Vec<Option<Option<BasicAuth>>>,
+}
+
 /// Settings of a route in place of its service's.
 #[derive(Debug)]
 pub(crate) struct RouteOptions {
@@ -295,6 +318,10 @@ pub(crate) struct RouteOptions {
     pub(crate) body_bytes: u64,
     pub(crate) compression: Option<Compression>,
     pub(crate) logged: bool,
+    /// Of each client.
+    pub(crate) limits: Option<Limits>,
+    /// Requests in progress of all clients.
+    pub(crate) all_clients: Option<Arc<Concurrent>>,
 }
 
 /// The timeouts in milliseconds.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use weir_model::{ClientAuth, Desired, HashKey, Pool, Secret};
+use weir_model::{ClientAuth, Desired, HashKey, Pool, RouteLimits, Secret};
 use weir_select::Load;
 use weir_select::limit::{Concurrent, Rate};
 
@@ -56,10 +56,17 @@ struct Known {
     logs: HashMap<String, Arc<Log>>,
     /// By service.
     tables: HashMap<String, Tables>,
+    /// By service, route and limits.
+    route_limits: HashMap<(String, String, RouteLimits), RouteTables>,
+    /// By service, route and limit.
+    all_clients: HashMap<(String, String, u32), Arc<Concurrent>>,
     /// Signs the cookies of pools that have no secret of their own.
     cookie_key: Option<Secret>,
     next_target: u32,
 }
+
+/// Tables for the rate and for the concurrent requests of a route's clients.
+type RouteTables = (Option<Arc<Rate>>, Option<Arc<Concurrent>>);
 
 /// Ticket keys, and what was required of the clients that have tickets.
 #[derive(Debug, Clone)]

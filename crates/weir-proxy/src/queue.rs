@@ -8,14 +8,24 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::job::{Done, Ticket};
 use crate::slab::Key;
 
 /// Calls from other threads to a worker.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     any: AtomicBool,
-    calls: Mutex<Vec<(Key, Arc<Queue>)>>,
+    calls: Mutex<Vec<(Key, Call)>>,
     wake: Arc<OwnedFd>,
+}
+
+/// Why a session is called.
+#[derive(Debug)]
+pub(crate) enum Call {
+    /// It is its turn in a queue.
+    Turn(Arc<Queue>),
+    /// A job is done.
+    Done(Ticket, Done),
 }
 
 impl Inbox {
@@ -28,7 +38,7 @@ impl Inbox {
     }
 
     /// The called sessions.
-    pub(crate) fn take(&self) -> Vec<(Key, Arc<Queue>)> {
+    pub(crate) fn take(&self) -> Vec<(Key, Call)> {
         // The flag first: a call after the swap sets it again.
         if self.any.swap(false, Ordering::Acquire) {
             std::mem::take(&mut *lock(&self.calls))
@@ -37,8 +47,8 @@ impl Inbox {
         }
     }
 
-    fn put(&self, key: Key, queue: Arc<Queue>) {
-        lock(&self.calls).push((key, queue));
+    pub(crate) fn put(&self, key: Key, call: Call) {
+        lock(&self.calls).push((key, call));
         self.any.store(true, Ordering::Release);
         // A full counter wakes the worker as well.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
@@ -113,7 +123,7 @@ impl Queue {
         self.count(&waiters);
         drop(waiters);
         for waiter in called {
-            waiter.inbox.put(waiter.key, Arc::clone(self));
+            waiter.inbox.put(waiter.key, Call::Turn(Arc::clone(self)));
         }
     }
 

@@ -31,7 +31,7 @@ use crate::handover::Handed;
 use crate::idle_pool::SWEEP_MS;
 use crate::plan::Detail;
 use crate::plan::Shared;
-use crate::queue::Inbox;
+use crate::queue::{Call, Inbox};
 use crate::session::{Outcome, Session};
 use crate::slab::{Key, Slab};
 use crate::socket;
@@ -158,20 +158,31 @@ impl Worker {
             for event in events.drain(..) {
                 self.dispatch(event);
             }
-            for (key, queue) in self.cx.inbox.take() {
-                match self.sessions.get(key) {
-                    Some(session) if session.is_queued() => {
-                        self.turn(key, Session::handle_queue_turn);
-                    }
-                    // The session has ended: calls the next one in the queue.
-                    _ => queue.call(1),
-                }
+            for (key, call) in self.cx.inbox.take() {
+                self.answer_call(key, call);
             }
             for key in std::mem::take(&mut self.again) {
                 self.turn(key, Session::drive);
             }
             self.run_wakeups();
             self.expire();
+        }
+    }
+
+    fn answer_call(&mut self, key: Key, call: Call) {
+        match call {
+            Call::Turn(queue) => match self.sessions.get(key) {
+                Some(session) if session.is_queued() => {
+                    self.turn(key, Session::handle_queue_turn);
+                }
+                // The session has ended: calls the next one in the queue.
+                _ => queue.call(1),
+            },
+            Call::Done(ticket, done) => {
+                self.turn(key, |session, key, cx| {
+                    session.handle_done(ticket, done, key, cx)
+                });
+            }
         }
     }
 

@@ -11,6 +11,8 @@ use weir_model::finalize_64;
 
 /// Entries of a table, a power of two.
 const ENTRIES: usize = 1 << 16;
+/// Entries of a table of a route, of which there may be many; a power of two.
+const ENTRIES_OF_ROUTE: usize = 1 << 13;
 /// Entries of a row.
 const WAYS: usize = 4;
 /// Units of time in a second.
@@ -57,9 +59,20 @@ pub struct Rate {
 impl Rate {
     /// Limits each client to `per_second` requests per second, and to `burst` requests at once after a pause.
     pub fn new(per_second: u32, burst: u32) -> Self {
-        let interval = (UNITS / u64::from(per_second.max(1))).max(1);
+        Self::with_interval(UNITS / u64::from(per_second.max(1)), burst, ENTRIES)
+    }
+
+    /// Limits of a route: as [`new`](Self::new), with requests per minute and a smaller table. `burst` is at most what
+    /// the rate allows in nine hours, because arrival times wrap.
+    pub fn of_route(per_minute: u32, burst: u32) -> Self {
+        let interval = 60 * UNITS / u64::from(per_minute.max(1));
+        Self::with_interval(interval, burst, ENTRIES_OF_ROUTE)
+    }
+
+    fn with_interval(interval: u64, burst: u32, entries: usize) -> Self {
+        let interval = interval.max(1);
         Self {
-            table: Table::new(ENTRIES),
+            table: Table::new(entries),
             interval,
             burst: interval * u64::from(burst.max(1)),
         }
@@ -144,6 +157,22 @@ impl Concurrent {
     pub fn new(limit: u32) -> Self {
         Self {
             table: Table::new(ENTRIES),
+            limit,
+        }
+    }
+
+    /// As [`new`](Self::new), with the smaller table of a route.
+    pub fn of_route(limit: u32) -> Self {
+        Self {
+            table: Table::new(ENTRIES_OF_ROUTE),
+            limit,
+        }
+    }
+
+    /// Limits the requests in progress of all clients together, which have one key.
+    pub fn one(limit: u32) -> Self {
+        Self {
+            table: Table::new(WAYS),
             limit,
         }
     }

@@ -34,9 +34,11 @@ impl Limits {
         self.rate.is_some()
     }
 
-    /// Checks a request. Returns its slot among the requests in progress if these are limited, or the status of the
-    /// rejection.
-    fn admit(&self, facts: &Facts<'_>, now_ns: u64) -> Result<Option<Slot>, u16> {
+    /// Checks a request. Returns its slot among the requests in progress if these are limited.
+    ///
+    /// # Errors
+    /// The status of the rejection, 413 or 429.
+    pub fn admit(&self, facts: &Facts<'_>, now_ns: u64) -> Result<Option<Slot>, u16> {
         let body_bytes = match facts.request.framing {
             Framing::Length(bytes) => bytes,
             // A part of the body may have been received with the head.
@@ -71,6 +73,17 @@ pub struct Routes {
     table: RouteTable,
     /// Per route its pools and their weights; none for a route that answers by itself.
     pools: Vec<Vec<(usize, u32)>>,
+    /// Per route the pools of its map.
+    mapped: Vec<Option<MappedPools>>,
+}
+
+/// Pools by the values of a map.
+#[derive(Debug)]
+struct MappedPools {
+    /// In the order of the map's values.
+    by_value: Vec<usize>,
+    /// Without a match.
+    default: usize,
 }
 
 impl Routes {
@@ -83,14 +96,33 @@ impl Routes {
                 .iter()
                 .filter_map(|(name, weight)| Some((index(name)?, *weight)))
                 .collect(),
-            RouteAction::Redirect { .. } | RouteAction::Answer { .. } | RouteAction::Close => {
-                Vec::new()
-            }
+            RouteAction::Mapped(_)
+            | RouteAction::Redirect { .. }
+            | RouteAction::Answer { .. }
+            | RouteAction::Files(_)
+            | RouteAction::Close => Vec::new(),
         });
+        let mapped = list.iter().map(|route| match &route.action {
+            RouteAction::Mapped(map) => {
+                let values = map.entries.values().iter();
+                Some(MappedPools {
+                    by_value: values.map(|name| index(name).unwrap_or(0)).collect(),
+                    default: map.default.as_deref().and_then(index).unwrap_or(0),
+                })
+            }
+            RouteAction::Pool(_)
+            | RouteAction::Split(_)
+            | RouteAction::Redirect { .. }
+            | RouteAction::Answer { .. }
+            | RouteAction::Files(_)
+            | RouteAction::Close => None,
+        });
+        let mapped = mapped.collect();
         let pools = pools.collect();
         Self {
             table: RouteTable::new(list),
             pools,
+            mapped,
         }
     }
 
@@ -107,6 +139,25 @@ impl Routes {
     /// A route by its index.
     pub fn get(&self, index: usize) -> Option<&Route> {
         self.table.routes().get(index)
+    }
+
+    /// Returns the position of the first route that matches.
+    pub fn choose(&self, asked: &Asked<'_>) -> Option<usize> {
+        self.table.choose(asked)
+    }
+
+    /// Index of the pool that a route's map has for a text; that of the service if it has none.
+    pub fn pool_of_text(&self, route: usize, text: &[u8]) -> usize {
+        let action = self.get(route).map(|route| &route.action);
+        let pools = self.mapped.get(route).and_then(Option::as_ref);
+        match (action, pools) {
+            (Some(RouteAction::Mapped(map)), Some(pools)) => {
+                let value = map.entries.find(text);
+                let found = value.and_then(|at| pools.by_value.get(at));
+                found.copied().unwrap_or(pools.default)
+            }
+            _ => 0,
+        }
     }
 
     /// Index of the pool for a TLS connection with this server name; the first pool if no route matches.
@@ -204,6 +255,16 @@ pub enum Decision {
         /// Index of the route.
         route: usize,
     },
+    /// The map of the route with this index names the pool.
+    Mapped {
+        /// Index of the route.
+        route: usize,
+    },
+    /// The route with this index sends a file.
+    Files {
+        /// Index of the route.
+        route: usize,
+    },
     /// The route with this index closes the connection.
     Close {
         /// Index of the route.
@@ -235,6 +296,8 @@ pub fn decide(
     let decision = match &routes.table.routes()[index].action {
         RouteAction::Redirect { .. } => Decision::Redirect { route: index },
         RouteAction::Answer { .. } => Decision::Answer { route: index },
+        RouteAction::Mapped(_) => Decision::Mapped { route: index },
+        RouteAction::Files(_) => Decision::Files { route: index },
         RouteAction::Close => Decision::Close { route: index },
         RouteAction::Pool(_) | RouteAction::Split(_) => Decision::Forward {
             pool: routes.pool_of(index, random).unwrap_or(0),

@@ -138,12 +138,12 @@ fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
     Ok(())
 }
 
-/// Restricts the process to reading the system's files and to writing below `writable` (Landlock). Open files are not
-/// affected. Returns whether the kernel enforces it.
+/// Restricts the process to reading the system's files and those below `readable`, and to writing below `writable`
+/// (Landlock). A directory of `readable` that is absent is ignored. Open files are not affected. Returns whether the kernel enforces it.
 ///
 /// # Errors
 /// `writable` cannot be opened.
-pub fn restrict_files(writable: &Path) -> Result<bool> {
+pub fn restrict_files(writable: &Path, readable: &[&Path]) -> Result<bool> {
     let failed = |error: &dyn std::fmt::Display| {
         let source = std::io::Error::other(error.to_string());
         Error::call("landlock", writable.display().to_string(), source)
@@ -159,7 +159,8 @@ pub fn restrict_files(writable: &Path) -> Result<bool> {
     ruleset = ruleset
         .add_rule(PathBeneath::new(opened, own))
         .map_err(|error| failed(&error))?;
-    for path in READABLE {
+    let system = READABLE.iter().map(Path::new);
+    for path in system.chain(readable.iter().copied()) {
         if let Ok(opened) = PathFd::new(path) {
             ruleset = ruleset
                 .add_rule(PathBeneath::new(opened, read))

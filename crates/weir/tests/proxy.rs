@@ -1,6 +1,8 @@
 //! Proxy services from the command line, over loopback and without privileges: requests, reloads and failing servers
 //! under load, and shutdown.
 
+#[path = "proxy/basic_auth.rs"]
+mod basic_auth;
 #[path = "proxy/client_abort.rs"]
 mod client_abort;
 #[path = "proxy/configuration_files.rs"]
@@ -43,6 +45,8 @@ mod log_line;
 mod log_lines;
 #[path = "proxy/long_lived.rs"]
 mod long_lived;
+#[path = "proxy/maps.rs"]
+mod maps;
 #[path = "proxy/metrics.rs"]
 mod metrics;
 #[path = "proxy/mixed_operations.rs"]
@@ -87,6 +91,8 @@ mod shares;
 mod slow_body;
 #[path = "proxy/smuggling.rs"]
 mod smuggling;
+#[path = "proxy/static_files.rs"]
+mod static_files;
 #[path = "proxy/sticky.rs"]
 mod sticky;
 #[path = "proxy/tcp_log.rs"]

@@ -79,6 +79,7 @@ fn daemon_has_no_rights_and_serves() {
     let log = fs::read_to_string(room.0.join("out/log")).unwrap_or_default();
     let expected = [
         "start: served",
+        "files: served",
         "daemon: CapAmb:0000000000000000 CapBnd:0000000000000000 CapEff:0000000000000000 CapPrm:0000000000000000 \
          NoNewPrivs:1 Seccomp:2",
         "daemon: root 991 991 991 991",

@@ -39,6 +39,10 @@ protocol = "http"
 pool = "p"
 access_log = "$room/log/access"
 tls = { certificates = "$room/certs" }
+[[route]]
+service = "s"
+path = "/files/*"
+files = { root = "$room/web", strip = "/files" }
 END
 cat >parts/pool.toml <<END
 [pool.p]
@@ -72,6 +76,7 @@ owner() { stat -c '%U %a' "$room/$1"; }
 
 wait_for page
 served start
+curl -sk --max-time 5 https://127.0.0.1/files/page | grep -q found && echo "files: served"
 daemon=$(process 'weir.* run ')
 status=/proc/$daemon/status
 grep -E '^(CapEff|CapPrm|CapBnd|CapAmb|NoNewPrivs|Seccomp):' "$status" | tr -d '\t' | sort | xargs echo daemon:
@@ -84,7 +89,8 @@ echo "log: $(owner log/access)"
 "$weir" status >/dev/null && echo "status: ok"
 
 # The policy is the file of root. A text can only do what it permits.
-sed 's/127.0.0.1:443/127.0.0.1:444/' "$room/weir.toml" >"$room/text"
+# An older program has no `files`.
+sed -e 's/127.0.0.1:443/127.0.0.1:444/' -e '/^\[\[route/,$d' "$room/weir.toml" >"$room/text"
 chmod 600 "$room/text"
 "$weir" reload -c "$room/text" >"$room/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
 served after-refusal

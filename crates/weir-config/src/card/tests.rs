@@ -25,7 +25,12 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
         ),
         "check" => checked(key, line),
         "expect" => frame.expect(),
-        "route" | "route-not" | "address-file" | "response-header" => frame.route(section.page),
+        "route" | "route-not" | "address-file" | "host-file" | "response-header" | "route-pool"
+        | "route-limits" | "basic-auth" | "files" => frame.route(section.page),
+        "map" => {
+            let base = frame.others(&["entries = [\"a b\"]"]).join("\n");
+            format!("[map.m]\n{base}\n{line}\n")
+        }
         "pool" | "server" | "scheduler" | "sticky" | "servers-dns" | "pool-tls" => {
             frame.pool(section.page)
         }
@@ -166,7 +171,7 @@ impl Frame<'_> {
     fn route(&self, page: &str) -> String {
         let base = ["service = \"images\"", "pool = \"images\""];
         // The actions are mutually exclusive.
-        let action = matches!(self.key, "redirect" | "status" | "body" | "split");
+        let action = matches!(self.key, "redirect" | "status" | "body" | "split" | "files");
         let alone = page == "route" && (action || self.line == "close = true");
         let base = if alone { &base[..1] } else { &base[..] };
         let required = match self.key {
@@ -178,6 +183,19 @@ impl Frame<'_> {
         let line = match page {
             "route-not" => format!("not = {{ {} }}", self.line),
             "address-file" => format!("source = {{ {} }}", self.line),
+            "host-file" => format!("host = {{ {} }}", self.line),
+            "route-pool" => {
+                let table = self.inline(&["map = \"tenants\""]);
+                format!("pool = {{ {table} }}\n\n[map.tenants]\nentries = [\"a images\"]")
+            }
+            "route-limits" => {
+                format!("limits = {{ {} }}", self.inline(&["rate = 10"]))
+            }
+            "basic-auth" => {
+                let table = self.inline(&["users = [\"a:{SHA}x\"]"]);
+                format!("basic_auth = {{ {table} }}")
+            }
+            "files" => format!("files = {{ {} }}", self.inline(&["root = \"/srv\""])),
             "response-header" => {
                 let table = self.inline(&["header = \"X: y\"", "status = 404"]);
                 format!("set_response_header = [{{ {table} }}]")
@@ -187,6 +205,7 @@ impl Frame<'_> {
         let service = service("proxy", "protocol = \"http\"");
         let others = match page {
             "route" => self.others(base),
+            "route-pool" | "files" => base[..1].to_vec(),
             _ => base.to_vec(),
         };
         let others = others.join("\n");

@@ -3,6 +3,7 @@
 use super::*;
 use weir_model::TlsVersion;
 
+const HOSTS: Kind = Kind::Either(&HOST_TEXT, &Kind::Table(&HOST_FILE));
 const HOST_TEXT: Kind =
     Kind::DescribedText("a host name, with `*` for any characters, or `~EXPRESSION`");
 const PATH_TEXT: Kind = Kind::DescribedText("a path, with `*` for any characters");
@@ -28,11 +29,12 @@ fn tls_versions() -> Choices {
 
 pub(super) const HOST: Key = Key::new(
     "host",
-    Kind::Either(&HOST_TEXT, &Kind::List(&HOST_TEXT)),
+    Kind::Either(&HOSTS, &Kind::List(&HOSTS)),
     Absent("any host"),
     "Requested hosts, without port; one of them must match. `*.example` matches every host below `example`, `www.*` \
      every host that begins with `www.`, `~^www[0-9]+\\.` every host in which the regular expression matches. In a \
-     `tcp` service, the SNI of a TLS client, whether or not Weir terminates TLS.",
+     `tcp` service, the SNI of a TLS client, whether or not Weir terminates TLS. `{ file = PATH }` reads hosts from a \
+     file.",
     "host = [\"static.example\", \"*.img.example\"]",
 )
 .known_as(&["server_name", "hosts"]);
@@ -160,8 +162,9 @@ pub(crate) static ROUTE_NOT: Section = Section {
 pub(crate) static ADDRESS_FILE: Section = Section {
     path: "route.source",
     page: "address-file",
-    purpose: "Networks of `source` in a file. It is read at start and at each `weir reload`. If it cannot be read or a \
-              line is invalid, the configuration is rejected.",
+    purpose: "Networks of `source` in a file. It is read at start, at each `weir reload`, and within a few seconds \
+              after it has changed. If it cannot be read or a line is invalid, the configuration is rejected; a \
+              running daemon keeps the former networks.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nsource = \
               { file = \"/etc/weir/blocked.txt\" }\nstatus = 403\n",
@@ -171,6 +174,27 @@ pub(crate) static ADDRESS_FILE: Section = Section {
         Required,
         "File with one network or address per line. Empty lines and text after `#` are ignored.",
         "file = \"/etc/weir/blocked.txt\"",
+    )
+    .known_as(&["path"])],
+};
+
+/// A file with hosts.
+pub(crate) static HOST_FILE: Section = Section {
+    path: "route.host",
+    page: "host-file",
+    purpose: "Hosts of `host` in a file. It is read at start, at each `weir reload`, and within a few seconds after it \
+              has changed. If it cannot be read or a line is invalid, the configuration is rejected; a running daemon \
+              keeps the former hosts.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = { file = \
+              \"/etc/weir/hosts.txt\" }\npool = \"web\"\n",
+    keys: &[Key::new(
+        "file",
+        Kind::DescribedText("the absolute path of a file"),
+        Required,
+        "File with one host per line, written as in `host`. Empty lines and lines that begin with `#` are ignored. \
+         The cost of a lookup depends only on the number of hosts with `*` inside, or with an expression.",
+        "file = \"/etc/weir/hosts.txt\"",
     )
     .known_as(&["path"])],
 };

@@ -210,6 +210,7 @@ pub(crate) static SERVICE: Section = Section {
             "compression = true",
         )
         .known_as(&["gzip", "compress", "filter compression"]),
+        basic_auth::OF_SERVICE,
         Key::new(
             "trusted",
             Kind::List(&Kind::Network),

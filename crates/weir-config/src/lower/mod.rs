@@ -6,9 +6,12 @@
 mod access_log;
 mod admin;
 mod announce;
+mod basic_auth;
 mod check;
 mod discovery;
 mod ipvs;
+mod list_file;
+mod map;
 mod node;
 mod notify;
 mod path;
@@ -169,6 +172,12 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         let pool = pool::pool(sink, &lowered.checks, entry, table);
         lowered.pools.push(pool);
     }
+    let maps = named(sink, &view, "map", &catalog::MAP);
+    let maps = maps.into_iter();
+    let maps: Vec<_> = maps
+        .map(|(entry, table)| (entry.key.to_string(), map::map(sink, entry, table)))
+        .collect();
+    sink.maps = maps;
     for (entry, table) in named(sink, &view, "service", &catalog::SERVICE) {
         if proxy::is_proxy(table) {
             lowered.proxies.push(proxy::proxy(sink, entry, table));

@@ -9,7 +9,7 @@ use weir_model::{
 };
 
 use super::route::header_edits;
-use super::{access_log, listen, path, refuse, response, retry, tls};
+use super::{access_log, basic_auth, listen, path, refuse, response, retry, tls};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -29,7 +29,7 @@ const LAYER_4: [&str; 7] = [
     "persistence",
 ];
 /// Keys for proxy services only.
-const PROXY: [&str; 25] = [
+const PROXY: [&str; 26] = [
     "tls",
     "http2",
     "protocol",
@@ -51,6 +51,7 @@ const PROXY: [&str; 25] = [
     "request_buffering",
     "error_pages",
     "compression",
+    "basic_auth",
     "trusted",
     "proxy_protocol",
     "request_id",
@@ -58,7 +59,7 @@ const PROXY: [&str; 25] = [
 ];
 
 /// Keys for `http` services only.
-const HTTP: [&str; 17] = [
+const HTTP: [&str; 18] = [
     "http2",
     "forwarded",
     "x_forwarded",
@@ -75,6 +76,7 @@ const HTTP: [&str; 17] = [
     "request_buffering",
     "error_pages",
     "compression",
+    "basic_auth",
     "request_id",
 ];
 /// Keys of `limits` for `http` services only.
@@ -215,6 +217,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.request_buffering = view.flag(sink, "request_buffering").unwrap_or(true);
     proxy.error_pages = response::error_pages(sink, &view);
     proxy.compression = response::compression(sink, &view);
+    proxy.basic_auth = basic_auth::basic_auth(sink, &view).flatten();
     proxy.trusted = trusted(sink, &view);
     proxy.proxy_protocol = view.flag(sink, "proxy_protocol").unwrap_or(false);
     proxy.request_id = access_log::request_id(sink, &view);
@@ -286,7 +289,7 @@ fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyLimits {
     }
 }
 
-fn limit_key(sink: &mut Sink<'_>, view: &View<'_, '_>) -> HashKey {
+pub(super) fn limit_key(sink: &mut Sink<'_>, view: &View<'_, '_>) -> HashKey {
     let Some((text, span)) = view.text(sink, "key") else {
         return HashKey::default();
     };

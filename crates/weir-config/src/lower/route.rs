@@ -3,6 +3,8 @@
 mod action;
 mod condition;
 mod edit;
+mod files;
+mod limit;
 mod option;
 
 use std::ops::Range;

@@ -1,8 +1,9 @@
 //! `{name}` in texts that are made for a request.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use weir_model::{Conditions, Template, Variable};
+use weir_model::{Conditions, Template, ValueMap, Variable};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -25,15 +26,24 @@ pub(crate) fn template(
     span: &Range<usize>,
     scope: Scope<'_>,
 ) -> Option<Template> {
-    let template = match Template::parse(text) {
+    let parsed = Template::parse(text).and_then(|template| {
+        // A map with an error has been reported.
+        let empty = || Arc::new(ValueMap::empty());
+        template.with_maps(|name| {
+            let found = sink.maps.iter().find(|(map, _)| map == name);
+            found.map(|(_, map)| map.clone().unwrap_or_else(empty))
+        })
+    });
+    let template = match parsed {
         Ok(template) => template,
         Err(unknown) => {
             let name = unknown.name;
             let message = format!("unknown variable `{{{name}}}`");
-            let known = Variable::TABLE
-                .iter()
-                .map(|(name, _)| *name)
-                .chain(["header.NAME", "cookie.NAME"]);
+            let known = Variable::TABLE.iter().map(|(name, _)| *name).chain([
+                "header.NAME",
+                "cookie.NAME",
+                "map.NAME",
+            ]);
             let fix = nearest(&name, known).map_or_else(
                 || {
                     let names = Variable::TABLE
@@ -41,7 +51,7 @@ pub(crate) fn template(
                         .map(|(name, _)| format!("{{{name}}}"));
                     let names: Vec<String> = names.collect();
                     format!(
-                        "use one of {}, {{header.NAME}}, {{cookie.NAME}}, {{1}} to {{9}}",
+                        "use one of {}, {{header.NAME}}, {{cookie.NAME}}, {{map.NAME}}, {{1}} to {{9}}",
                         names.join(", ")
                     )
                 },

@@ -10,6 +10,8 @@ use crate::tree::{Entry, Table, Value};
 pub enum FileUse {
     /// It is read.
     Read,
+    /// A list that is read again when it has changed.
+    List,
     /// A file with certificates, or a directory with such files.
     Certificates,
     /// It is appended to.
@@ -35,6 +37,9 @@ pub fn named_files(text: &str) -> Vec<NamedFile> {
     files
 }
 
+/// Pages of sections whose `file` is a list.
+const LISTS: [&str; 4] = ["address-file", "host-file", "basic-auth", "map"];
+
 impl Walk {
     /// Collects the files of a privileged key.
     pub(super) fn collect(
@@ -49,6 +54,9 @@ impl Walk {
             (Privilege::Read, "certificates") => FileUse::Certificates,
             (Privilege::Read, "credential") if is_secret => FileUse::Credential,
             (Privilege::Read, "env") if is_secret => return,
+            // The daemon opens files of these directories itself.
+            (Privilege::Read, "files" | "root") => return,
+            (Privilege::Read, "file") if LISTS.contains(&section.page) => FileUse::List,
             (Privilege::Read, _) => FileUse::Read,
             (Privilege::Write, _) => FileUse::Append,
             (Privilege::Control, "admin") => return self.collect_admin(value),

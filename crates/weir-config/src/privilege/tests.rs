@@ -78,6 +78,19 @@ const ORDINARY: &[(&str, &str)] = &[
     ("sync", "listen"),
     ("vrrp", "group"),
     ("vrrp-track", "process"),
+    ("basic-auth", "realm"),
+    ("basic-auth", "users"),
+    ("files", "index"),
+    ("files", "strip"),
+    ("files", "try"),
+    ("map", "default"),
+    ("map", "entries"),
+    ("map", "key"),
+    ("route-limits", "key"),
+    ("route-limits", "rate"),
+    ("route-pool", "default"),
+    ("route-pool", "key"),
+    ("route-pool", "map"),
 ];
 
 /// Whether a key of this kind could contain a program, an account, a file or an access control address. The match has

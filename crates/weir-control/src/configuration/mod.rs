@@ -131,6 +131,19 @@ pub fn load_text(text: &str, color: bool) -> Result<Loaded, Rejected> {
     judge(text, json, &ThisMachine::default(), TEXT, color)
 }
 
+/// Reads the lists of a valid configuration again; secrets are those of `known`.
+///
+/// # Errors
+/// A list cannot be used.
+pub fn load_lists_again(text: &str, known: &Remembered) -> Result<Loaded, Rejected> {
+    let json = text.trim_start().starts_with('{');
+    let machine = ThisMachine {
+        secrets: Secrets::Remembered(known),
+        mode: None,
+    };
+    judge(text, json, &machine, TEXT, false)
+}
+
 /// Checks whether a caller who is not the owner may apply `text`, while `active` is the text of the active
 /// configuration. Call it before [`load_text`], which reads the secret files that a text names, and whose errors reveal
 /// whether these exist.
@@ -220,10 +233,10 @@ impl Machine for ThisMachine<'_> {
         }
     }
 
-    fn address_file(&self, path: &str) -> Option<Result<String, String>> {
+    fn list_file(&self, path: &str) -> Option<Result<String, String>> {
         match self.secrets {
             Secrets::Unread => None,
-            Secrets::Read | Secrets::Remembered(_) => Some(secret::address_file(Path::new(path))),
+            Secrets::Read | Secrets::Remembered(_) => Some(secret::list_file(Path::new(path))),
         }
     }
 

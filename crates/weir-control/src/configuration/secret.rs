@@ -59,8 +59,8 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(opened)
 }
 
-/// Reads a file with networks, or returns the reason why it cannot be read.
-pub(super) fn address_file(path: &Path) -> Result<String, String> {
+/// Reads a file with one entry per line, or returns the reason why it cannot be read.
+pub(super) fn list_file(path: &Path) -> Result<String, String> {
     let read = || {
         let mut text = String::new();
         let most = LIST_BYTES_MAX as u64;

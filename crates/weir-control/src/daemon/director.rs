@@ -12,11 +12,12 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use weir_config::FileUse;
 use weir_model::{Desired, Track, TrackObject, diff};
 use weir_sys::Channel;
 
 use super::admin::Admin;
-use super::certificate_watch::CertificateWatch;
+use super::file_watch::FileWatch;
 use super::flow_sync::FlowSynchronizer;
 use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
@@ -69,7 +70,17 @@ pub struct Director<P> {
     reloads: ReloadHistory,
     node: Node,
     sync: FlowSynchronizer,
-    certificates: CertificateWatch,
+    certificates: FileWatch,
+    lists: FileWatch,
+    /// The files with lists of the active configuration.
+    list_files: Vec<PathBuf>,
+}
+
+/// The files with lists that a configuration names.
+fn list_files(text: &str) -> Vec<PathBuf> {
+    let files = weir_config::named_files(text).into_iter();
+    let lists = files.filter(|file| file.used == FileUse::List);
+    lists.map(|file| PathBuf::from(file.name)).collect()
 }
 
 /// An active configuration with its file and server lists.
@@ -114,10 +125,13 @@ impl<P: Plane> Director<P> {
             reloads: ReloadHistory::default(),
             node,
             sync: FlowSynchronizer::default(),
-            certificates: CertificateWatch::default(),
+            certificates: FileWatch::default(),
+            lists: FileWatch::default(),
+            list_files: Vec::new(),
         };
         director.sync.configure(director.configured.sync.as_ref());
         director.configure_checks();
+        director.list_files = list_files(&director.text);
         director.record_configuration();
         director
     }
@@ -334,6 +348,7 @@ impl<P: Plane> Director<P> {
             sync: self.sync.status(),
             reloads: self.reloads.all(),
             certificate_error: self.certificates.problem().map(str::to_owned),
+            list_error: self.lists.problem().map(str::to_owned),
             ..Report::from(&snapshot)
         })
     }
@@ -478,6 +493,45 @@ impl<P: Plane> Director<P> {
         self.sync.configure(self.configured.sync.as_ref());
         self.pass_secrets();
         self.configure_checks();
+        self.list_files = list_files(&self.text);
+        self.lists
+            .set_loaded(weir_proxy::number_of_files(&self.list_files));
+    }
+
+    /// Applies lists (networks, hosts, users, maps) whose files have changed. If one cannot be used, the former ones
+    /// stay in use.
+    pub async fn watch_lists(&mut self) {
+        if self.list_files.is_empty() {
+            return;
+        }
+        let number = weir_proxy::number_of_files(&self.list_files);
+        if !self.lists.is_due(number) {
+            return;
+        }
+        match self.apply_changed_lists().await {
+            Ok(()) => tracing::info!("loaded changed lists"),
+            Err(error) => {
+                tracing::error!(error, "changed lists are not used");
+                self.lists.set_failed(number, error);
+            }
+        }
+    }
+
+    async fn apply_changed_lists(&mut self) -> Result<(), String> {
+        let known = Remembered::of(&self.configured);
+        let loaded = configuration::load_lists_again(&self.text, &known);
+        let loaded = loaded.map_err(|rejected| rejected.summary)?;
+        let lists = self.membership.lists();
+        let desired = lists.added_to(&loaded.desired);
+        let applied = self.plane.apply(&desired).await;
+        applied.map_err(|error| error.to_string())?;
+        self.set_active(ActiveConfiguration {
+            lists,
+            configured: loaded.desired,
+            text: self.text.clone(),
+            file: self.file.clone(),
+        });
+        Ok(())
     }
 
     /// Loads certificate files that have changed. If they cannot be used, the former ones stay in use.

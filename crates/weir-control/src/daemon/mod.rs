@@ -4,9 +4,9 @@
 //! nothing in the kernel: pinned and attached programs continue to forward.
 
 mod admin;
-mod certificate_watch;
 mod director;
 mod error;
+mod file_watch;
 mod flow_sync;
 mod local_real_server;
 mod reload_guard;
@@ -255,7 +255,7 @@ async fn serve<P: Plane>(
     let (mut ticks, mut drift_checks) = (every(TICK), every(DRIFT_INTERVAL));
     let (mut apply_checks_at, mut handshakes_at) = (None, Instant::now() + HANDSHAKE_INTERVAL);
     let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
-    let mut certificates = every(certificate_watch::INTERVAL);
+    let mut certificates = every(file_watch::INTERVAL);
     loop {
         tokio::select! {
             Some(order) = requests.recv() => {
@@ -294,7 +294,10 @@ async fn serve<P: Plane>(
                 director.report_tracked();
                 director.repair_real_server().await;
             }
-            _ = certificates.tick() => director.watch_certificates().await,
+            _ = certificates.tick() => {
+                director.watch_certificates().await;
+                director.watch_lists().await;
+            }
             _ = ticks.tick() => {
                 network.reopen();
                 if let Err(error) = director.plane().tick().await {

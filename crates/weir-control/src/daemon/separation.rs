@@ -66,6 +66,8 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
         weir_runtime_dir::give_to_root(&options.runtime_dir);
         return Ok(false);
     }
+    let roots = desired.as_ref().map(file_roots).unwrap_or_default();
+    let roots: Vec<&Path> = roots.iter().map(Path::new).collect();
     let group = desired.and_then(|desired| desired.node.socket_group);
     let groups: Vec<u32> = group
         .and_then(|group| names::group_id(&group))
@@ -77,7 +79,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     weir_runtime_dir::give(&options.runtime_dir, account.0);
     weir_sys::become_account(account, &groups, Signal::KILL)?;
     hide_memory();
-    match weir_sys::restrict_files(&options.runtime_dir) {
+    match weir_sys::restrict_files(&options.runtime_dir, &roots) {
         Ok(true) => {}
         Ok(false) => {
             tracing::warn!("the kernel has no Landlock: files are protected by their owners alone")
@@ -91,6 +93,13 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     #[cfg(debug_assertions)]
     attempt::run(options, kept.engine.as_ref());
     Ok(true)
+}
+
+/// The directories whose files routes send. The account must be able to read them as well.
+fn file_roots(desired: &Desired) -> Vec<String> {
+    let routes = desired.proxies.iter().flat_map(|proxy| &proxy.routes);
+    let files = routes.filter_map(weir_model::Route::files);
+    files.map(|files| files.root.clone()).collect()
 }
 
 /// Why the daemon needs the rights of root; `None`: it does not.

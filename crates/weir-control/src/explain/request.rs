@@ -11,7 +11,8 @@ use weir_http::head::{self, HeadLimits};
 use weir_http::route::{self, Asked, RequestId, Surroundings, TlsFacts};
 use weir_http::{Refusal, RequestPath, path};
 use weir_model::{
-    ConditionKey, Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, Route, RouteAction, Source,
+    ConditionKey, Conditions, Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, Route,
+    RouteAction, Source,
 };
 
 use super::Answer;
@@ -159,6 +160,7 @@ impl Request {
             pool: "",
             route: chosen.map(|at| &proxy.routes[at]),
         };
+        admission(proxy, chosen, &mut answer.steps);
         if let Some(at) = chosen {
             rewritten(&proxy.routes[at], &from, &mut answer.steps);
         }
@@ -172,6 +174,18 @@ impl Request {
             }
             Some(RouteAction::Answer { status, .. }) => {
                 answer.outcome = Some(format!("response {status} from the route"));
+            }
+            Some(RouteAction::Mapped(map)) => {
+                let key = route::map_key(map, &from);
+                let (key, value) = (String::from_utf8_lossy(&key), map.value(&key));
+                answer
+                    .steps
+                    .push(format!("map {} has \"{value}\" for \"{key}\"", map.name));
+                let pool = if value.is_empty() { &proxy.pool } else { value };
+                servers(desired.pool(pool), proxy, report, &mut answer);
+            }
+            Some(RouteAction::Files(files)) => {
+                answer.outcome = Some(format!("{files}: a file, or response {}", files.missing));
             }
             Some(RouteAction::Close) => {
                 answer.outcome = Some("the connection is closed without a response".to_owned());
@@ -192,7 +206,8 @@ impl Request {
         answer
     }
 
-    /// Shows for each route up to the first that matches why it does not match, and returns the position of that one.
+    /// Shows for each route whether it matches, and otherwise what its condition wants and what the request has. Returns
+    /// the position of the first that matches.
     fn examine<'a>(
         &self,
         proxy: &Proxy,
@@ -200,6 +215,7 @@ impl Request {
         name: &dyn Fn(Source) -> &'a str,
         steps: &mut Vec<String>,
     ) -> Option<usize> {
+        let mut first = None;
         for (at, one) in proxy.routes.iter().enumerate() {
             let unmet = route::unmet(one, asked, asked.host());
             let unknown = |key: ConditionKey| match key {
@@ -216,23 +232,32 @@ impl Request {
                 keys.find_map(unknown)
             });
             let result = match (unmet, by_unknown) {
-                (Some((key, _)), _) if unknown(key).is_none() => {
-                    let (key, not) = (key.as_str(), unmet.is_some_and(|(_, negated)| negated));
-                    let not = if not { "not." } else { "" };
-                    format!("does not match: {not}{key}")
+                (Some((key, negated)), _) if unknown(key).is_none() => {
+                    let conditions = match negated {
+                        true => one.not.as_deref(),
+                        false => Some(&one.when),
+                    };
+                    let wanted = conditions.map(|it| it.listed(key)).unwrap_or_default();
+                    let not = if negated { "not." } else { "" };
+                    let has = found(key, conditions, asked);
+                    let key = key.as_str();
+                    format!("does not match: {not}{key} is {wanted}, the request has {has}")
                 }
                 (_, Some(what)) => format!("is skipped: it matches on {what}, which is unknown"),
+                (None, None) if first.is_some() => {
+                    "would match, but an earlier one does".to_owned()
+                }
                 (None, None) => "matches".to_owned(),
                 (Some((key, _)), None) => format!("does not match: {}", key.as_str()),
             };
             let line = one.source.line;
             let file = name(one.source);
             steps.push(format!("route {file}:{line} ({one}) {result}"));
-            if unmet.is_none() && by_unknown.is_none() {
-                return Some(at);
+            if unmet.is_none() && by_unknown.is_none() && first.is_none() {
+                first = Some(at);
             }
         }
-        None
+        first
     }
 
     /// The service that listens on the request's port. Of several, the one that listens on the URL's address, otherwise
@@ -305,6 +330,77 @@ fn compared<'a>(
 fn is_forwarded_normal(proxy: &Proxy) -> bool {
     let rules = proxy.normalize_path;
     rules.is_some_and(|rules| rules.forward == ForwardedPath::Normalized)
+}
+
+/// What a request has where a condition compares it.
+fn found(key: ConditionKey, conditions: Option<&Conditions>, asked: &Asked<'_>) -> String {
+    let text = |bytes: &[u8]| match bytes {
+        [] => "none".to_owned(),
+        bytes => String::from_utf8_lossy(bytes).escape_debug().to_string(),
+    };
+    let fields = |names: &dyn Fn(&[u8]) -> bool| {
+        let fields = asked.fields.iter();
+        let found = fields.filter(|field| names(field.name_in(asked.head)));
+        let values: Vec<String> = found
+            .map(|field| {
+                let (name, value) = (field.name_in(asked.head), field.value_in(asked.head));
+                format!("{}: {}", text(name), text(value))
+            })
+            .collect();
+        match values.as_slice() {
+            [] => "none".to_owned(),
+            values => values.join(", "),
+        }
+    };
+    match key {
+        ConditionKey::Method => text(asked.request.method_in(asked.head)),
+        ConditionKey::Host => text(asked.host()),
+        ConditionKey::Path | ConditionKey::PathRegex => text(asked.target.path()),
+        ConditionKey::Query => text(asked.target.query()),
+        ConditionKey::Cookie => fields(&|name| name.eq_ignore_ascii_case(b"cookie")),
+        ConditionKey::Header => fields(&|name| {
+            let mut wanted = conditions.iter().flat_map(|it| &it.headers);
+            wanted.any(|one| one.name.as_bytes().eq_ignore_ascii_case(name))
+        }),
+        ConditionKey::Source
+        | ConditionKey::TlsVersion
+        | ConditionKey::TlsSni
+        | ConditionKey::ClientCertSubject => "an unknown value".to_owned(),
+    }
+}
+
+/// Shows the users and limits that apply to the request.
+fn admission(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
+    let route = chosen.and_then(|at| proxy.routes.get(at));
+    let options = route.and_then(|route| route.options.as_deref());
+    let of_route = options.and_then(|options| options.basic_auth.as_ref());
+    let auth = match of_route {
+        Some(of_route) => of_route.as_ref(),
+        None => proxy.basic_auth.as_ref(),
+    };
+    if let Some(auth) = auth {
+        steps.push(format!("basic_auth: {auth}; without a valid password: 401"));
+    }
+    let Some(options) = options else { return };
+    let limits = &options.limits;
+    if limits.per_minute > 0 {
+        let (rate, burst) = (limits.per_minute, limits.burst());
+        steps.push(format!(
+            "limit of each client: {rate} requests per minute, {burst} at once; above it: 429"
+        ));
+    }
+    if limits.concurrent > 0 {
+        steps.push(format!(
+            "limit of each client: {} concurrent requests; above it: 429",
+            limits.concurrent
+        ));
+    }
+    if options.max_connections > 0 {
+        steps.push(format!(
+            "limit of all clients: {} concurrent requests; above it: 503",
+            options.max_connections
+        ));
+    }
 }
 
 /// Shows the path that is sent to the server if the route rewrites it.

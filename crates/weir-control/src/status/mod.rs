@@ -99,6 +99,9 @@ pub struct Report {
     /// Why changed certificate files are not in use; absent if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_error: Option<String>,
+    /// Why changed lists (networks, hosts, users, maps) are not in use; absent if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list_error: Option<String>,
 }
 
 /// One reload.

@@ -223,7 +223,7 @@ impl Policy {
         for file in named_files(text) {
             let path = PathBuf::from(&file.name);
             match file.used {
-                FileUse::Read => policy.read.insert(path),
+                FileUse::Read | FileUse::List => policy.read.insert(path),
                 FileUse::Certificates => policy.certificates.insert(path),
                 FileUse::Append => policy.append.insert(path),
                 FileUse::Credential => std::env::var_os(CREDENTIALS)

@@ -167,7 +167,7 @@ fn host_hashes(route: &Route) -> Vec<Option<u64>> {
         HostPattern::Suffix(_) | HostPattern::Wildcard(_) | HostPattern::Regex(_) => None,
     };
     let mut hashes: Vec<Option<u64>> = route.when.hosts.iter().map(exact).collect();
-    if hashes.is_empty() || hashes.contains(&None) {
+    if hashes.is_empty() || hashes.contains(&None) || route.when.host_set.is_some() {
         hashes = vec![None];
     }
     hashes

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 
-use weir_model::{Part, Route, Template, Variable};
+use weir_model::{MapRef, Part, Route, Template, ValueMap, Variable};
 
 use super::{Asked, glob, without_port};
 use crate::byte_class::is_value_byte;
@@ -104,6 +104,21 @@ pub fn fill(text: &Template, target: Target, from: &Surroundings<'_>, out: &mut 
     }
 }
 
+/// The text of a request that is looked up in a map; hosts are in lower case.
+pub fn map_key(map: &ValueMap, from: &Surroundings<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for part in map.key.parts() {
+        match part {
+            Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Part::Variable(Variable::Host) => {
+                out.extend(from.value(&Variable::Host).as_bytes().to_ascii_lowercase());
+            }
+            Part::Variable(variable) => out.extend_from_slice(from.value(variable).as_bytes()),
+        }
+    }
+    out
+}
+
 /// A value: part of the request, or made for it.
 enum Value<'a> {
     Part(&'a [u8]),
@@ -173,6 +188,10 @@ impl<'a> Surroundings<'a> {
             }
             Variable::Group(number) => self.group(usize::from(*number)),
             Variable::Rest => self.rest(),
+            Variable::Map(MapRef { map, .. }) => {
+                let value = map.as_deref().map(|map| map.value(&map_key(map, self)));
+                return made(value.unwrap_or_default().to_owned());
+            }
         })
     }
 

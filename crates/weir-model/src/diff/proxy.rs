@@ -6,7 +6,8 @@ use super::edit::{Edits, duration_or_none, listed, or_none, statuses};
 use super::{Change, Edit, diff_services, duration, tls};
 use crate::{
     ClientField, Compression, FieldRule, HeaderEdits, LogFormat, Proxy, ProxyLimits, ProxyProtocol,
-    ProxyTimeouts, Route, RouteAction, RouteEdits, RouteOptions, RouteTimeouts, Source,
+    ProxyTimeouts, Route, RouteAction, RouteEdits, RouteLimits, RouteOptions, RouteTimeouts,
+    Source, ValueMap,
 };
 
 pub(super) fn diff(old: &[Proxy], new: &[Proxy], changes: &mut Vec<Change>) {
@@ -116,11 +117,18 @@ fn route(edits: Edits, name: &str, old: &Route, new: &Route) -> Edits {
             RouteAction::Answer { body, .. } => body.as_str().to_owned(),
             RouteAction::Pool(_)
             | RouteAction::Split(_)
+            | RouteAction::Mapped(_)
+            | RouteAction::Files(_)
             | RouteAction::Redirect { .. }
             | RouteAction::Close => String::new(),
         };
         // Bodies may be long, and header fields may contain credentials.
         let edits = rewrites(edits, &old.edits, &new.edits);
+        let map = |route| or_none(map_of(route));
+        let entries = |route| map_of(route).map(|map| &map.entries);
+        let edits = edits
+            .compare("pool", map(old), map(new), String::clone)
+            .compare_hidden("pool.entries", entries(old), entries(new));
         options(edits, old, new).compare_hidden("body", body(old), body(new))
     })
 }
@@ -136,6 +144,19 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
         .compare("retries", old.retries, new.retries, number)
         .compare("max_body", old.max_body, new.max_body, number)
         .compare("access_log", old.access_log, new.access_log, flag)
+        .compare("retry_on", &old.retry_on, &new.retry_on, |it| {
+            it.as_ref()
+                .map_or_else(|| as_service.to_owned(), ToString::to_string)
+        })
+        .compare(
+            "max_connections",
+            old.max_connections,
+            new.max_connections,
+            |it| it.to_string(),
+        )
+        .compare("limits", &old.limits, &new.limits, limits_text)
+        .compare("basic_auth", users(old), users(new), String::clone)
+        .compare_hidden("basic_auth.users", &old.basic_auth, &new.basic_auth)
         .compare(
             "compression",
             &old.compression,
@@ -165,6 +186,38 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
             it.map_or_else(|| as_service.to_owned(), |it| duration(&it))
         })
     })
+}
+
+/// The users of a route.
+fn users(options: &RouteOptions) -> String {
+    match &options.basic_auth {
+        None => "as the service".to_owned(),
+        Some(None) => "false".to_owned(),
+        Some(Some(auth)) => auth.to_string(),
+    }
+}
+
+/// The map of a route, `None` for other actions.
+fn map_of(route: &Route) -> Option<&ValueMap> {
+    match &route.action {
+        RouteAction::Mapped(map) => Some(map),
+        RouteAction::Pool(_)
+        | RouteAction::Split(_)
+        | RouteAction::Redirect { .. }
+        | RouteAction::Answer { .. }
+        | RouteAction::Files(_)
+        | RouteAction::Close => None,
+    }
+}
+
+fn limits_text(limits: &&RouteLimits) -> String {
+    let RouteLimits {
+        per_minute,
+        burst,
+        concurrent,
+        key,
+    } = limits;
+    format!("rate {per_minute}/m burst {burst} concurrent {concurrent} key {key}")
 }
 
 fn rewrites(edits: Edits, old: &RouteEdits, new: &RouteEdits) -> Edits {
@@ -302,6 +355,13 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
                     .compare("minimum", old.minimum, new.minimum, u32::to_string)
             },
         )
+        .compare(
+            "basic_auth",
+            or_none(old.basic_auth.as_ref()),
+            or_none(new.basic_auth.as_ref()),
+            String::clone,
+        )
+        .compare_hidden("basic_auth.users", &old.basic_auth, &new.basic_auth)
         .compare("trusted", &old.trusted, &new.trusted, |networks| {
             listed(networks.iter().map(ToString::to_string).collect())
         })

@@ -1,8 +1,9 @@
 //! Conditions of routes.
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::{NetworkSet, TextRegex, TlsVersion};
+use crate::{HostSet, NetworkSet, TextRegex, TlsVersion};
 
 /// Hosts that a route matches, compared without ASCII case and without the port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -119,6 +120,8 @@ pub struct Conditions {
     pub methods: Vec<String>,
     /// Hosts.
     pub hosts: Vec<HostPattern>,
+    /// Hosts from files, in addition.
+    pub host_set: Option<Arc<HostSet>>,
     /// Paths without query, as normalized by the service; `*` matches any bytes.
     pub paths: Vec<String>,
     /// Expressions for the path without query.
@@ -144,7 +147,7 @@ impl Conditions {
     pub fn has(&self, key: ConditionKey) -> bool {
         match key {
             ConditionKey::Method => !self.methods.is_empty(),
-            ConditionKey::Host => !self.hosts.is_empty(),
+            ConditionKey::Host => !self.hosts.is_empty() || self.host_set.is_some(),
             ConditionKey::Path => !self.paths.is_empty(),
             ConditionKey::PathRegex => !self.path_regexes.is_empty(),
             ConditionKey::Header => !self.headers.is_empty(),
@@ -190,7 +193,8 @@ impl Conditions {
         match key {
             ConditionKey::Method => all_in(&other.methods, &self.methods, PartialEq::eq),
             ConditionKey::Host => {
-                all_in(&other.hosts, &self.hosts, |theirs, own| own.covers(theirs))
+                (other.host_set.is_none() || other.host_set == self.host_set)
+                    && all_in(&other.hosts, &self.hosts, |theirs, own| own.covers(theirs))
             }
             ConditionKey::Path => all_in(&other.paths, &self.paths, |theirs, own| {
                 let fixed = own.strip_suffix('*').filter(|fixed| !fixed.contains('*'));
@@ -218,14 +222,18 @@ impl Conditions {
     }
 
     /// The alternatives of a key, as `weir plan` shows them.
-    fn listed(&self, key: ConditionKey) -> String {
+    pub fn listed(&self, key: ConditionKey) -> String {
         fn join<T: fmt::Display>(list: &[T], between: &str) -> String {
             let texts: Vec<String> = list.iter().map(ToString::to_string).collect();
             texts.join(between)
         }
         match key {
             ConditionKey::Method => self.methods.join(" "),
-            ConditionKey::Host => join(&self.hosts, "|"),
+            ConditionKey::Host => {
+                let files = self.host_set.iter().map(ToString::to_string);
+                let hosts = self.hosts.iter().map(ToString::to_string);
+                hosts.chain(files).collect::<Vec<_>>().join("|")
+            }
             ConditionKey::Path => self.paths.join("|"),
             ConditionKey::PathRegex => {
                 let texts: Vec<String> = self

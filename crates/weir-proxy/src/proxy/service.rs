@@ -19,10 +19,11 @@ use crate::log::tap::Taps;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
 use crate::plan::{
-    Exchanges, Listeners, PerWorker, RouteOptions, Service, Sharded, Stickiness, Target, Targets,
+    Auths, Exchanges, Listeners, PerWorker, RouteOptions, Service, Sharded, Stickiness, Target,
+    Targets,
 };
 use crate::trace::Tracer;
-use crate::{Error, Result, socket, tls};
+use crate::{Error, Result, socket, static_file, tls};
 
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
 pub(super) fn service(
@@ -70,6 +71,7 @@ pub(super) fn service(
         resets,
         ..
     } = tables(known, proxy);
+    static_file::check_roots(proxy)?;
     let (tls, names) = secure(known, proxy)?.unzip();
     let mut options_of_routes = proxy.routes.iter().filter_map(|it| it.options.as_ref());
     let has_body_limits = options_of_routes.any(|options| options.max_body.is_some());
@@ -92,7 +94,8 @@ pub(super) fn service(
             true => u64::from(limits.body),
             false => 0,
         },
-        options: options(proxy),
+        options: options(known, proxy),
+        auth: auths(proxy),
         normalize_path: proxy.normalize_path,
         pools: pools
             .iter()
@@ -167,25 +170,82 @@ pub(super) fn service(
 }
 
 /// By route, what replaces the service's settings; empty if no route has any.
-fn options(proxy: &weir_model::Proxy) -> Vec<Option<Box<RouteOptions>>> {
+fn options(known: &mut Known, proxy: &weir_model::Proxy) -> Vec<Option<Box<RouteOptions>>> {
     if proxy.routes.iter().all(|route| route.options.is_none()) {
         return Vec::new();
     }
-    let own = |route: &weir_model::Route| {
+    let mut own = |route: &weir_model::Route| {
         let options = route.options.as_deref()?;
         let retries = options.retries.unwrap_or(proxy.limits.retries);
         Some(Box::new(RouteOptions {
             timeouts: (&options.timeouts.over(&proxy.timeouts)).into(),
-            retry: RetryPolicy::new(retries, proxy.retry_on.clone()),
+            retry: RetryPolicy::new(
+                retries,
+                options.retry_on.as_ref().unwrap_or(&proxy.retry_on).clone(),
+            ),
             body_bytes: u64::from(options.max_body.unwrap_or(proxy.limits.body)),
             compression: options
                 .compression
                 .clone()
                 .unwrap_or_else(|| proxy.compression.clone()),
             logged: options.access_log.unwrap_or(true),
+            limits: route_limits(known, proxy, route, &options.limits),
+            all_clients: all_clients(known, proxy, route, options.max_connections),
         }))
     };
-    proxy.routes.iter().map(own).collect()
+    proxy.routes.iter().map(&mut own).collect()
+}
+
+/// The limits of a route for each client: the former ones if they are the same.
+fn route_limits(
+    known: &mut Known,
+    proxy: &weir_model::Proxy,
+    route: &weir_model::Route,
+    limits: &weir_model::RouteLimits,
+) -> Option<Limits> {
+    if limits.per_minute == 0 && limits.concurrent == 0 {
+        return None;
+    }
+    let of = (proxy.name.clone(), route.to_string(), limits.clone());
+    let (rate, concurrent) = known.route_limits.entry(of).or_insert_with(|| {
+        let rate = Rate::of_route(limits.per_minute, limits.burst());
+        let concurrent = Concurrent::of_route(limits.concurrent);
+        (
+            (limits.per_minute > 0).then(|| Arc::new(rate)),
+            (limits.concurrent > 0).then(|| Arc::new(concurrent)),
+        )
+    });
+    Some(Limits {
+        body_bytes: 0,
+        rate: rate.clone(),
+        concurrent: concurrent.clone(),
+        key: limits.key.clone(),
+    })
+}
+
+/// The counter of a route's requests in progress: the former one if its limit is the same.
+fn all_clients(
+    known: &mut Known,
+    proxy: &weir_model::Proxy,
+    route: &weir_model::Route,
+    limit: u32,
+) -> Option<Arc<Concurrent>> {
+    let of = (proxy.name.clone(), route.to_string(), limit);
+    (limit > 0).then(|| {
+        let known = known.all_clients.entry(of);
+        Arc::clone(known.or_insert_with(|| Arc::new(Concurrent::one(limit))))
+    })
+}
+
+/// The users of a service and of its routes.
+fn auths(proxy: &weir_model::Proxy) -> Option<Auths> {
+    let of_route = |route: &weir_model::Route| route.options.as_ref()?.basic_auth.clone();
+    let routes: Vec<_> = proxy.routes.iter().map(of_route).collect();
+    let any = proxy.basic_auth.is_some() || routes.iter().any(Option::is_some);
+    any.then(|| Auths {
+        own: proxy.basic_auth.clone(),
+        routes,
+    })
 }
 
 /// Sets which requests of each service are misdirected: that depends on the TLS requirements of the other services.
@@ -452,6 +512,16 @@ pub(super) fn forget(
     known
         .tables
         .retain(|name, _| services.iter().any(|service| service.name == *name));
+    // What no plan uses.
+    known.route_limits.retain(|_, (rate, concurrent)| {
+        let rate = rate.as_ref().is_some_and(|one| Arc::strong_count(one) > 1);
+        rate || concurrent
+            .as_ref()
+            .is_some_and(|one| Arc::strong_count(one) > 1)
+    });
+    known
+        .all_clients
+        .retain(|_, one| Arc::strong_count(one) > 1);
     known.queues.retain(|pool, _| {
         services
             .iter()

@@ -5,12 +5,14 @@
 //! session owns memory only while it is needed: for an incomplete head, for a request that may have to be sent again,
 //! or for what one side does not take as fast as the other side sends.
 
+mod admission;
 mod bulk;
 mod choice;
 mod collect;
 mod connect;
 mod edit;
 mod encode;
+mod file;
 mod handover;
 mod handshake;
 mod host;
@@ -31,7 +33,7 @@ use std::rc::Rc;
 
 use weir_http::Exchange;
 use weir_model::ProxyProtocol;
-use weir_select::{Selection, key::hash_of_client};
+use weir_select::{RetryPolicy, Selection, key::hash_of_client};
 
 use self::state::{Outgoing, Phase, Request, Times, Watch};
 use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
@@ -104,6 +106,8 @@ pub(crate) struct Session {
     /// Bytes from the client that are not processed yet; the first `scanned` of them contain no end of a head.
     input: Vec<u8>,
     scanned: usize,
+    /// Whether the password of the request at the beginning of `input` is valid, once that is known.
+    verified: Option<bool>,
     to_server: Outgoing,
     to_client: Outgoing,
     /// Bodies on their way through the kernel, to the server and to the client.
@@ -143,6 +147,7 @@ impl Session {
             log_record: None,
             input: Vec::new(),
             scanned: 0,
+            verified: None,
             to_server: Outgoing::default(),
             to_client: Outgoing::default(),
             up: None,
@@ -208,7 +213,8 @@ impl Session {
                 Phase::PeekSni => self.peek_sni(key, cx),
                 Phase::Head => self.read_head(key, cx),
                 Phase::Collect => self.collect(key, cx),
-                Phase::Queue(_) => Step::Pending,
+                Phase::Queue(_) | Phase::Verify(_) => Step::Pending,
+                Phase::File(_) => self.run_file(key, cx),
                 Phase::Connect => self.handle_connect_event(key, cx),
                 Phase::Exchange => self.run_exchange(key, cx),
                 Phase::Tunnel(_) => self.run_tunnel(key, cx),
@@ -232,6 +238,7 @@ impl Session {
         match &self.phase {
             // No response could be sent.
             Phase::Head | Phase::Collect => return self.ready.broken && self.is_stream(),
+            Phase::Verify(_) | Phase::File(_) => return self.ready.broken,
             Phase::Queue(_) | Phase::Connect | Phase::Exchange => {}
             _ => return false,
         }
@@ -253,6 +260,8 @@ impl Session {
             | Phase::Head
             | Phase::Collect
             | Phase::Queue(_)
+            | Phase::Verify(_)
+            | Phase::File(_)
             | Phase::Tunnel(_)
             | Phase::Linger(_) => true,
             Phase::Connect | Phase::Exchange => {
@@ -316,6 +325,12 @@ impl Session {
     fn body_limit(&self) -> u64 {
         let options = self.options();
         options.map_or(self.local.service.body_bytes, |options| options.body_bytes)
+    }
+
+    /// When the current request is retried.
+    fn retry_policy(&self) -> &RetryPolicy {
+        let options = self.options();
+        options.map_or(&self.local.service.retry, |options| &options.retry)
     }
 
     /// The timeouts of the current request.

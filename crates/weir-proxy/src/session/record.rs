@@ -201,6 +201,7 @@ impl Session {
     /// Records the end of an exchange; `status` is what the client received, 0 = nothing.
     pub(super) fn record(&mut self, cx: &mut Context, status: u16) {
         self.request.slot = None;
+        self.request.more_slots = Vec::new();
         let class = usize::from(status / 100);
         if (1..=5).contains(&class) {
             let counters = self.local.service.counters.of(cx.worker);
@@ -321,6 +322,15 @@ impl Session {
                 self.record(cx, status);
                 return;
             }
+            Phase::File(ref transfer) => {
+                let status = transfer.status();
+                // Replaces the mark of a response by Weir itself.
+                self.request.termination = NORMAL_END;
+                self.set_termination(*b"CD");
+                self.record(cx, status);
+                return;
+            }
+            Phase::Verify(_) => self.set_termination(*b"CR"),
             Phase::Queue(_) => self.set_termination(*b"CQ"),
             Phase::Connect => self.set_termination(*b"CC"),
             Phase::Exchange if self.request.exchange.is_answered() => self.set_termination(*b"CD"),

@@ -173,6 +173,30 @@ impl Session {
         self.send_answer(key, cx, &answer)
     }
 
+    /// Sends a response of Weir itself with further fields, which are whole lines.
+    pub(super) fn answer_with(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        status: u16,
+        fields: &[u8],
+    ) -> Step {
+        self.set_termination(*b"LR");
+        let stays = self.request.exchange.client_could_persist() && !self.is_last(cx);
+        let local = Rc::clone(&self.local);
+        let page = Page::of(&local.service.pages, status);
+        let answer = Answer {
+            body: page.map(|page| page.body.as_slice()),
+            kind: page.map_or(Answer::PLAIN, |page| &page.kind),
+            fields,
+            close: !stays,
+            to_head: self.request.exchange.to_head(),
+            http10: self.request.exchange.is_http10(),
+            ..Answer::closing(status)
+        };
+        self.send_answer(key, cx, &answer)
+    }
+
     pub(super) fn send_answer(&mut self, key: Key, cx: &mut Context, answer: &Answer<'_>) -> Step {
         let mut out = std::mem::take(&mut cx.out);
         out.clear();

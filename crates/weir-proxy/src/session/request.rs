@@ -13,8 +13,10 @@ use weir_select::key::hash_of_request;
 use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
 
+use super::admission::Gate;
 use super::edit::drop_fields;
 use super::encode::compression;
+use super::file::file_request;
 use super::{Session, Step, state};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::{PREFACE, first_stream};
@@ -113,6 +115,16 @@ impl Session {
         if request.underscores > 0 {
             self.log_underscores(&request);
         }
+        let gate = match service.auth.is_some() {
+            false => {
+                self.verified = None;
+                Gate::Open
+            }
+            true => match self.verify_user(key, cx, service, &request, bytes) {
+                Some(gate) => gate,
+                None => return Step::Pending,
+            },
+        };
         let mut exchange = Exchange::new(&request, service.head.underscores);
         let Upload {
             consumed: body,
@@ -129,6 +141,7 @@ impl Session {
         self.log_request(cx, head, &request, body);
         local.budget.earn(service.retry_percent);
         self.request = state::Request::new(exchange);
+        self.request.gate = gate;
         self.request.times = state::Times::beginning(cx.now_us);
         if service.timeouts.total > 0 {
             self.request.deadline_ms = cx.now + service.timeouts.total;
@@ -203,13 +216,7 @@ impl Session {
                 Err(refusal) => return Some(self.fail(key, cx, refusal.request_status())),
             },
         };
-        let tls = match service.needs_tls {
-            true => self
-                .stream_tls
-                .clone()
-                .or_else(|| self.transport.tls_details().map(Rc::new)),
-            false => None,
-        };
+        let tls = self.tls_details(service);
         let tls = tls.as_deref().map(TlsDetails::facts).unwrap_or_default();
         let incoming = Incoming {
             head,
@@ -238,6 +245,15 @@ impl Session {
         }
         self.write_request(cx, service, incoming);
         None
+    }
+
+    /// The client's TLS connection, if routes or texts need to know it.
+    pub(super) fn tls_details(&self, service: &Service) -> Option<Rc<TlsDetails>> {
+        if !service.needs_tls {
+            return None;
+        }
+        let own = || self.transport.tls_details().map(Rc::new);
+        self.stream_tls.clone().or_else(own)
     }
 
     /// Applies the settings of the request's route. `Some` if its body is too long.
@@ -294,25 +310,45 @@ impl Session {
         let (decided, slot) = decision::decide(routes, limits, &facts, now_ns, &mut cx.random);
         self.request.slot = slot;
         let route = match decided {
-            Decision::Forward { pool, route } => {
+            Decision::Reject { status } => return Some(self.fail(key, cx, status)),
+            Decision::Forward { route, .. } => route,
+            Decision::Redirect { route }
+            | Decision::Answer { route }
+            | Decision::Mapped { route }
+            | Decision::Files { route }
+            | Decision::Close { route } => Some(route),
+        };
+        if let Some(route) = route
+            && !service.options.is_empty()
+            && let Err(status) = self.limit(&facts, service, route)
+        {
+            self.request.route = Some(route);
+            return Some(self.fail(key, cx, status));
+        }
+        if let Some(step) = self.refuse(key, cx, service, route) {
+            return Some(step);
+        }
+        let route = match (decided, route) {
+            (Decision::Forward { pool, route }, _) => {
                 (self.request.pool, self.request.route) = (pool, route);
                 return None;
             }
-            Decision::Reject { status } => return Some(self.fail(key, cx, status)),
-            Decision::Redirect { route }
-            | Decision::Answer { route }
-            | Decision::Close { route } => route,
+            (_, None) => return None,
+            (_, Some(route)) => route,
         };
         self.request.route = Some(route);
+        let index = route;
         let route = service.routes.get(route)?;
         let host = self.default_host(head, request, &cx.fields);
-        let from = self.surroundings(
-            facts.asked(),
-            host.as_bytes(),
-            "",
-            Some(route),
-            &mut cx.random,
-        );
+        let asked = Asked {
+            client: self.peer.ip(),
+            target,
+            head,
+            request,
+            fields: &cx.fields,
+            tls,
+        };
+        let from = self.surroundings(asked, host.as_bytes(), "", Some(route), &mut cx.random);
         match &route.action {
             RouteAction::Redirect { to, status } => {
                 let location = route::location(to, &from);
@@ -326,6 +362,15 @@ impl Session {
             RouteAction::Close => {
                 self.set_termination(*b"LR");
                 Some(Step::Close)
+            }
+            RouteAction::Mapped(map) => {
+                let text = route::map_key(map, &from);
+                self.request.pool = service.routes.pool_of_text(index, &text);
+                None
+            }
+            RouteAction::Files(files) => {
+                let wanted = file_request(service, files, &from);
+                Some(self.begin_file(key, cx, wanted))
             }
             RouteAction::Pool(_) | RouteAction::Split(_) => None,
         }

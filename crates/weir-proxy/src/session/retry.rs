@@ -14,7 +14,7 @@ impl Session {
     pub(super) fn snapshot_for_retry(&mut self, cx: &mut Context, first: bool) -> Option<Exchange> {
         let may_retry = first
             && self.request.selection.replay() == Replay::Allowed
-            && self.local.service.retry.needs_response;
+            && self.retry_policy().needs_response;
         if may_retry {
             return Some(self.request.exchange.clone());
         }

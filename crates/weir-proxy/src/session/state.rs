@@ -8,7 +8,9 @@ use weir_model::Coding;
 use weir_select::Selection;
 use weir_select::limit::Slot;
 
+use super::admission::{Gate, Slots};
 use super::bulk::Bulk;
+use super::file::Transfer;
 use super::record::NORMAL_END;
 use super::trace::Trace;
 use crate::encoder::Encoder;
@@ -30,6 +32,10 @@ pub(super) enum Phase {
     Collect,
     /// A slot at a server.
     Queue(Ticket),
+    /// The verification of a password, by this job.
+    Verify(crate::job::Ticket),
+    /// A file.
+    File(Box<Transfer>),
     /// A server's connection.
     Connect,
     /// The rest of a request, and its response.
@@ -112,6 +118,10 @@ pub(super) struct Request {
     pub(super) selection: Selection,
     /// Its slot among its client's requests in progress.
     pub(super) slot: Option<Slot>,
+    /// Its slots among the requests of its route.
+    pub(super) more_slots: Slots,
+    /// What is known of its user.
+    pub(super) gate: Gate,
     /// When it was sent to the server, if a scheduler needs the latency; else 0.
     pub(super) sent_ns: u64,
     pub(super) times: Times,
@@ -172,6 +182,8 @@ impl Request {
             route: None,
             selection: Selection::default(),
             slot: None,
+            more_slots: Slots::new(),
+            gate: Gate::Open,
             sent_ns: 0,
             times: Times::default(),
             deadline_ms: u64::MAX,

@@ -20,6 +20,15 @@ impl Session {
         let step = match &self.phase {
             Phase::PeekSni => self.connect_by_server_name(key, cx, None),
             Phase::Preamble => Step::Close,
+            Phase::Verify(_) => {
+                self.phase = Phase::Head;
+                self.reject(key, cx, 503)
+            }
+            Phase::File(transfer) if transfer.is_answered() => {
+                self.set_termination(*b"cD");
+                Step::Close
+            }
+            Phase::File(_) => self.fail(key, cx, 504),
             Phase::Head if self.input.is_empty() => Step::Close,
             Phase::Queue(_) => {
                 self.leave_queue();

@@ -5,7 +5,7 @@ use std::fs::{self, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use weir_model::Desired;
 use weir_sys::privileged;
@@ -46,6 +46,15 @@ pub fn certificate_files(desired: &Desired) -> u64 {
                 add(&entry.join(name), &mut hasher);
             }
         }
+    }
+    hasher.finish()
+}
+
+/// A number that changes when one of these files is replaced, added or removed; see [`certificate_files`].
+pub fn number_of_files(paths: &[PathBuf]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for path in paths {
+        add(path, &mut hasher);
     }
     hasher.finish()
 }

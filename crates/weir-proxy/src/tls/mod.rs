@@ -26,7 +26,7 @@ pub use certificate::CertificateError;
 pub(crate) use channel::{Channel, Handshake, TlsDetails};
 pub(crate) use client::TlsConnector;
 pub use error_text::{Peer, describe_error, describe_io_error};
-pub use files::certificate_files;
+pub use files::{certificate_files, number_of_files};
 pub use inspect::Problem;
 pub(crate) use inspect::inspect;
 pub use no_verification::NoCertificateVerification;

@@ -1,13 +1,17 @@
 //! Actions of routes: a pool, a split, a redirect, or a response.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use weir_model::{Conditions, RouteAction, Template, Variable};
+use weir_model::{Conditions, RouteAction, Template, ValueMap, Variable};
 
-use super::edit;
+use super::{edit, files};
+use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::lower::variable::{Scope, template};
+use crate::suggest::nearest;
+use crate::tree::Value;
 use crate::view::{Sink, View};
 
 type Text<'a> = (&'a str, &'a Range<usize>);
@@ -31,9 +35,16 @@ pub(super) fn action(
     when: &Conditions,
     location: &Range<usize>,
 ) -> Option<RouteAction> {
+    let is_mapped = view
+        .get("pool")
+        .is_some_and(|(entry, _)| matches!(entry.item.value, Value::Table(_)));
     let written = Written {
         view,
-        pool: view.text(sink, "pool"),
+        pool: if is_mapped {
+            None
+        } else {
+            view.text(sink, "pool")
+        },
         redirect: view.text(sink, "redirect"),
         status: view.integer(sink, "status"),
         body: view.text(sink, "body"),
@@ -46,6 +57,12 @@ pub(super) fn action(
     };
     if written.close {
         return written.close(sink);
+    }
+    if is_mapped {
+        return written.mapped(sink, when);
+    }
+    if view.get("files").is_some() {
+        return written.files(sink);
     }
     if view.get("split").is_some() {
         return written.split(sink);
@@ -66,7 +83,7 @@ pub(super) fn action(
         (None, None, None) => {
             sink.push(
                 Diagnostic::new(Code::MissingKey, location, "this route has no action")
-                    .fix("add `pool`, `split`, `redirect`, `status` or `close`"),
+                    .fix("add `pool`, `split`, `redirect`, `status`, `files` or `close`"),
             );
             None
         }
@@ -108,11 +125,69 @@ impl Written<'_, '_, '_> {
         Some(RouteAction::Pool(pool.to_owned()))
     }
 
+    /// Whether none of these keys is set next to `key`; reports it otherwise.
+    fn is_alone(&self, sink: &mut Sink<'_>, key: &str, others: &[&str]) -> bool {
+        let found = others.iter().find(|other| self.view.get(other).is_some());
+        if let Some(other) = found {
+            let message = format!("`{key}` cannot be combined with `{other}`");
+            self.contradiction(sink, key, &message, "remove one of them");
+        }
+        found.is_none()
+    }
+
+    /// `pool = { map = … }`.
+    fn mapped(&self, sink: &mut Sink<'_>, when: &Conditions) -> Option<RouteAction> {
+        if !self.is_alone(
+            sink,
+            "pool",
+            &["split", "redirect", "status", "body", "files"],
+        ) {
+            return None;
+        }
+        let (entry, _) = self.view.get("pool")?;
+        let Value::Table(table) = &entry.item.value else {
+            return None;
+        };
+        let view = View::open(sink, &catalog::ROUTE_POOL, table, &entry.key_span);
+        let (name, span) = view.text(sink, "map")?;
+        let found = sink.maps.iter().find(|(map, _)| map == name);
+        let Some(map) = found.map(|(_, map)| map.clone()) else {
+            let near = nearest(name, sink.maps.iter().map(|(map, _)| map.as_str()));
+            let fix = near.map_or_else(
+                || format!("add [map.{}]", name.escape_debug()),
+                |near| format!("did you mean `{near}`?"),
+            );
+            let message = format!("map `{}` does not exist", name.escape_debug());
+            sink.push(Diagnostic::new(Code::UnknownValue, span, message).fix(fix));
+            return None;
+        };
+        // A map with an error has been reported.
+        let mut map = ValueMap::clone(&*map?);
+        if let Some((text, span)) = view.text(sink, "key") {
+            let scope = Scope {
+                server: false,
+                route: Some(when),
+            };
+            map.key = template(sink, text, span, scope)?;
+        }
+        if let Some((pool, _)) = view.text(sink, "default") {
+            map.default = Some(pool.to_owned());
+        }
+        Some(RouteAction::Mapped(Arc::new(map)))
+    }
+
+    fn files(&self, sink: &mut Sink<'_>) -> Option<RouteAction> {
+        if !self.is_alone(sink, "files", &["pool", "split", "redirect", "body"]) {
+            return None;
+        }
+        let files = files::files(sink, self.view, self.status)?;
+        Some(RouteAction::Files(Arc::new(files)))
+    }
+
     fn close(&self, sink: &mut Sink<'_>) -> Option<RouteAction> {
-        let others = ["pool", "split", "redirect", "status", "body"];
+        let others = ["pool", "split", "redirect", "status", "body", "files"];
         if others.iter().any(|key| self.view.get(key).is_some()) {
-            let message =
-                "`close` cannot be combined with `pool`, `split`, `redirect`, `status` or `body`";
+            let message = "`close` cannot be combined with `pool`, `split`, `redirect`, `status`, `body` or `files`";
             self.contradiction(sink, "close", message, "remove the others");
             return None;
         }

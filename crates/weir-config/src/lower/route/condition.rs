@@ -1,9 +1,10 @@
 //! Conditions of `[[route]]`, and of its `not`.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use weir_model::{
-    Conditions, HostPattern, NamedCondition, Network, NetworkSet, TextRegex, TlsVersion,
+    Conditions, HostPattern, HostSet, NamedCondition, Network, NetworkSet, TextRegex, TlsVersion,
     ValuePattern,
 };
 
@@ -12,7 +13,7 @@ use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
-use crate::lower::refuse;
+use crate::lower::{list_file, refuse};
 use crate::tree::{Item, Value};
 use crate::view::{Sink, View, keyword, text};
 
@@ -29,9 +30,11 @@ pub(crate) struct LoweredConditions {
 pub(super) fn conditions(sink: &mut Sink<'_>, view: &View<'_, '_>) -> LoweredConditions {
     let (paths, path_spans) = texts(sink, view, "path", path);
     let (path_regexes, regex_spans) = texts(sink, view, "path_regex", regex);
+    let (hosts, host_set) = hosts(sink, view);
     let conditions = Conditions {
         methods: texts(sink, view, "method", method).0,
-        hosts: texts(sink, view, "host", host).0,
+        hosts,
+        host_set,
         paths,
         path_regexes,
         headers: texts(sink, view, "header", header).0,
@@ -267,6 +270,43 @@ fn tls_versions(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<TlsVersion> {
     found
 }
 
+/// Hosts, and those of files.
+fn hosts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (Vec<HostPattern>, Option<Arc<HostSet>>) {
+    let (mut listed, mut files) = (Vec::new(), Vec::new());
+    for item in items(sink, view, "host") {
+        if let Value::Table(table) = &item.value {
+            let view = View::open(sink, &catalog::HOST_FILE, table, &item.span);
+            if let Some((path, span)) = view.text(sink, "file") {
+                files.extend(host_file(sink, path, span).map(|hosts| (path.to_owned(), hosts)));
+            }
+        } else if let Some((text, span)) = text(sink, item, &TEXT) {
+            listed.extend(host(sink, text, span));
+        }
+    }
+    let set = (!files.is_empty()).then(|| Arc::new(HostSet::new(files)));
+    (listed, set)
+}
+
+fn host_file(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<Vec<HostPattern>> {
+    let content = list_file::read(sink, path, span, "hosts")?;
+    // The line itself is not shown: the file may be one that the user must not read.
+    let mut unshown = Sink::new("");
+    let mut hosts = Vec::new();
+    for (number, line) in list_file::lines(&content) {
+        match host(&mut unshown, line, &(0..0)) {
+            Some(found) => hosts.push(found),
+            None => {
+                sink.push(
+                    Diagnostic::new(Code::NoList, span, format!("{path}:{number}: not a host"))
+                        .fix("write one host per line, as in `host`; lines that begin with `#` are comments"),
+                );
+                return None;
+            }
+        }
+    }
+    Some(hosts)
+}
+
 /// Networks, and files with networks. A file that cannot be read is an error: its route would let in the wrong clients.
 fn sources(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<NetworkSet> {
     view.get("source")?;
@@ -288,30 +328,7 @@ fn sources(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<NetworkSet> {
 }
 
 fn file(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<Vec<Network>> {
-    if !path.starts_with('/') || path.contains('\0') {
-        sink.push(
-            Diagnostic::new(Code::BadText, span, "`file` must be an absolute path")
-                .fix("write an absolute path, as in \"/etc/weir/blocked.txt\""),
-        );
-        return None;
-    }
-    let read = sink.machine.and_then(|machine| machine.address_file(path));
-    let content = match read {
-        None => return Some(Vec::new()),
-        Some(Ok(content)) => content,
-        Some(Err(why)) => {
-            sink.push(
-                Diagnostic::new(
-                    Code::NoList,
-                    span,
-                    format!("cannot read the addresses: {path}: {why}"),
-                )
-                .cause("without the list, the route would match the wrong clients")
-                .fix("create the file, or remove it here"),
-            );
-            return None;
-        }
-    };
+    let content = list_file::read(sink, path, span, "addresses")?;
     let mut networks = Vec::new();
     for (number, line) in (1..).zip(content.lines()) {
         let line = line

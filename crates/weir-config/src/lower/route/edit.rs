@@ -82,6 +82,7 @@ pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions)
         if let Some((entry, _)) = view.get(key)
             && view.get("pool").is_none()
             && view.get("split").is_none()
+            && !(key.ends_with("_response_header") && view.get("files").is_some())
         {
             let message = format!("`{key}` has no effect: the request is not sent to a server");
             sink.push(

@@ -2,15 +2,18 @@
 
 use weir_model::{RouteOptions, RouteTimeouts};
 
+use super::limit::limits;
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::lower::response;
+use crate::lower::{basic_auth, response, retry};
 use crate::tree::Value;
 use crate::view::{Sink, View, wrong_type};
 
 /// Keys that only apply to requests that are sent to a server.
-const OF_SERVERS: [&str; 4] = ["timeouts", "retries", "max_body", "compression"];
+const OF_SERVERS: [&str; 5] = ["timeouts", "retries", "retry_on", "max_body", "compression"];
+/// Keys that apply to every action except `close`.
+const OF_ADMISSION: [&str; 3] = ["basic_auth", "limits", "max_connections"];
 
 pub(super) fn options(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Box<RouteOptions>> {
     let sends = view.get("pool").is_some() || view.get("split").is_some();
@@ -25,6 +28,18 @@ pub(super) fn options(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Box<Ro
             );
         }
     }
+    let closes = view.flag(sink, "close") == Some(true);
+    for key in OF_ADMISSION {
+        if let Some((entry, _)) = view.get(key)
+            && closes
+        {
+            let message = format!("`{key}` has no effect: the connection is closed");
+            sink.push(
+                Diagnostic::new(Code::NoEffect, &entry.key_span, message)
+                    .fix(format!("remove `{key}` or `close`")),
+            );
+        }
+    }
     let options = RouteOptions {
         timeouts: timeouts(sink, view),
         retries: view.integer(sink, "retries"),
@@ -33,6 +48,10 @@ pub(super) fn options(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Box<Ro
             .get("compression")
             .map(|_| response::compression(sink, view)),
         access_log: view.flag(sink, "access_log"),
+        basic_auth: basic_auth::basic_auth(sink, view),
+        retry_on: view.get("retry_on").map(|_| retry::retry_on(sink, view)),
+        limits: limits(sink, view),
+        max_connections: view.integer(sink, "max_connections").unwrap_or(0),
     };
     (options != RouteOptions::default()).then(|| Box::new(options))
 }

@@ -1,4 +1,4 @@
-//! Decides when changed certificate files are loaded: when they have not changed for one interval, so that a pair of
+//! Decides when changed files (certificates, lists) are loaded: when they have not changed for one interval, so that a pair of
 //! which one file is still being replaced is not tried too early.
 
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 /// Interval at which the files are compared. A change takes effect after at most three intervals.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 
-/// See the module. Numbers are those of `weir_proxy::certificate_files`.
+/// See the module. Numbers are those of `weir_proxy::certificate_files` and `weir_proxy::number_of_files`.
 #[derive(Debug, Default)]
-pub(super) struct CertificateWatch {
+pub(super) struct FileWatch {
     /// Of the files in use.
     loaded: Option<u64>,
     /// Of the last comparison.
@@ -17,7 +17,7 @@ pub(super) struct CertificateWatch {
     failed: Option<(u64, String)>,
 }
 
-impl CertificateWatch {
+impl FileWatch {
     /// Whether the files should be loaded; `now` is their number.
     pub(super) fn is_due(&mut self, now: u64) -> bool {
         let is_stable = self.seen == now;
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn files_are_loaded_once_they_are_stable_and_failures_are_not_repeated() {
-        let mut watch = CertificateWatch::default();
+        let mut watch = FileWatch::default();
         assert!(!watch.is_due(1));
         assert!(!watch.is_due(1));
         assert!(!watch.is_due(2));

@@ -1,0 +1,66 @@
+//! `basic_auth` of services and routes.
+
+use super::*;
+use weir_model::BasicAuth;
+
+/// `basic_auth`.
+pub(crate) static BASIC_AUTH: Section = Section {
+    path: "route.basic_auth",
+    page: "basic-auth",
+    purpose: "Names and passwords of users (HTTP basic authentication, RFC 7617), of a route or of an `http` service. \
+              Requests without a valid name and password are answered with 401. Passwords are verified on threads of \
+              their own; those that were valid are remembered.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
+              \"/admin/*\"\npool = \"web\"\nbasic_auth = { realm = \"Staff\", users = \
+              [\"anna:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"] }\n",
+    keys: &[
+        Key::new(
+            "realm",
+            Kind::Text,
+            Default(BasicAuth::REALM),
+            "Text that browsers show when they ask for the password.",
+            "realm = \"Staff\"",
+        ),
+        Key::new(
+            "file",
+            Kind::DescribedText("the absolute path of a file"),
+            Absent("no file"),
+            "File with one `NAME:HASH` per line, as `htpasswd` writes it. Hashes are bcrypt (`$2y$`), SHA-256 and \
+             SHA-512 of crypt(5) (`$5$`, `$6$`), `$apr1$` or `{SHA}`. A changed file takes effect after a few seconds; \
+             if it cannot be read, the former users remain. If it cannot be read at start, the configuration is \
+             rejected.",
+            "file = \"/etc/weir/users\"",
+        )
+        .known_as(&["auth_basic_user_file", "usersfile", "path"]),
+        Key::new(
+            "users",
+            Kind::List(&Kind::DescribedText("`NAME:HASH`")),
+            Absent("no users in addition to those of `file`"),
+            "Users, in the same form as in `file`.",
+            "users = [\"anna:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"]",
+        )
+        .known_as(&["userlist", "user"]),
+    ],
+};
+
+pub(super) const KIND: Kind = Kind::Either(&Kind::Flag, &Kind::Table(&BASIC_AUTH));
+
+pub(super) const OF_SERVICE: Key = Key::new(
+    "basic_auth",
+    KIND,
+    Absent("all clients may send requests"),
+    "Users that may send requests to an `http` service, with their passwords. A route may specify others, or `false`.",
+    "basic_auth = { realm = \"Staff\", file = \"/etc/weir/users\" }",
+)
+.known_as(&["auth_basic", "http-request auth"]);
+
+pub(super) const OF_ROUTE: Key = Key::new(
+    "basic_auth",
+    KIND,
+    Absent("as the service"),
+    "Users that may send the route's requests, with their passwords, in place of those of the service. `false` = \
+     all clients.",
+    "basic_auth = { file = \"/etc/weir/users\" }",
+)
+.known_as(&["auth_basic", "http-request auth"]);

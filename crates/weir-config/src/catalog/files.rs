@@ -1,0 +1,62 @@
+//! `files` of a route.
+
+use super::*;
+
+/// `files` as a table.
+pub(crate) static FILES: Section = Section {
+    path: "route.files",
+    page: "files",
+    purpose: "Files of a directory that Weir sends itself, in response to GET and HEAD. Ranges (one per request) and \
+              conditional requests are supported. Links that lead out of the directory are not followed, and names \
+              that begin with `.` are not found, except `.well-known` at the top.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
+              \"/static/*\"\nfiles = { root = \"/srv/www\", strip = \"/static\" }\n",
+    keys: &[
+        Key::new(
+            "root",
+            Kind::DescribedText("the absolute path of a directory"),
+            Required,
+            "The directory. The user that runs Weir must be able to read it. A daemon without rights must be restarted \
+             after a reload adds one outside of `/usr` and `/etc`.",
+            "root = \"/srv/www\"",
+        )
+        .known_as(&["alias", "directory", "path"]),
+        Key::new(
+            "strip",
+            Kind::DescribedText("the beginning of a path"),
+            Absent("the whole path is used"),
+            "Beginning of the request's path that is not part of the path below `root`.",
+            "strip = \"/static\"",
+        ),
+        Key::new(
+            "index",
+            Kind::List(&Kind::DescribedText("the name of a file")),
+            Default("[\"index.html\"]"),
+            "Files that are sent for a directory; the first that exists is. An empty list: none.",
+            "index = [\"index.html\", \"index.htm\"]",
+        ),
+        Key::new(
+            "try",
+            Kind::List(&Kind::DescribedText("a path below `root`, with `{path}` for that of the request")),
+            Default("[\"{path}\", \"{path}/\"]"),
+            "What is looked for, in this order. An entry that ends with `/` is a directory: its `index` is sent, or, \
+             if the request's path has no `/` at its end, a redirect to the path with it. If nothing is found, the \
+             response has the route's `status`, or 404.",
+            "try = [\"{path}\", \"{path}.html\", \"/index.html\"]",
+        )
+        .known_as(&["try_files"]),
+    ],
+};
+
+const DIRECTORY: Kind = Kind::DescribedText("the absolute path of a directory");
+const KIND: Kind = Kind::Either(&DIRECTORY, &Kind::Table(&FILES));
+
+pub(super) const OF_ROUTE: Key = Key::new(
+    "files",
+    KIND,
+    Absent("no files are sent"),
+    "Directory whose files are sent to clients, with `status` (400 to 599) or 404 if there is no such file.",
+    "files = \"/srv/www\"",
+)
+.known_as(&["root", "alias", "try_files"]);

@@ -1,0 +1,114 @@
+//! `[map.NAME]`, and `pool` of a route by a map.
+
+use super::*;
+use weir_model::{MapKind, ValueMap};
+
+fn map_kinds() -> Choices {
+    Choices {
+        now: MapKind::ALL.iter().map(|kind| kind.as_str()).collect(),
+        known_as: &[
+            ("str", "exact"),
+            ("beg", "prefix"),
+            ("end", "suffix"),
+            ("ip", "network"),
+            ("reg", "regex"),
+        ],
+        ..Choices::default()
+    }
+}
+
+/// `[map.NAME]`.
+pub(crate) static MAP: Section = Section {
+    path: "map.NAME",
+    page: "map",
+    purpose: "A table of keys and values. A request's text is looked up in it: to choose a pool, or as the variable \
+              `{map.NAME}` in texts. The cost of a lookup does not depend on the number of entries. Of a key that \
+              occurs several times, the first entry applies.",
+    example: "[map.tenants]\nentries = [\"a.example one\", \"b.example two\"]\ndefault = \"one\"\n\n[pool.one]\nservers = \
+              [\"10.0.0.5\"]\n\n[pool.two]\nservers = [\"10.0.0.6\"]\n\n[service.web]\nlisten = \
+              [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"one\"\n\n[[route]]\nservice = \
+              \"web\"\npool = { map = \"tenants\" }\nset_header = [\"X-Tenant: {map.tenants}\"]\n",
+    keys: &[
+        Key::new(
+            "file",
+            Kind::DescribedText("the absolute path of a file"),
+            Absent("no file"),
+            "File with one entry per line: a key, and after white space its value. Empty lines and lines that begin \
+             with `#` are ignored. A changed file takes effect after a few seconds; if it cannot be used, the former \
+             entries remain. If it cannot be read at start, the configuration is rejected.",
+            "file = \"/etc/weir/tenants.map\"",
+        )
+        .known_as(&["path"]),
+        Key::new(
+            "entries",
+            Kind::List(&Kind::DescribedText("`KEY VALUE`")),
+            Absent("no entries in addition to those of `file`"),
+            "Entries in the same form as in `file`, which precede them.",
+            "entries = [\"a.example one\", \"b.example two\"]",
+        ),
+        Key::new(
+            "kind",
+            Kind::OneOf(map_kinds),
+            Default("exact"),
+            "How keys are compared: with the whole text, with its beginning, with its end (the longest key wins), as \
+             networks with an address (the longest prefix wins), or as regular expressions that match anywhere in \
+             the text (the first wins).",
+            "kind = \"suffix\"",
+        ),
+        Key::new(
+            "key",
+            Kind::DescribedText("text with variables"),
+            Default(ValueMap::KEY),
+            "Text of a request that is looked up. `{host}` is in lower case here.",
+            "key = \"{header.x-tenant}\"",
+        ),
+        Key::new(
+            "default",
+            Kind::DescribedText("any text"),
+            Absent("an empty text; as a pool, that of the service"),
+            "Value if no key matches.",
+            "default = \"none\"",
+        ),
+        Key::new(
+            "ignore_case",
+            Kind::Flag,
+            Default("false"),
+            "Whether ASCII case is ignored.",
+            "ignore_case = true",
+        ),
+    ],
+};
+
+/// `pool` of a route as a table.
+pub(crate) static ROUTE_POOL: Section = Section {
+    path: "route.pool",
+    page: "route-pool",
+    purpose: "The pool by a map: the map's value is the name of a pool.",
+    example: "[map.tenants]\nentries = [\"a.example one\"]\n\n[pool.one]\nservers = [\"10.0.0.5\"]\n\n[pool.web]\nservers \
+              = [\"10.0.0.6\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \
+              \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npool = { map = \"tenants\", default = \
+              \"web\" }\n",
+    keys: &[
+        Key::new(
+            "map",
+            Kind::DescribedText("the name of a [map.NAME]"),
+            Required,
+            "The map. Each of its values must be the name of a pool.",
+            "map = \"tenants\"",
+        ),
+        Key::new(
+            "key",
+            Kind::DescribedText("text with variables"),
+            Absent("`key` of the map"),
+            "Text of a request that is looked up.",
+            "key = \"{header.x-tenant}\"",
+        ),
+        Key::new(
+            "default",
+            Kind::DescribedText("the name of a pool"),
+            Absent("`default` of the map, or the pool of the service"),
+            "Pool if no key matches.",
+            "default = \"images\"",
+        ),
+    ],
+};

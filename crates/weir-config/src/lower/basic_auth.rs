@@ -1,0 +1,126 @@
+//! `basic_auth` of services and routes.
+
+use std::ops::Range;
+
+use weir_model::{BasicAuth, PasswordHash};
+
+use super::list_file;
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
+use crate::tree::Value;
+use crate::view::{Sink, View, text, wrong_type};
+
+const HASHES: &str =
+    "use a line of `htpasswd -nB NAME`; hashes begin with $2y$, $5$, $6$, $apr1$ or {SHA}";
+
+/// The outer `None`: the key is absent or wrong; the inner one: `false`.
+pub(super) fn basic_auth(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Option<BasicAuth>> {
+    let (entry, kind) = view.get("basic_auth")?;
+    let table = match &entry.item.value {
+        Value::Bool(false) => return Some(None),
+        Value::Table(table) => table,
+        _ => {
+            sink.push(wrong_type(&entry.item, kind).fix(
+                "write { file = \"/etc/weir/users\" }, { users = [\"NAME:HASH\"] }, or false",
+            ));
+            return None;
+        }
+    };
+    let view = View::open(sink, &catalog::BASIC_AUTH, table, &entry.key_span);
+    let realm = realm(sink, &view)?;
+    let mut users = Vec::new();
+    for item in view.list(sink, "users").unwrap_or_default() {
+        if let Some((text, span)) = text(sink, item, &Kind::DescribedText("`NAME:HASH`")) {
+            match user(text) {
+                Ok(user) => users.push(user),
+                Err(why) => sink.push(Diagnostic::new(Code::BadText, span, why).fix(HASHES)),
+            }
+        }
+    }
+    let file = view.text(sink, "file");
+    if let Some((path, span)) = file {
+        users.extend(users_of_file(sink, path, span)?);
+    }
+    let is_listed = view
+        .get("users")
+        .is_some_and(|(entry, _)| !is_empty_list(&entry.item.value));
+    if file.is_none() && !is_listed {
+        sink.push(
+            Diagnostic::new(
+                Code::EmptyList,
+                &entry.key_span,
+                "`basic_auth` has no users",
+            )
+            .cause("every request would be refused")
+            .fix("add `file` or `users`, or write basic_auth = false"),
+        );
+        return None;
+    }
+    Some(Some(BasicAuth::new(
+        realm,
+        file.map(|(path, _)| path.to_owned()),
+        users,
+    )))
+}
+
+fn is_empty_list(value: &Value<'_>) -> bool {
+    matches!(value, Value::List(items) if items.is_empty())
+}
+
+/// It is sent as a quoted string (RFC 9110 section 5.6.4).
+fn realm(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
+    let Some((realm, span)) = view.text(sink, "realm") else {
+        return Some(BasicAuth::REALM.to_owned());
+    };
+    let is_sent = |byte: u8| (byte == b' ' || byte.is_ascii_graphic()) && !b"\"\\".contains(&byte);
+    if realm.bytes().all(is_sent) {
+        return Some(realm.to_owned());
+    }
+    sink.push(
+        Diagnostic::new(
+            Code::BadText,
+            span,
+            "the realm contains characters that cannot be sent",
+        )
+        .fix("use printable ASCII characters except `\"` and `\\`"),
+    );
+    None
+}
+
+/// `NAME:HASH`, or why it is not one. The text itself is not part of the reason.
+fn user(text: &str) -> Result<(String, String), &'static str> {
+    let Some((name, hash)) = text.split_once(':') else {
+        return Err("expected NAME:HASH");
+    };
+    // Apache's files may have further fields.
+    let hash = hash.split(':').next().unwrap_or_default().trim();
+    match (name.is_empty(), PasswordHash::of(hash)) {
+        (true, _) => Err("the name of the user is empty"),
+        (_, None) => Err("the hash of the password has an unknown form"),
+        (false, Some(_)) => Ok((name.to_owned(), hash.to_owned())),
+    }
+}
+
+fn users_of_file(
+    sink: &mut Sink<'_>,
+    path: &str,
+    span: &Range<usize>,
+) -> Option<Vec<(String, String)>> {
+    let content = list_file::read(sink, path, span, "users")?;
+    let mut users = Vec::new();
+    for (number, line) in list_file::lines(&content) {
+        match user(line) {
+            Ok(user) => users.push(user),
+            Err(why) => {
+                sink.push(
+                    Diagnostic::new(Code::NoList, span, format!("{path}:{number}: {why}"))
+                        .fix(HASHES),
+                );
+                return None;
+            }
+        }
+    }
+    Some(users)
+}

@@ -1,0 +1,46 @@
+//! Files with one entry per line: networks, hosts, users, entries of maps.
+
+use std::ops::Range;
+
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::view::Sink;
+
+/// The content of a file with these entries. A file that cannot be read is an error: the wrong requests would be
+/// admitted. `None` = reported.
+pub(super) fn read(
+    sink: &mut Sink<'_>,
+    path: &str,
+    span: &Range<usize>,
+    what: &str,
+) -> Option<String> {
+    if !path.starts_with('/') || path.contains('\0') {
+        sink.push(
+            Diagnostic::new(Code::BadText, span, "`file` must be an absolute path")
+                .cause("the daemon's working directory is not defined")
+                .fix(format!(
+                    "write an absolute path, as in \"/etc/weir/{what}\""
+                )),
+        );
+        return None;
+    }
+    match sink.machine.and_then(|machine| machine.list_file(path)) {
+        None => Some(String::new()),
+        Some(Ok(content)) => Some(content),
+        Some(Err(why)) => {
+            let message = format!("cannot read the {what}: {path}: {why}");
+            sink.push(
+                Diagnostic::new(Code::NoList, span, message)
+                    .cause("without the list, the wrong requests would match")
+                    .fix("create the file, or remove it here"),
+            );
+            None
+        }
+    }
+}
+
+/// The lines with an entry and their numbers, from 1, without comments, which are lines of their own.
+pub(super) fn lines(content: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = (1..).zip(content.lines().map(str::trim));
+    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+}

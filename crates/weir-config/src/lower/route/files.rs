@@ -1,0 +1,128 @@
+//! `files` of a route.
+
+use std::ops::Range;
+
+use weir_model::StaticFiles;
+
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
+use crate::tree::Value;
+use crate::view::{Sink, View, text};
+
+const TEXT: Kind = Kind::DescribedText("a string");
+
+pub(super) fn files(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    status: Option<u32>,
+) -> Option<StaticFiles> {
+    let (entry, _) = view.get("files")?;
+    let mut files = match &entry.item.value {
+        Value::Table(table) => {
+            let view = View::open(sink, &catalog::FILES, table, &entry.key_span);
+            table_form(sink, &view)?
+        }
+        _ => {
+            let (root, span) = view.text(sink, "files")?;
+            StaticFiles::new(absolute(sink, root, span)?)
+        }
+    };
+    if let Some(status) = status {
+        if !(400..=599).contains(&status) {
+            let span = view
+                .get("status")
+                .map_or(0..0, |(entry, _)| entry.item.span.clone());
+            sink.push(
+                Diagnostic::new(
+                    Code::OutOfRange,
+                    &span,
+                    "the status for missing files is not an error",
+                )
+                .fix("use a status from 400 to 599, or remove `status` for 404"),
+            );
+            return None;
+        }
+        files.missing = u16::try_from(status).unwrap_or(404);
+    }
+    Some(files)
+}
+
+fn table_form(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<StaticFiles> {
+    let (root, span) = view.text(sink, "root")?;
+    let mut files = StaticFiles::new(absolute(sink, root, span)?);
+    if let Some((strip, span)) = view.text(sink, "strip") {
+        if !strip.starts_with('/') {
+            let message = "`strip` must begin with `/`";
+            sink.push(Diagnostic::new(Code::BadText, span, message).fix("write \"/static\""));
+            return None;
+        }
+        files.strip = strip.trim_end_matches('/').to_owned();
+    }
+    if let Some(names) = texts(sink, view, "index") {
+        files.index = checked(sink, &names, "a file name without `/`", |name| {
+            !name.is_empty() && !name.contains(['/', '\0']) && !name.starts_with('.')
+        })?;
+    }
+    if let Some(paths) = texts(sink, view, "try") {
+        let what =
+            "a path such as \"{path}.html\" or \"/index.html\"; `{path}` is the only variable";
+        files.attempts = checked(sink, &paths, what, is_attempt)?;
+    }
+    Some(files)
+}
+
+fn is_attempt(path: &str) -> bool {
+    let begins = path.starts_with('/') || path.starts_with(StaticFiles::PATH);
+    let rest = path.replace(StaticFiles::PATH, "");
+    begins && !rest.contains(['{', '}', '\0']) && !rest.split('/').any(|part| part == "..")
+}
+
+fn texts<'a>(
+    sink: &mut Sink<'_>,
+    view: &View<'a, '_>,
+    key: &'static str,
+) -> Option<Vec<(&'a str, &'a Range<usize>)>> {
+    let items = view.list(sink, key)?;
+    Some(
+        items
+            .iter()
+            .filter_map(|item| text(sink, item, &TEXT))
+            .collect(),
+    )
+}
+
+fn checked(
+    sink: &mut Sink<'_>,
+    texts: &[(&str, &Range<usize>)],
+    what: &str,
+    is_valid: impl Fn(&str) -> bool,
+) -> Option<Vec<String>> {
+    let mut all = Vec::new();
+    for (text, span) in texts {
+        if !is_valid(text) {
+            let message = format!("`{}` is not valid here", text.escape_debug());
+            sink.push(Diagnostic::new(Code::BadText, span, message).fix(format!("write {what}")));
+            return None;
+        }
+        all.push((*text).to_owned());
+    }
+    Some(all)
+}
+
+fn absolute(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<String> {
+    if path.starts_with('/') && !path.contains('\0') {
+        return Some(path.to_owned());
+    }
+    sink.push(
+        Diagnostic::new(
+            Code::BadText,
+            span,
+            "the directory must be an absolute path",
+        )
+        .cause("the daemon's working directory is not defined")
+        .fix("write an absolute path, as in \"/srv/www\""),
+    );
+    None
+}

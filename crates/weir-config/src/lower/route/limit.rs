@@ -1,0 +1,92 @@
+//! `limits` and `max_connections` of a route.
+
+use weir_model::{HashKey, RouteLimits};
+
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::lower::proxy::limit_key;
+use crate::tree::Value;
+use crate::view::{Sink, View, wrong_type};
+
+/// A burst may be that many seconds ahead of the rate, because the time of a client's next request has 32 bits.
+const AHEAD_MAX_S: u64 = 32_000;
+
+pub(super) fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteLimits {
+    let Some((entry, kind)) = view.get("limits") else {
+        return RouteLimits::default();
+    };
+    let Value::Table(table) = &entry.item.value else {
+        sink.push(wrong_type(&entry.item, kind));
+        return RouteLimits::default();
+    };
+    let view = View::open(sink, &catalog::ROUTE_LIMITS, table, &entry.key_span);
+    let limits = RouteLimits {
+        per_minute: rate(sink, &view).unwrap_or(0),
+        burst: view.integer(sink, "burst").unwrap_or(0),
+        concurrent: view.integer(sink, "concurrent").unwrap_or(0),
+        key: limit_key(sink, &view),
+    };
+    let ahead = u64::from(limits.burst()) * 60 / u64::from(limits.per_minute.max(1));
+    if let Some((entry, _)) = view.get("burst")
+        && limits.per_minute > 0
+        && ahead > AHEAD_MAX_S
+    {
+        let message = "`burst` is too large for this rate";
+        sink.push(
+            Diagnostic::new(Code::OutOfRange, &entry.item.span, message)
+                .cause(format!(
+                    "it is more than the rate allows in {AHEAD_MAX_S} seconds"
+                ))
+                .fix("reduce `burst`"),
+        );
+    }
+    if limits.per_minute == 0 && limits.concurrent == 0 {
+        let message = "these limits limit nothing";
+        let key = limits.key != HashKey::default() || limits.burst > 0;
+        if key || table.entries.is_empty() {
+            sink.push(
+                Diagnostic::new(Code::NoEffect, &entry.key_span, message)
+                    .fix("add `rate` or `concurrent`"),
+            );
+        }
+    }
+    limits
+}
+
+/// Requests per minute: an integer per second, or `N/s`, `N/m`.
+fn rate(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<u32> {
+    let (entry, kind) = view.get("rate")?;
+    let per_minute = match &entry.item.value {
+        Value::Integer(number) => {
+            number.and_then(|number| u32::try_from(number).ok()?.checked_mul(60))
+        }
+        Value::Text(text) => {
+            let parts = text.split_once('/');
+            parts.and_then(|(number, unit)| {
+                let number: u32 = number.trim().parse().ok()?;
+                match unit.trim() {
+                    "s" => number.checked_mul(60),
+                    "m" => Some(number),
+                    _ => None,
+                }
+            })
+        }
+        _ => {
+            sink.push(wrong_type(&entry.item, kind));
+            return None;
+        }
+    };
+    let found = per_minute.filter(|number| *number <= RouteLimits::RATE_MAX);
+    if found.is_none() {
+        sink.push(
+            Diagnostic::new(
+                Code::OutOfRange,
+                &entry.item.span,
+                "`rate` is not a rate, or out of range",
+            )
+            .fix("write requests per second as in 100, \"100/s\", or \"30/m\"; at most 60000/s"),
+        );
+    }
+    found
+}

@@ -1,0 +1,130 @@
+//! `basic_auth`: users and the hashes of their passwords (RFC 7617).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+named_enum! {
+    /// Form of a password's hash, by its beginning.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum PasswordHash {
+        /// `$2y$`, `$2b$`, `$2a$`, `$2x$`.
+        Bcrypt = "bcrypt",
+        /// `$apr1$`: Apache's MD5.
+        Apr1 = "apr1",
+        /// `{SHA}`: base64 of SHA-1, without salt.
+        Sha1 = "SHA",
+        /// `$5$` (crypt(5)).
+        Sha256Crypt = "SHA-256 crypt",
+        /// `$6$` (crypt(5)).
+        Sha512Crypt = "SHA-512 crypt",
+    }
+}
+
+impl PasswordHash {
+    /// The form of a hash; `None` = unknown, for example a password in plain text.
+    pub fn of(hash: &str) -> Option<Self> {
+        let forms = [
+            ("$2y$", Self::Bcrypt),
+            ("$2b$", Self::Bcrypt),
+            ("$2a$", Self::Bcrypt),
+            ("$2x$", Self::Bcrypt),
+            ("$apr1$", Self::Apr1),
+            ("{SHA}", Self::Sha1),
+            ("$5$", Self::Sha256Crypt),
+            ("$6$", Self::Sha512Crypt),
+        ];
+        let mut forms = forms.into_iter();
+        let found = forms.find(|(begin, _)| hash.starts_with(begin));
+        found.map(|(_, form)| form)
+    }
+}
+
+/// Users that may send requests.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct BasicAuth {
+    /// Shown to users by their browsers.
+    pub realm: String,
+    /// File from which users were read.
+    pub file: Option<String>,
+    /// Hashes by user.
+    users: BTreeMap<String, String>,
+}
+
+impl BasicAuth {
+    /// Realm if none is configured.
+    pub const REALM: &'static str = "Restricted";
+
+    /// Of a user who occurs several times, the first entry applies, as in Apache and nginx.
+    pub fn new(
+        realm: String,
+        file: Option<String>,
+        users: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        let mut by_name = BTreeMap::new();
+        for (name, hash) in users {
+            by_name.entry(name).or_insert(hash);
+        }
+        Self {
+            realm,
+            file,
+            users: by_name,
+        }
+    }
+
+    /// The hash of a user's password.
+    pub fn hash_of(&self, user: &str) -> Option<&str> {
+        self.users.get(user).map(String::as_str)
+    }
+
+    /// Number of users.
+    pub fn len(&self) -> usize {
+        self.users.len()
+    }
+
+    /// Whether there is no user, so that every request is refused.
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty()
+    }
+}
+
+/// Never shows hashes.
+impl fmt::Debug for BasicAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BasicAuth({self})")
+    }
+}
+
+/// `realm "Staff", 3 users`.
+impl fmt::Display for BasicAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.len() == 1 { "" } else { "s" };
+        write!(f, "realm {:?}, {} user{plural}", self.realm, self.len())?;
+        match &self.file {
+            None => Ok(()),
+            Some(file) => write!(f, ", file {file}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_entry_of_a_user_applies_and_hashes_are_not_shown() {
+        let entry = |name: &str, hash: &str| (name.to_owned(), hash.to_owned());
+        let users = [entry("a", "{SHA}1"), entry("a", "{SHA}2")];
+        let auth = BasicAuth::new("R".to_owned(), None, users);
+        assert_eq!((auth.hash_of("a"), auth.len()), (Some("{SHA}1"), 1));
+        assert_eq!(format!("{auth:?}"), "BasicAuth(realm \"R\", 1 user)");
+    }
+
+    #[test]
+    fn form_follows_from_the_beginning() {
+        assert_eq!(PasswordHash::of("$2y$05$x"), Some(PasswordHash::Bcrypt));
+        assert_eq!(PasswordHash::of("$6$x$y"), Some(PasswordHash::Sha512Crypt));
+        for other in ["", "secret", "$1$x$y", "$7$x"] {
+            assert_eq!(PasswordHash::of(other), None);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Hosts from files, indexed: the cost of a lookup does not depend on their number.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use crate::HostPattern;
+
+/// Hosts of one or more files.
+#[derive(Debug, Clone, Default)]
+pub struct HostSet {
+    /// Files, each with its hosts.
+    files: Vec<(String, Vec<HostPattern>)>,
+    exact: HashSet<String>,
+    /// With a leading dot.
+    suffixes: HashSet<String>,
+    /// Positions of the patterns that are compared one by one.
+    others: Vec<(usize, usize)>,
+}
+
+impl HostSet {
+    /// Indexes the hosts of files.
+    pub fn new(files: Vec<(String, Vec<HostPattern>)>) -> Self {
+        let mut set = Self::default();
+        for (file, (_, hosts)) in files.iter().enumerate() {
+            for (at, host) in hosts.iter().enumerate() {
+                match host {
+                    HostPattern::Exact(host) => {
+                        set.exact.insert(host.clone());
+                    }
+                    HostPattern::Suffix(rest) => {
+                        set.suffixes.insert(rest.clone());
+                    }
+                    HostPattern::Wildcard(_) | HostPattern::Regex(_) => set.others.push((file, at)),
+                }
+            }
+        }
+        Self { files, ..set }
+    }
+
+    /// Whether an exact name or a suffix fits a host, which is in lower case.
+    pub fn contains(&self, host: &str) -> bool {
+        let mut dots = host.match_indices('.');
+        self.exact.contains(host)
+            || dots.any(|(at, _)| at > 0 && self.suffixes.contains(&host[at..]))
+    }
+
+    /// The patterns that [`contains`](Self::contains) does not compare.
+    pub fn others(&self) -> impl Iterator<Item = &HostPattern> {
+        self.others
+            .iter()
+            .filter_map(|(file, at)| self.files.get(*file)?.1.get(*at))
+    }
+}
+
+impl PartialEq for HostSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.files == other.files
+    }
+}
+
+impl Eq for HostSet {}
+
+impl Hash for HostSet {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.files.hash(state);
+    }
+}
+
+/// Files with the number of their hosts.
+impl fmt::Display for HostSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (file, hosts)) in self.files.iter().enumerate() {
+            let between = if at == 0 { "" } else { "|" };
+            let plural = if hosts.len() == 1 { "" } else { "s" };
+            write!(f, "{between}{file} ({} host{plural})", hosts.len())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_suffixes_are_found_and_others_are_listed() {
+        let hosts = vec![
+            HostPattern::Exact("a.example".to_owned()),
+            HostPattern::Suffix(".b.example".to_owned()),
+            HostPattern::Wildcard("www.*".to_owned()),
+        ];
+        let set = HostSet::new(vec![("/f".to_owned(), hosts)]);
+        for (host, is_in) in [
+            ("a.example", true),
+            ("x.a.example", false),
+            ("x.b.example", true),
+            ("y.x.b.example", true),
+            ("b.example", false),
+            (".b.example", false),
+        ] {
+            assert_eq!(set.contains(host), is_in, "{host}");
+        }
+        assert_eq!(set.others().count(), 1);
+        assert_eq!(set.to_string(), "/f (3 hosts)");
+    }
+}

@@ -1,0 +1,56 @@
+//! `files` of a route: a directory whose files Weir sends itself.
+
+use std::fmt;
+
+/// A directory, and how paths are mapped to its files.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StaticFiles {
+    /// Absolute path of the directory. No other file is sent.
+    pub root: String,
+    /// Removed from the beginning of a path; empty = nothing.
+    pub strip: String,
+    /// Names of the files that are sent for a directory; the first that exists is.
+    pub index: Vec<String>,
+    /// Paths below `root` in the order in which they are tried, with [`PATH`](Self::PATH) for the request's path. One
+    /// that ends with `/` is a directory.
+    pub attempts: Vec<String>,
+    /// Status of the response if no file is found; 400 to 599.
+    pub missing: u16,
+}
+
+impl StaticFiles {
+    /// Stands for the path of a request in [`attempts`](Self::attempts).
+    pub const PATH: &'static str = "{path}";
+
+    /// The files of a directory, with default settings.
+    pub fn new(root: impl Into<String>) -> Self {
+        Self {
+            root: root.into(),
+            strip: String::new(),
+            index: vec!["index.html".to_owned()],
+            attempts: vec![Self::PATH.to_owned(), format!("{}/", Self::PATH)],
+            missing: 404,
+        }
+    }
+}
+
+/// As in `weir plan`.
+impl fmt::Display for StaticFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let default = Self::new(self.root.as_str());
+        write!(f, "files {}", self.root)?;
+        if self.strip != default.strip {
+            write!(f, " strip {}", self.strip)?;
+        }
+        if self.index != default.index {
+            write!(f, " index {}", self.index.join(" "))?;
+        }
+        if self.attempts != default.attempts {
+            write!(f, " try {}", self.attempts.join(" "))?;
+        }
+        if self.missing != default.missing {
+            write!(f, " else {}", self.missing)?;
+        }
+        Ok(())
+    }
+}

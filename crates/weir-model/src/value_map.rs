@@ -1,0 +1,393 @@
+//! `[map.NAME]`: values by keys, from a file or from the configuration, with lookups whose cost does not depend on the
+//! number of entries.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::{Network, RegexSet, Template, TextRegex};
+
+named_enum! {
+    /// How keys are compared.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum MapKind {
+        /// The whole text.
+        Exact = "exact",
+        /// Its beginning; the longest key wins.
+        Prefix = "prefix",
+        /// Its end; the longest key wins.
+        Suffix = "suffix",
+        /// An address in a network; the longest prefix wins.
+        Network = "network",
+        /// A regular expression; the first one wins.
+        Regex = "regex",
+    }
+}
+
+/// Why the entries of a map cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MapError {
+    /// The key of the entry with this index, from 0, is not valid, for this reason.
+    Key(usize, String),
+    /// The expressions need too much memory together.
+    TooLarge,
+}
+
+/// The entries of a map, indexed.
+pub struct MapEntries {
+    kind: MapKind,
+    ignore_case: bool,
+    /// Keys and indices of values, in order.
+    entries: Vec<(String, u32)>,
+    /// Distinct values.
+    values: Vec<String>,
+    by_key: HashMap<Box<[u8]>, u32>,
+    /// Distinct lengths of keys, the longest first; of networks, prefix lengths of IPv4, and of IPv6 plus 64.
+    lengths: Vec<u16>,
+    regexes: Option<RegexSet>,
+}
+
+/// IPv6 prefix lengths are stored with this added.
+const V6: u16 = 64;
+
+impl MapEntries {
+    /// Indexes entries. Of a key that occurs several times, the first entry applies.
+    ///
+    /// # Errors
+    /// A key is not valid for the kind.
+    pub fn new(
+        kind: MapKind,
+        ignore_case: bool,
+        list: impl IntoIterator<Item = (String, String)>,
+        network: impl Fn(&str) -> Option<Network>,
+    ) -> Result<Self, MapError> {
+        let mut known: HashMap<String, u32> = HashMap::new();
+        let (mut values, mut entries) = (Vec::new(), Vec::new());
+        let mut by_key: HashMap<Box<[u8]>, u32> = HashMap::new();
+        let mut lengths = Vec::new();
+        let mut expressions = Vec::new();
+        for (at, (key, value)) in list.into_iter().enumerate() {
+            let index = *known.entry(value).or_insert_with_key(|value| {
+                values.push(value.clone());
+                u32::try_from(values.len() - 1).unwrap_or(u32::MAX)
+            });
+            match kind {
+                MapKind::Exact | MapKind::Prefix | MapKind::Suffix => {
+                    let bytes = folded(key.as_bytes(), ignore_case);
+                    lengths.push(u16::try_from(bytes.len()).map_err(|_| {
+                        MapError::Key(at, "it is longer than 65535 bytes".to_owned())
+                    })?);
+                    by_key.entry(bytes.into()).or_insert(index);
+                }
+                MapKind::Network => {
+                    let found = network(&key)
+                        .ok_or_else(|| MapError::Key(at, "it is not a network".to_owned()))?;
+                    let length = length_of(found.address, found.prefix);
+                    lengths.push(length);
+                    by_key
+                        .entry(masked(found.address, length).into())
+                        .or_insert(index);
+                }
+                MapKind::Regex => {
+                    let compiled = match ignore_case {
+                        true => TextRegex::ignoring_case(&key),
+                        false => TextRegex::new(&key),
+                    };
+                    let compiled =
+                        compiled.map_err(|error| MapError::Key(at, error.to_string()))?;
+                    expressions.push(compiled);
+                }
+            }
+            entries.push((key, index));
+        }
+        lengths.sort_unstable_by(|one, other| other.cmp(one));
+        lengths.dedup();
+        let regexes = match kind {
+            MapKind::Regex => Some(RegexSet::new(&expressions).ok_or(MapError::TooLarge)?),
+            MapKind::Exact | MapKind::Prefix | MapKind::Suffix | MapKind::Network => None,
+        };
+        Ok(Self {
+            kind,
+            ignore_case,
+            entries,
+            values,
+            by_key,
+            lengths,
+            regexes,
+        })
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The distinct values.
+    pub fn values(&self) -> &[String] {
+        &self.values
+    }
+
+    /// Index of the value of a text among [`values`](Self::values).
+    pub fn find(&self, text: &[u8]) -> Option<usize> {
+        let get = |key: &[u8]| self.by_key.get(key).map(|at| *at as usize);
+        match self.kind {
+            MapKind::Exact if self.ignore_case => get(&folded(text, true)),
+            MapKind::Exact => get(text),
+            MapKind::Prefix | MapKind::Suffix => {
+                let text = folded(text, self.ignore_case);
+                let mut lengths = self.lengths.iter().map(|length| usize::from(*length));
+                lengths.find_map(|length| match self.kind {
+                    MapKind::Prefix => get(text.get(..length)?),
+                    _ => get(text.get(text.len().checked_sub(length)?..)?),
+                })
+            }
+            MapKind::Network => {
+                let address: IpAddr = std::str::from_utf8(text).ok()?.parse().ok()?;
+                let is_v6 = address.is_ipv6();
+                let lengths = self.lengths.iter();
+                let mut own = lengths.filter(|length| (**length >= V6) == is_v6);
+                own.find_map(|length| get(&masked(address, *length)))
+            }
+            MapKind::Regex => {
+                let set = self.regexes.as_ref()?;
+                let first = set.matches(text).iter().next()?;
+                self.entries.get(first).map(|(_, value)| *value as usize)
+            }
+        }
+    }
+}
+
+fn length_of(address: IpAddr, prefix: u8) -> u16 {
+    match address {
+        IpAddr::V4(_) => u16::from(prefix),
+        IpAddr::V6(_) => u16::from(prefix) + V6,
+    }
+}
+
+/// The key of a network: its length and its address without the bits of hosts.
+fn masked(address: IpAddr, length: u16) -> Vec<u8> {
+    let mut key = length.to_be_bytes().to_vec();
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+            key.extend((address.to_bits() & mask).to_be_bytes());
+        }
+        IpAddr::V6(address) => {
+            let prefix = u32::from(length.saturating_sub(V6));
+            let mask = u128::MAX.checked_shl(128 - prefix).unwrap_or(0);
+            key.extend((address.to_bits() & mask).to_be_bytes());
+        }
+    }
+    key
+}
+
+fn folded(text: &[u8], ignore_case: bool) -> Vec<u8> {
+    match ignore_case {
+        true => text.to_ascii_lowercase(),
+        false => text.to_vec(),
+    }
+}
+
+impl PartialEq for MapEntries {
+    fn eq(&self, other: &Self) -> bool {
+        (self.kind, self.ignore_case) == (other.kind, other.ignore_case)
+            && self.entries == other.entries
+            && self.values == other.values
+    }
+}
+
+impl Eq for MapEntries {}
+
+impl Hash for MapEntries {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.kind, self.ignore_case, &self.entries, &self.values).hash(state);
+    }
+}
+
+/// Shows only the number of entries.
+impl fmt::Debug for MapEntries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MapEntries({})", self.len())
+    }
+}
+
+/// A map, and what is looked up in it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ValueMap {
+    /// Name.
+    pub name: String,
+    /// Text of a request that is looked up.
+    pub key: Template,
+    /// Value without a match; `None` = none was configured.
+    pub default: Option<String>,
+    /// Entries.
+    pub entries: Arc<MapEntries>,
+}
+
+impl ValueMap {
+    /// Key of a map that does not set one.
+    pub const KEY: &'static str = "{host}";
+
+    /// A map without entries.
+    pub fn empty() -> Self {
+        Self {
+            name: String::new(),
+            key: Template::default(),
+            default: None,
+            entries: Arc::new(MapEntries {
+                kind: MapKind::Exact,
+                ignore_case: false,
+                entries: Vec::new(),
+                values: Vec::new(),
+                by_key: HashMap::new(),
+                lengths: Vec::new(),
+                regexes: None,
+            }),
+        }
+    }
+
+    /// The value of a text; empty without a match and a default.
+    pub fn value(&self, text: &[u8]) -> &str {
+        let found = self.entries.find(text);
+        let found = found.and_then(|at| self.entries.values.get(at));
+        found.or(self.default.as_ref()).map_or("", String::as_str)
+    }
+}
+
+/// `hosts by {host}, exact, 3 entries, default web`.
+impl fmt::Display for ValueMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, key, count) = (&self.name, &self.key, self.entries.len());
+        let plural = if count == 1 { "y" } else { "ies" };
+        let kind = self.entries.kind.as_str();
+        write!(f, "{name} by {key}, {kind}, {count} entr{plural}")?;
+        if self.entries.ignore_case {
+            f.write_str(", ignoring case")?;
+        }
+        match &self.default {
+            None => Ok(()),
+            Some(default) => write!(f, ", default {default}"),
+        }
+    }
+}
+
+/// A map as a text names it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct MapRef {
+    /// Name.
+    pub name: String,
+    /// The map, once it is known.
+    pub map: Option<Arc<ValueMap>>,
+}
+
+impl fmt::Debug for MapRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MapRef({})", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Option<Network> {
+        let (address, prefix) = text.split_once('/')?;
+        Some(Network {
+            address: address.parse().ok()?,
+            prefix: prefix.parse().ok()?,
+        })
+    }
+
+    fn map(kind: MapKind, ignore_case: bool, list: &[(&str, &str)]) -> ValueMap {
+        let list = list.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        let entries = MapEntries::new(kind, ignore_case, list, network).unwrap();
+        ValueMap {
+            name: "m".to_owned(),
+            key: Template::default(),
+            default: Some("none".to_owned()),
+            entries: Arc::new(entries),
+        }
+    }
+
+    fn values<'a>(map: &'a ValueMap, texts: &[&str]) -> Vec<&'a str> {
+        texts
+            .iter()
+            .map(|text| map.value(text.as_bytes()))
+            .collect()
+    }
+
+    #[test]
+    fn exact_keys_and_the_first_of_two() {
+        let exact = map(MapKind::Exact, false, &[("a", "1"), ("a", "2"), ("B", "3")]);
+        assert_eq!(
+            values(&exact, &["a", "A", "B", ""]),
+            ["1", "none", "3", "none"]
+        );
+        let blind = map(MapKind::Exact, true, &[("a", "1"), ("B", "3")]);
+        assert_eq!(values(&blind, &["A", "b"]), ["1", "3"]);
+    }
+
+    #[test]
+    fn longest_prefix_and_suffix_win() {
+        let prefix = map(
+            MapKind::Prefix,
+            false,
+            &[("/", "r"), ("/a/b", "ab"), ("/a", "a")],
+        );
+        assert_eq!(
+            values(&prefix, &["/x", "/ab", "/a/bc", "x"]),
+            ["r", "a", "ab", "none"]
+        );
+        let suffix = map(
+            MapKind::Suffix,
+            false,
+            &[(".example", "e"), (".b.example", "b")],
+        );
+        assert_eq!(
+            values(&suffix, &["a.b.example", "c.example", "e"]),
+            ["b", "e", "none"]
+        );
+    }
+
+    #[test]
+    fn longest_network_wins_in_both_families() {
+        let list = [
+            ("0.0.0.0/0", "any"),
+            ("10.0.0.0/8", "ten"),
+            ("10.1.2.3/32", "one"),
+            ("2001:db8::/32", "doc"),
+            ("2001:db8::1/128", "host"),
+        ];
+        let map = map(MapKind::Network, false, &list);
+        let texts = [
+            "192.0.2.1",
+            "10.9.9.9",
+            "10.1.2.3",
+            "2001:db8::2",
+            "2001:db8::1",
+            "::1",
+            "x",
+        ];
+        let expected = ["any", "ten", "one", "doc", "host", "none", "none"];
+        assert_eq!(values(&map, &texts), expected);
+    }
+
+    #[test]
+    fn first_expression_wins_and_bad_keys_are_reported() {
+        let regex = map(MapKind::Regex, false, &[("^/a", "1"), ("b$", "2")]);
+        assert_eq!(values(&regex, &["/ab", "/b", "/c"]), ["1", "2", "none"]);
+        let bad = |kind, key: &str| {
+            let list = [(key.to_owned(), String::new())];
+            MapEntries::new(kind, false, list, network).unwrap_err()
+        };
+        assert!(matches!(bad(MapKind::Regex, "("), MapError::Key(0, _)));
+        assert!(matches!(bad(MapKind::Network, "x"), MapError::Key(0, _)));
+    }
+}

@@ -1,0 +1,187 @@
+//! CPU per request with 1 000 routes, with 1 000 routes by regular expressions, and with a map of 100 000 entries,
+//! beside HAProxy and nginx, all with one worker on CPU 0, load and origin on CPU 1.
+//!
+//! The request belongs to the last route, and to the last entry.
+
+mod rig;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use rig::{
+    Candidate, ORIGIN, compare, haproxy_command, nginx_command, nginx_log, origin, spawn,
+    weir_command, wrk,
+};
+use weir_model::{
+    MapEntries, MapKind, Proxy, ProxyProtocol, Route, RouteAction, Template, TextRegex, ValueMap,
+};
+
+const SERVE: &str = "WEIR_BENCH_SERVE";
+const KIND: &str = "WEIR_BENCH_KIND";
+const ROUTES: usize = 1_000;
+const ENTRIES: usize = 100_000;
+const POOL: &str = "origin";
+
+/// What chooses the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Regex,
+    Map,
+}
+
+impl Kind {
+    const ALL: [(Self, &'static str, &'static str); 3] = [
+        (Self::Plain, "plain", "1 000 routes"),
+        (Self::Regex, "regex", "1 000 regex routes"),
+        (Self::Map, "map", "a map of 100 000 entries"),
+    ];
+
+    /// The path of the request.
+    fn path(self) -> String {
+        match self {
+            Self::Plain => format!("/r{}/small", ROUTES - 1),
+            Self::Regex => format!("/x/r{}/small", ROUTES - 1),
+            Self::Map => "/small".to_owned(),
+        }
+    }
+
+    /// The paths of the map; the last one is requested.
+    fn keys() -> impl Iterator<Item = String> {
+        let others = (1..ENTRIES).map(|at| format!("/entry/{at}"));
+        others.chain(["/small".to_owned()])
+    }
+}
+
+fn main() {
+    if let Ok(listen) = std::env::var(SERVE) {
+        return serve(listen.parse().expect("an address"));
+    }
+    if let Some(why) = rig::missing(&["nginx", "haproxy", "wrk", "taskset"]) {
+        println!("routes beside the peers: skipped, {why}");
+        return;
+    }
+    let directory = rig::directory();
+    let _origin = origin(&directory);
+    for below in [format!("r{}", ROUTES - 1), format!("x/r{}", ROUTES - 1)] {
+        let below = directory.join("root").join(below);
+        fs::create_dir_all(&below).expect("a directory");
+        fs::write(below.join("small"), "xxxx").expect("written");
+    }
+    for (kind, text, name) in Kind::ALL {
+        let candidates = [
+            haproxy(&directory, kind),
+            nginx(&directory, kind),
+            weir(&directory, text),
+        ];
+        compare(name, &candidates, |candidate| {
+            wrk(
+                &format!("http://{}{}", candidate.listen, kind.path()),
+                64,
+                true,
+            )
+        });
+    }
+    let _ = fs::remove_dir_all(&directory);
+}
+
+/// What the re-executed program does.
+fn serve(listen: SocketAddr) {
+    let text = std::env::var(KIND).expect("a kind");
+    let found = Kind::ALL.iter().find(|(_, name, _)| *name == text);
+    let (kind, ..) = found.expect("a known kind");
+    let mut service = Proxy::new("bench", ProxyProtocol::Http, POOL);
+    service.listen.push(listen);
+    let pool = || Route::new(RouteAction::Pool(POOL.to_owned()));
+    match kind {
+        Kind::Plain => service.routes.extend((0..ROUTES).map(|at| {
+            let mut route = pool();
+            route.when.paths.push(format!("/r{at}/*"));
+            route
+        })),
+        Kind::Regex => service.routes.extend((0..ROUTES).map(|at| {
+            let mut route = pool();
+            let regex = TextRegex::new(&format!("/r{at}/[a-z]+$")).expect("valid");
+            route.when.path_regexes.push(regex);
+            route
+        })),
+        Kind::Map => {
+            let entries = Kind::keys().map(|key| (key, POOL.to_owned()));
+            let entries = MapEntries::new(MapKind::Exact, false, entries, |_| None);
+            let map = ValueMap {
+                name: "paths".to_owned(),
+                key: Template::parse("{path}").expect("a variable"),
+                default: None,
+                entries: Arc::new(entries.expect("valid")),
+            };
+            service
+                .routes
+                .push(Route::new(RouteAction::Mapped(Arc::new(map))));
+        }
+    }
+    rig::serve(service);
+}
+
+fn weir(directory: &Path, kind: &str) -> Candidate {
+    const LISTEN: &str = "127.0.0.1:17087";
+    let mut command = weir_command(directory, "0");
+    command.env(SERVE, LISTEN).env(KIND, kind);
+    spawn("weir", LISTEN, command)
+}
+
+fn haproxy(directory: &Path, kind: Kind) -> Candidate {
+    let rules: String = match kind {
+        Kind::Plain => (0..ROUTES)
+            .map(|at| format!(" use_backend b if {{ path_beg /r{at}/ }}\n"))
+            .collect(),
+        Kind::Regex => (0..ROUTES)
+            .map(|at| format!(" use_backend b if {{ path_reg /r{at}/[a-z]+$ }}\n"))
+            .collect(),
+        Kind::Map => {
+            let file = directory.join("haproxy.map");
+            let lines: String = Kind::keys().map(|key| format!("{key} b\n")).collect();
+            fs::write(&file, lines).expect("written");
+            format!(" use_backend %[path,map({})]\n", file.display())
+        }
+    };
+    let text = format!(
+        "global\n nbthread 1\n maxconn 7000\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect \
+         5s\n http-reuse always\n option forwardfor\nfrontend f\n bind 127.0.0.1:17085\n{rules}backend b\n server s {ORIGIN}\n"
+    );
+    let command = haproxy_command(directory, &text);
+    spawn("haproxy", "127.0.0.1:17085", command)
+}
+
+fn nginx(directory: &Path, kind: Kind) -> Candidate {
+    let pass = "proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_set_header X-Forwarded-For $remote_addr;";
+    let (before, locations) = match kind {
+        Kind::Plain => {
+            let all =
+                (0..ROUTES).map(|at| format!("location /r{at}/ {{ proxy_pass http://u; }}\n"));
+            (String::new(), all.collect::<String>())
+        }
+        Kind::Regex => {
+            let all = (0..ROUTES)
+                .map(|at| format!("location ~ \"/r{at}/[a-z]+$\" {{ proxy_pass http://u; }}\n"));
+            (String::new(), all.collect::<String>())
+        }
+        Kind::Map => {
+            let file = directory.join("nginx.map");
+            let lines: String = Kind::keys().map(|key| format!("{key} u;\n")).collect();
+            fs::write(&file, lines).expect("written");
+            let map = format!(
+                "map_hash_max_size 262144; map_hash_bucket_size 128; map $uri $up {{ include {}; }}",
+                file.display()
+            );
+            (map, "location / { proxy_pass http://$up; }".to_owned())
+        }
+    };
+    let server = format!(
+        "{before} upstream u {{ server {ORIGIN}; keepalive 256; }} server {{ listen 127.0.0.1:17086; {} {pass}\n{locations} }}",
+        nginx_log(directory)
+    );
+    let command = nginx_command(directory, "peer", "0", &server);
+    spawn("nginx", "127.0.0.1:17086", command)
+}

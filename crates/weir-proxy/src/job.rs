@@ -1,0 +1,162 @@
+//! Work that would block a worker: verifying passwords, reading files. Threads of their own do it, and call the session
+//! when it is done.
+//!
+//! The threads start with the first job. The number of waiting jobs is limited; a job that is not accepted is the
+//! caller's to refuse.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::queue::{Call, Inbox};
+use crate::slab::Key;
+use crate::static_file::Found;
+
+/// Verifies passwords: few threads, because each of them uses a whole CPU.
+pub(crate) static PASSWORDS: Jobs = Jobs::new("weir-password", 2, 256);
+/// Opens and reads files.
+pub(crate) static FILES: Jobs = Jobs::new("weir-file", 4, 4096);
+
+/// Result of a job.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// Whether the password is valid.
+    Verified(bool),
+    /// A file for a request.
+    Found(Found),
+    /// A part of an opened file.
+    Read(io::Result<Vec<u8>>),
+    /// The job panicked.
+    Failed,
+}
+
+/// Identifies a job of a session: its result may come after the session has given up waiting.
+pub(crate) type Ticket = u64;
+
+type Work = Box<dyn FnOnce() -> Done + Send>;
+
+struct Job {
+    key: Key,
+    ticket: Ticket,
+    inbox: Arc<Inbox>,
+    work: Work,
+}
+
+/// Threads and their jobs.
+pub(crate) struct Jobs {
+    name: &'static str,
+    threads: usize,
+    waiting_max: usize,
+    state: Mutex<State>,
+    ready: Condvar,
+}
+
+struct State {
+    waiting: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+impl Jobs {
+    const fn new(name: &'static str, threads: usize, waiting_max: usize) -> Self {
+        Self {
+            name,
+            threads,
+            waiting_max,
+            state: Mutex::new(State {
+                waiting: VecDeque::new(),
+                threads: 0,
+                idle: 0,
+            }),
+            ready: Condvar::new(),
+        }
+    }
+
+    /// Starts a job, whose result `inbox` gets for the session. Returns whether it is accepted.
+    pub(crate) fn submit(
+        &'static self,
+        key: Key,
+        ticket: Ticket,
+        inbox: &Arc<Inbox>,
+        work: impl FnOnce() -> Done + Send + 'static,
+    ) -> bool {
+        let mut state = lock(&self.state);
+        if state.waiting.len() >= self.waiting_max {
+            return false;
+        }
+        if state.idle <= state.waiting.len() && state.threads < self.threads {
+            let started = thread::Builder::new()
+                .name(self.name.to_owned())
+                .spawn(move || self.run());
+            match started {
+                Ok(_) => state.threads += 1,
+                Err(error) => {
+                    tracing::error!(%error, "cannot start a thread");
+                    if state.threads == 0 {
+                        return false;
+                    }
+                }
+            }
+        }
+        state.waiting.push_back(Job {
+            key,
+            ticket,
+            inbox: Arc::clone(inbox),
+            work: Box::new(work),
+        });
+        drop(state);
+        self.ready.notify_one();
+        true
+    }
+
+    fn run(&self) {
+        loop {
+            let job = self.next();
+            let done = catch_unwind(AssertUnwindSafe(job.work));
+            let done = done.unwrap_or_else(|_| {
+                tracing::error!("panic in a thread for {}", self.name);
+                Done::Failed
+            });
+            job.inbox.put(job.key, Call::Done(job.ticket, done));
+        }
+    }
+
+    fn next(&self) -> Job {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(job) = state.waiting.pop_front() {
+                return job;
+            }
+            state.idle += 1;
+            state = self
+                .ready
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
+}
+
+/// Reads `size` bytes of a file; fewer if it has become shorter.
+pub(crate) fn read_at(file: &File, at: u64, size: usize) -> io::Result<Vec<u8>> {
+    use std::os::unix::fs::FileExt;
+    let mut bytes = vec![0; size];
+    let mut filled = 0;
+    while filled < size {
+        match file.read_at(&mut bytes[filled..], at + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,335 @@
+//! Sending files: the file is opened and read by other threads, part by part, while the client takes what was read.
+
+use std::fs::File;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_http::route::{self, Surroundings, Target};
+use weir_http::{Field, reason};
+use weir_model::{HeaderEdits, StaticFiles};
+
+use super::state::Phase;
+use super::{Session, Step};
+use crate::context::Context;
+use crate::job::{self, Done, FILES, Ticket};
+use crate::plan::Service;
+use crate::slab::Key;
+use crate::static_file::{self, Found, PART_MAX, Query, Response};
+
+/// A file on its way to the client.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    /// The job that is awaited.
+    awaited: Option<Ticket>,
+    /// Path and query, for a redirect.
+    target: Vec<u8>,
+    missing: u16,
+    /// Fields that the configuration adds.
+    edits: Vec<Line>,
+    removed: Vec<String>,
+    /// Once the head was sent.
+    sent: Option<Sent>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    status: u16,
+    file: Arc<File>,
+    next: u64,
+    left: u64,
+    /// Whether the connection persists.
+    stays: bool,
+}
+
+/// A field that the configuration adds to responses with some statuses.
+#[derive(Debug)]
+struct Line {
+    name: String,
+    value: Vec<u8>,
+    statuses: Vec<(u16, u16)>,
+    replaces: bool,
+}
+
+impl Transfer {
+    pub(super) fn expects(&self, ticket: Ticket) -> bool {
+        self.awaited == Some(ticket)
+    }
+
+    /// Whether the client received the beginning of the response.
+    pub(super) const fn is_answered(&self) -> bool {
+        self.sent.is_some()
+    }
+
+    /// The status that the client received; 0 = none.
+    pub(super) fn status(&self) -> u16 {
+        self.sent.as_ref().map_or(0, |sent| sent.status)
+    }
+}
+
+/// What a request asks for, and how it is answered; `None` = with a method that files do not have.
+pub(super) fn file_request(
+    service: &Service,
+    files: &Arc<StaticFiles>,
+    from: &Surroundings<'_>,
+) -> Option<(Query, Transfer)> {
+    let asked = &from.asked;
+    let head = asked.head;
+    let method = asked.request.method_in(head);
+    if method != b"GET" && method != b"HEAD" {
+        return None;
+    }
+    let to_head = method == b"HEAD";
+    let field = |name: &str| {
+        let is = |field: &&Field| field.name_in(head).eq_ignore_ascii_case(name.as_bytes());
+        let value = asked.fields.iter().find(is)?.value_in(head);
+        std::str::from_utf8(value).ok().map(str::to_owned)
+    };
+    let path = asked.target.path();
+    let query = Query {
+        files: Arc::clone(files),
+        path: path.to_vec(),
+        to_head,
+        if_match: field("if-match"),
+        if_none_match: field("if-none-match"),
+        if_modified_since: field("if-modified-since"),
+        if_unmodified_since: field("if-unmodified-since"),
+        // Only GET has ranges (RFC 9110 section 14.2).
+        range: field("range").filter(|_| !to_head),
+        if_range: field("if-range"),
+    };
+    let of_route = from.route.map(|route| &route.edits.response);
+    let (mut edits, mut removed) = (Vec::new(), Vec::new());
+    for own in [Some(&service.response_header), of_route]
+        .into_iter()
+        .flatten()
+    {
+        add_edits(own, from, &mut edits);
+        removed.extend(own.remove.iter().cloned());
+    }
+    let transfer = Transfer {
+        awaited: None,
+        target: [path, b"/", asked.target.query_part()].concat(),
+        missing: files.missing,
+        edits,
+        removed,
+        sent: None,
+    };
+    Some((query, transfer))
+}
+
+impl Session {
+    /// Looks for the file of a request.
+    pub(super) fn begin_file(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        wanted: Option<(Query, Transfer)>,
+    ) -> Step {
+        let Some((query, mut transfer)) = wanted else {
+            return self.answer_with(key, cx, 405, b"Allow: GET, HEAD\r\n");
+        };
+        let ticket = cx.ticket();
+        let work = move || Done::Found(static_file::find(&query));
+        if !FILES.submit(key, ticket, &cx.inbox, work) {
+            return self.fail(key, cx, 503);
+        }
+        transfer.awaited = Some(ticket);
+        self.phase = Phase::File(Box::new(transfer));
+        let ms = self.local.service.timeouts.server;
+        self.set_deadline(key, cx, ms);
+        Step::Pending
+    }
+
+    /// Handles the result of the awaited job.
+    pub(super) fn handle_file(&mut self, done: Done, key: Key, cx: &mut Context) -> Step {
+        let Phase::File(transfer) = &mut self.phase else {
+            return Step::Close;
+        };
+        transfer.awaited = None;
+        match done {
+            Done::Found(found) if transfer.sent.is_none() => self.handle_found(found, key, cx),
+            Done::Read(Ok(bytes)) => self.handle_part(&bytes, cx),
+            Done::Read(Err(_)) | Done::Found(_) | Done::Verified(_) | Done::Failed => {
+                self.abort_file(key, cx)
+            }
+        }
+    }
+
+    fn abort_file(&mut self, key: Key, cx: &mut Context) -> Step {
+        match &self.phase {
+            Phase::File(transfer) if transfer.is_answered() => {
+                self.set_termination(*b"IL");
+                Step::Close
+            }
+            _ => self.fail(key, cx, 500),
+        }
+    }
+
+    fn handle_found(&mut self, found: Found, key: Key, cx: &mut Context) -> Step {
+        let Phase::File(transfer) = &mut self.phase else {
+            return Step::Close;
+        };
+        match found {
+            Found::Response(response) => self.send_file_head(response, key, cx),
+            Found::Directory => {
+                let target = std::mem::take(&mut transfer.target);
+                // Two slashes at the beginning would name a host.
+                let slashes = target
+                    .iter()
+                    .take_while(|byte| matches!(byte, b'/' | b'\\'))
+                    .count();
+                let location = [b"/", &target[slashes..]].concat();
+                self.answer_route(key, cx, 301, Some(&location), &[])
+            }
+            Found::Missing => {
+                let status = transfer.missing;
+                self.answer_route(key, cx, status, None, &[])
+            }
+            Found::Forbidden => self.answer_route(key, cx, 403, None, &[]),
+            Found::Error(error) => {
+                if cx.complains() {
+                    let service = &self.local.service.name;
+                    tracing::warn!(service, %error, "cannot read a file");
+                }
+                self.fail(key, cx, 500)
+            }
+        }
+    }
+
+    fn send_file_head(&mut self, response: Response, key: Key, cx: &mut Context) -> Step {
+        self.set_termination(*b"LR");
+        let stays = self.request.exchange.client_could_persist() && !self.is_last(cx);
+        let is_http10 = self.request.exchange.is_http10();
+        let Phase::File(transfer) = &mut self.phase else {
+            return Step::Close;
+        };
+        let mut out = std::mem::take(&mut cx.out);
+        out.clear();
+        write_head(&response, transfer, &mut out);
+        match (stays, is_http10) {
+            (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
+            (true, true) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+            (true, false) => {}
+        }
+        out.extend_from_slice(b"\r\n");
+        transfer.sent = Some(Sent {
+            status: response.status,
+            file: response.file,
+            next: response.next,
+            left: response.left,
+            stays,
+        });
+        let there = self.send(cx, &mut out, &response.first);
+        cx.out = out;
+        let ms = self.timeouts().client;
+        self.set_deadline(key, cx, ms);
+        if there { Step::Continue } else { Step::Close }
+    }
+
+    fn handle_part(&mut self, bytes: &[u8], cx: &mut Context) -> Step {
+        let Phase::File(transfer) = &mut self.phase else {
+            return Step::Close;
+        };
+        let Some(sent) = &mut transfer.sent else {
+            return Step::Close;
+        };
+        // The file has become shorter than announced.
+        if bytes.is_empty() {
+            self.set_termination(*b"IL");
+            return Step::Close;
+        }
+        sent.next += bytes.len() as u64;
+        sent.left = sent.left.saturating_sub(bytes.len() as u64);
+        match self.send(cx, &mut Vec::new(), bytes) {
+            true => Step::Continue,
+            false => Step::Close,
+        }
+    }
+
+    /// Continues after the client took some bytes: reads the next part, or ends the response.
+    pub(super) fn run_file(&mut self, key: Key, cx: &mut Context) -> Step {
+        match self.flush(cx) {
+            None => return Step::Close,
+            Some(false) => return self.wait_for_client(key, cx),
+            Some(true) => {}
+        }
+        let Phase::File(transfer) = &mut self.phase else {
+            return Step::Close;
+        };
+        if transfer.awaited.is_some() {
+            return Step::Pending;
+        }
+        let Some(sent) = &transfer.sent else {
+            return Step::Close;
+        };
+        if sent.left == 0 {
+            let (status, stays) = (sent.status, sent.stays);
+            self.record(cx, status);
+            return self.after_response(key, cx, stays);
+        }
+        let (file, at) = (Arc::clone(&sent.file), sent.next);
+        let size = usize::try_from(sent.left).unwrap_or(PART_MAX).min(PART_MAX);
+        let ticket = cx.ticket();
+        let work = move || Done::Read(job::read_at(&file, at, size));
+        if !FILES.submit(key, ticket, &cx.inbox, work) {
+            self.set_termination(*b"IL");
+            return Step::Close;
+        }
+        transfer.awaited = Some(ticket);
+        let local = Rc::clone(&self.local);
+        self.set_deadline(key, cx, local.service.timeouts.server);
+        Step::Pending
+    }
+
+    fn wait_for_client(&mut self, key: Key, cx: &mut Context) -> Step {
+        if std::mem::take(&mut self.made_progress) {
+            let ms = self.timeouts().client;
+            self.set_deadline(key, cx, ms);
+        }
+        Step::Pending
+    }
+}
+
+fn add_edits(edits: &HeaderEdits, from: &Surroundings<'_>, lines: &mut Vec<Line>) {
+    for (at, field) in edits.fields().enumerate() {
+        let mut value = Vec::new();
+        route::fill(&field.value, Target::Field, from, &mut value);
+        // No server sends the file.
+        value.retain(|byte| *byte != route::SERVER_MARK);
+        lines.push(Line {
+            name: field.name.clone(),
+            value,
+            statuses: field.statuses.clone(),
+            replaces: at < edits.set.len(),
+        });
+    }
+}
+
+/// Status line and fields, without `Connection` and the empty line.
+fn write_head(response: &Response, transfer: &Transfer, out: &mut Vec<u8>) {
+    let status = response.status;
+    out.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", reason(status)).as_bytes());
+    let is_of = |line: &&Line| {
+        let mut ranges = line.statuses.iter();
+        line.statuses.is_empty() || ranges.any(|(from, to)| (*from..=*to).contains(&status))
+    };
+    let lines: Vec<&Line> = transfer.edits.iter().filter(is_of).collect();
+    let is_replaced = |name: &str, later: &[&Line]| {
+        let mut later = later.iter();
+        later.any(|line| line.replaces && line.name.eq_ignore_ascii_case(name))
+    };
+    for (name, value) in &response.fields {
+        let mut removed = transfer.removed.iter();
+        if !is_replaced(name, &lines) && !removed.any(|it| it.eq_ignore_ascii_case(name)) {
+            out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        }
+    }
+    for (at, line) in lines.iter().enumerate() {
+        if !is_replaced(&line.name, &lines[at + 1..]) {
+            out.extend_from_slice(line.name.as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(&line.value);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! Files of a directory for requests (`files` of a route): which file, which part of it, and the fields about it.
+//!
+//! Runs on threads of its own ([`crate::job`]). Files are opened by openat2(2) relative to the directory, so that
+//! neither `..` nor a link leads out of it. Names that begin with `.` do not exist, except `.well-known` at the top
+//! (RFC 8615).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use weir_model::{Desired, Proxy, Route, StaticFiles};
+
+use crate::job;
+use crate::tls::Problem;
+
+/// Most bytes that are read at once.
+pub(crate) const PART_MAX: usize = 256 << 10;
+
+/// What a request asks for.
+#[derive(Debug)]
+pub(crate) struct Query {
+    pub(crate) files: Arc<StaticFiles>,
+    /// Path without query, percent-encoded.
+    pub(crate) path: Vec<u8>,
+    /// The content is not sent.
+    pub(crate) to_head: bool,
+    pub(crate) if_match: Option<String>,
+    pub(crate) if_none_match: Option<String>,
+    pub(crate) if_modified_since: Option<String>,
+    pub(crate) if_unmodified_since: Option<String>,
+    pub(crate) range: Option<String>,
+    pub(crate) if_range: Option<String>,
+}
+
+/// Response to a query.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// Status and fields, and, unless it is empty, the content.
+    Response(Response),
+    /// A directory whose path lacks the `/` at its end.
+    Directory,
+    /// No file.
+    Missing,
+    /// A file that the daemon must not read.
+    Forbidden,
+    /// Another error.
+    Error(io::Error),
+}
+
+/// See [`Found`].
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) fields: Vec<(&'static str, String)>,
+    pub(crate) file: Arc<File>,
+    /// Position behind `first`, and the number of bytes that follow.
+    pub(crate) next: u64,
+    pub(crate) left: u64,
+    /// The first bytes of the content.
+    pub(crate) first: Vec<u8>,
+}
+
+/// Finds the file.
+pub(crate) fn find(query: &Query) -> Found {
+    search(query).unwrap_or_else(|error| match error {
+        Errno::ACCESS | Errno::PERM => Found::Forbidden,
+        error => Found::Error(error.into()),
+    })
+}
+
+fn search(query: &Query) -> Result<Found, Errno> {
+    let files = &query.files;
+    let Some(path) = below_root(&query.path, &files.strip) else {
+        return Ok(Found::Missing);
+    };
+    let root = open_root(&files.root)?;
+    for attempt in &files.attempts {
+        let is_own = attempt.contains(StaticFiles::PATH);
+        let candidate = attempt.replace(StaticFiles::PATH, &path);
+        let Some(relative) = visible(&candidate) else {
+            continue;
+        };
+        if !candidate.ends_with('/') {
+            if let Some(file) = open(&root, &relative)? {
+                return respond(query, file, &candidate);
+            }
+            continue;
+        }
+        if !is_directory(&root, &relative)? {
+            continue;
+        }
+        if is_own && !path.ends_with('/') {
+            return Ok(Found::Directory);
+        }
+        for index in &files.index {
+            let name = [relative.as_str(), index].join("/");
+            if let Some(file) = open(&root, &name)? {
+                return respond(query, file, index);
+            }
+        }
+    }
+    Ok(Found::Missing)
+}
+
+/// Opens the directory of a route.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn open_root(root: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(root, flags, Mode::empty())
+}
+
+/// Directories that a start or reload would reject.
+pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
+    let routes = desired
+        .proxies
+        .iter()
+        .flat_map(|proxy| proxy.routes.iter().map(move |route| (proxy, route)));
+    let problems = routes.filter_map(|(proxy, route)| {
+        let files = route.files()?;
+        let error = open_root(&files.root).err()?;
+        Some(Problem {
+            fatal: true,
+            message: format!("service {}: {}: {error}", proxy.name, files.root),
+            cause: "the daemon would fail to start or reload with it".to_owned(),
+            fix: "create the directory, readable by the user that runs Weir".to_owned(),
+            source: route.source,
+        })
+    });
+    problems.collect()
+}
+
+/// Opens the directories of a service's routes, to find out whether that is possible.
+///
+/// # Errors
+/// A directory cannot be opened.
+pub(crate) fn check_roots(proxy: &Proxy) -> crate::Result<()> {
+    for files in proxy.routes.iter().filter_map(Route::files) {
+        open_root(&files.root).map_err(|source| crate::Error::Directory {
+            service: proxy.name.clone(),
+            directory: files.root.clone(),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// The path without percent-encoding and without the stripped beginning; it begins with `/`.
+fn below_root(path: &[u8], strip: &str) -> Option<String> {
+    let decoded = String::from_utf8(decoded(path)?).ok()?;
+    let rest = decoded.strip_prefix(strip)?;
+    match rest {
+        "" => Some(String::new()),
+        rest if rest.starts_with('/') => Some(rest.to_owned()),
+        _ => None,
+    }
+}
+
+fn decoded(path: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
+        if *byte == b'%' {
+            let digits = rest.get(..2).and_then(|it| std::str::from_utf8(it).ok())?;
+            if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+                return None;
+            }
+            out.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &rest[2..];
+        } else {
+            out.push(*byte);
+        }
+    }
+    (!out.contains(&0)).then_some(out)
+}
+
+/// The path relative to the root, unless a part of it is hidden.
+fn visible(path: &str) -> Option<String> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let mut hidden = parts.iter().enumerate();
+    let is_hidden =
+        |(at, part): (usize, &&str)| part.starts_with('.') && !(at == 0 && *part == ".well-known");
+    match hidden.any(is_hidden) {
+        true => None,
+        false if parts.is_empty() => Some(".".to_owned()),
+        false => Some(parts.join("/")),
+    }
+}
+
+fn open_below(root: &OwnedFd, path: &str, flags: OFlags) -> Result<Option<OwnedFd>, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+        Ok(opened) => Ok(Some(opened)),
+        // XDEV and LOOP: a link leads out of the directory, or in a circle.
+        Err(
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::ISDIR
+            | Errno::NAMETOOLONG
+            | Errno::XDEV
+            | Errno::LOOP
+            | Errno::NXIO
+            | Errno::INVAL,
+        ) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens a regular file; `None` if there is none.
+fn open(root: &OwnedFd, path: &str) -> Result<Option<File>, Errno> {
+    // Opening a pipe would block until there is a writer.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let Some(opened) = open_below(root, path, flags)? else {
+        return Ok(None);
+    };
+    let file = File::from(opened);
+    let is_file = file.metadata().is_ok_and(|known| known.is_file());
+    Ok(is_file.then_some(file))
+}
+
+fn is_directory(root: &OwnedFd, path: &str) -> Result<bool, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    Ok(open_below(root, path, flags)?.is_some())
+}
+
+fn respond(query: &Query, file: File, name: &str) -> Result<Found, Errno> {
+    let known = file
+        .metadata()
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let modified = known.modified().unwrap_or(UNIX_EPOCH);
+    let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let size = known.len();
+    let tag = format!("\"{:x}-{size:x}\"", since.as_nanos());
+    // Dates in fields have whole seconds.
+    let modified = UNIX_EPOCH + Duration::from_secs(since.as_secs());
+    let mut fields = vec![
+        ("Date", httpdate::fmt_http_date(SystemTime::now())),
+        ("Last-Modified", httpdate::fmt_http_date(modified)),
+        ("ETag", tag.clone()),
+    ];
+    let (status, start, length) = match condition(query, &tag, modified) {
+        Some(status) => (status, 0, 0),
+        None => match range(query, &tag, modified, size) {
+            Some(Part::Range(start, length)) => (206, start, length),
+            Some(Part::Unsatisfiable) => (416, 0, 0),
+            None => (200, 0, size),
+        },
+    };
+    match status {
+        200 | 206 => {
+            let kind = mime_guess::from_path(name).first_raw();
+            let kind = kind.unwrap_or("application/octet-stream");
+            fields.push(("Content-Type", kind.to_owned()));
+            fields.push(("Accept-Ranges", "bytes".to_owned()));
+            fields.push(("Content-Length", length.to_string()));
+        }
+        304 => {}
+        _ => fields.push(("Content-Length", "0".to_owned())),
+    }
+    match status {
+        206 => {
+            let last = start + length - 1;
+            fields.push(("Content-Range", format!("bytes {start}-{last}/{size}")));
+        }
+        416 => fields.push(("Content-Range", format!("bytes */{size}"))),
+        _ => {}
+    }
+    let sent = if query.to_head { 0 } else { length };
+    let first = usize::try_from(sent).unwrap_or(PART_MAX).min(PART_MAX);
+    let first = job::read_at(&file, start, first)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok(Found::Response(Response {
+        status,
+        fields,
+        next: start + first.len() as u64,
+        left: sent - first.len() as u64,
+        first,
+        file: Arc::new(file),
+    }))
+}
+
+/// Evaluates the conditions of a request (RFC 9110 section 13.2.2): 304, 412, or `None` for the usual response.
+fn condition(query: &Query, tag: &str, modified: SystemTime) -> Option<u16> {
+    let date = |text: &Option<String>| httpdate::parse_http_date(text.as_deref()?).ok();
+    if let Some(tags) = &query.if_match {
+        if !lists(tags, tag, false) {
+            return Some(412);
+        }
+    } else if date(&query.if_unmodified_since).is_some_and(|at| modified > at) {
+        return Some(412);
+    }
+    let is_same = match &query.if_none_match {
+        Some(tags) => lists(tags, tag, true),
+        None => date(&query.if_modified_since).is_some_and(|at| modified <= at),
+    };
+    is_same.then_some(304)
+}
+
+/// Whether a list of entity tags contains one, by weak or strong comparison (RFC 9110 section 8.8.3.2).
+fn lists(list: &str, tag: &str, weak: bool) -> bool {
+    list.trim() == "*"
+        || list.split(',').map(str::trim).any(|one| match weak {
+            true => one.strip_prefix("W/").unwrap_or(one) == tag,
+            false => one == tag,
+        })
+}
+
+/// A part of a file.
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    /// First byte and length, at least 1.
+    Range(u64, u64),
+    /// The file has none of the bytes.
+    Unsatisfiable,
+}
+
+/// The part that a request asks for (RFC 9110 section 14.2); `None` = the whole file. Several ranges, other units and
+/// invalid ranges are ignored, which is allowed.
+fn range(query: &Query, tag: &str, modified: SystemTime, size: u64) -> Option<Part> {
+    let wanted = query.range.as_deref()?;
+    let is_current = query
+        .if_range
+        .as_deref()
+        .is_none_or(|one| match one.trim() {
+            one if one.starts_with(['"', 'W']) => one == tag,
+            date => httpdate::parse_http_date(date).is_ok_and(|at| at == modified),
+        });
+    if !is_current {
+        return None;
+    }
+    let (unit, range) = wanted.split_once('=')?;
+    if !unit.trim().eq_ignore_ascii_case("bytes") || range.contains(',') {
+        return None;
+    }
+    let (first, last) = range.trim().split_once('-')?;
+    let number = |text: &str| -> Option<u64> {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse().unwrap_or(u64::MAX))
+    };
+    if first.is_empty() {
+        let length = number(last)?.min(size);
+        return Some(match length {
+            0 => Part::Unsatisfiable,
+            length => Part::Range(size - length, length),
+        });
+    }
+    let first = number(first)?;
+    let last = match last {
+        "" => u64::MAX,
+        last => number(last)?,
+    };
+    if last < first {
+        return None;
+    }
+    if first >= size {
+        return Some(Part::Unsatisfiable);
+    }
+    Some(Part::Range(first, last.min(size - 1) - first + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(path: &str) -> Query {
+        Query {
+            files: Arc::new(StaticFiles::new("/")),
+            path: path.as_bytes().to_vec(),
+            to_head: false,
+            if_match: None,
+            if_none_match: None,
+            if_modified_since: None,
+            if_unmodified_since: None,
+            range: None,
+            if_range: None,
+        }
+    }
+
+    #[test]
+    fn ranges_are_those_of_rfc_9110() {
+        let of = |text: &str, size| {
+            let mut query = query("/");
+            query.range = Some(text.to_owned());
+            range(&query, "\"t\"", UNIX_EPOCH, size)
+        };
+        assert_eq!(of("bytes=0-0", 10), Some(Part::Range(0, 1)));
+        assert_eq!(of("bytes=2-", 10), Some(Part::Range(2, 8)));
+        assert_eq!(
+            of("bytes=2-99999999999999999999999", 10),
+            Some(Part::Range(2, 8))
+        );
+        assert_eq!(of("bytes=-3", 10), Some(Part::Range(7, 3)));
+        assert_eq!(of("bytes=-30", 10), Some(Part::Range(0, 10)));
+        assert_eq!(of("bytes=10-", 10), Some(Part::Unsatisfiable));
+        assert_eq!(of("bytes=-0", 10), Some(Part::Unsatisfiable));
+        assert_eq!(of("bytes=0-", 0), Some(Part::Unsatisfiable));
+        for ignored in [
+            "bytes=5-2",
+            "bytes=0-1,3-4",
+            "lines=0-1",
+            "bytes=a-",
+            "bytes=-",
+            "bytes",
+            "bytes=+1-2",
+        ] {
+            assert_eq!(of(ignored, 10), None, "{ignored}");
+        }
+    }
+
+    #[test]
+    fn condition_on_tags_precedes_that_on_dates() {
+        let at = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let date = |seconds: u64| {
+            Some(httpdate::fmt_http_date(
+                UNIX_EPOCH + Duration::from_secs(seconds),
+            ))
+        };
+        let mut query = query("/");
+        query.if_modified_since = date(1_000_000);
+        assert_eq!(condition(&query, "\"t\"", at), Some(304));
+        query.if_modified_since = date(999_999);
+        assert_eq!(condition(&query, "\"t\"", at), None);
+        query.if_none_match = Some("\"x\", W/\"t\"".to_owned());
+        assert_eq!(condition(&query, "\"t\"", at), Some(304));
+        query.if_match = Some("W/\"t\"".to_owned());
+        assert_eq!(condition(&query, "\"t\"", at), Some(412));
+        query.if_match = Some("*".to_owned());
+        query.if_none_match = Some("\"x\"".to_owned());
+        query.if_modified_since = date(1_000_000);
+        assert_eq!(condition(&query, "\"t\"", at), None);
+    }
+
+    #[test]
+    fn paths_are_decoded_and_hidden_names_refused() {
+        let below = |path: &str, strip: &str| below_root(path.as_bytes(), strip);
+        assert_eq!(below("/a%20b", "").as_deref(), Some("/a b"));
+        assert_eq!(below("/s/a", "/s").as_deref(), Some("/a"));
+        assert_eq!(below("/s", "/s").as_deref(), Some(""));
+        for none in ["/sx", "/x", "/s/%zz", "/s/%", "/s/%00", "/s/%ff"] {
+            assert_eq!(below(none, "/s"), None, "{none}");
+        }
+        assert_eq!(visible("/").as_deref(), Some("."));
+        assert_eq!(visible("//a///b/").as_deref(), Some("a/b"));
+        assert_eq!(visible("/.well-known/x").as_deref(), Some(".well-known/x"));
+        for hidden in [
+            "/.git/config",
+            "/a/../b",
+            "/a/.well-known",
+            "/./a",
+            "/.well-known/.x",
+        ] {
+            assert_eq!(visible(hidden), None, "{hidden}");
+        }
+    }
+}

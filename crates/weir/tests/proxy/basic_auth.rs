@@ -1,0 +1,162 @@
+//! `basic_auth`: passwords of htpasswd and of the configuration, verified off the workers.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::origin::Origin;
+use super::{Client, Proxy, free_address, fs};
+
+/// A daemon with these lines in its service, and these routes to its pool.
+fn proxy(origin: &Origin, service: &str, routes: &[String]) -> Proxy {
+    let proxy = Proxy::start("http", &[free_address()], "");
+    proxy.reload(&text(&proxy, origin, service, routes));
+    proxy
+}
+
+fn text(proxy: &Proxy, origin: &Origin, service: &str, routes: &[String]) -> String {
+    let (server, listen) = (origin.address(), proxy.listen);
+    let routes: Vec<String> = routes
+        .iter()
+        .map(|lines| format!("[[route]]\nservice = \"s\"\n{lines}\n"))
+        .collect();
+    format!(
+        "[pool.p]\nservers = [\"{server}\"]\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \
+         \"http\"\npool = \"p\"\n{service}\n\n{}",
+        routes.concat()
+    )
+}
+
+/// The status that curl gets.
+fn curl(proxy: &Proxy, path: &str, arguments: &[&str]) -> String {
+    let output = Command::new("curl")
+        .args([
+            "-s",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            "--max-time",
+            "20",
+        ])
+        .args(arguments)
+        .arg(format!("http://{}{path}", proxy.listen))
+        .output()
+        .expect("curl runs: tools/install-deps.sh");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn htpasswd(arguments: &[&str]) {
+    let done = Command::new("htpasswd").args(arguments).output();
+    let done = done.expect("htpasswd runs: tools/install-deps.sh");
+    assert!(done.status.success(), "{done:?}");
+}
+
+#[test]
+fn users_of_htpasswd_are_admitted_and_others_refused() {
+    let origin = Origin::start("o");
+    let directory = std::env::temp_dir().join(format!("weir-users-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory");
+    let file = directory.join("users");
+    let name = file.to_str().expect("plain");
+    htpasswd(&["-cbB", name, "bcrypt", "secret one"]);
+    htpasswd(&["-bm", name, "apr1", "secret two"]);
+    htpasswd(&["-bs", name, "sha", "secret:three"]);
+    let crypt = "$6$saltsalt$qFmFH.bQmmtXzyBY0s9v7Oicd2z4XSIecDzlB5KiA2/jctKu9YterLp8wwnSq.qc.eoxqOmSuNp2xS0ktL3nh/";
+    let routes = [
+        format!("path = \"/admin/*\"\npool = \"p\"\nbasic_auth = {{ realm = \"Staff\", file = {name:?}, users = [\"crypt:{crypt}\"] }}"),
+        "path = \"/text\"\nstatus = 200\nbasic_auth = { users = [\"a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"] }".to_owned(),
+    ];
+    let proxy = proxy(&origin, "", &routes);
+    let admin = |user: &str| curl(&proxy, "/admin/x", &["-u", user]);
+    for user in [
+        "bcrypt:secret one",
+        "apr1:secret two",
+        "sha:secret:three",
+        "crypt:password",
+    ] {
+        // Verified, then remembered.
+        assert_eq!(admin(user), "200", "{user}");
+        assert_eq!(admin(user), "200", "{user}");
+    }
+    for user in [
+        "bcrypt:secret two",
+        "bcrypt:",
+        "nobody:secret one",
+        ":",
+        "crypt:{SHA}",
+    ] {
+        assert_eq!(admin(user), "401", "{user}");
+    }
+    assert_eq!(curl(&proxy, "/admin/x", &[]), "401");
+    assert_eq!(curl(&proxy, "/other", &[]), "200");
+    assert_eq!(curl(&proxy, "/text", &[]), "401");
+    assert_eq!(curl(&proxy, "/text", &["-u", "a:password"]), "200");
+    // A connection continues after a refusal, and requests that wait for a password keep their order.
+    let mut client = Client::connect(proxy.listen);
+    let (head, _) = client.ask("GET /admin/x HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 401 Unauthorized\r\n"), "{head}");
+    assert!(
+        head.contains("WWW-Authenticate: Basic realm=\"Staff\", charset=\"UTF-8\"\r\n"),
+        "{head}"
+    );
+    let good = "GET /text HTTP/1.1\r\nHost: h\r\nAuthorization: Basic YTpwYXNzd29yZA==\r\n\r\n";
+    let bad = "GET /text HTTP/1.1\r\nHost: h\r\nAuthorization: Basic YTp3cm9uZw==\r\n\r\n";
+    client.send(&[good, bad, good].concat());
+    let statuses = [0; 3].map(|_| {
+        let (head, _) = client.response().expect("whole").expect("a response");
+        head.split(' ').nth(1).unwrap_or_default().to_owned()
+    });
+    assert_eq!(statuses, ["200", "401", "200"]);
+    // Two fields could be read differently by a server.
+    let (head, _) = client.ask(&good.replace(
+        "\r\n\r\n",
+        "\r\nAuthorization: Basic YTpwYXNzd29yZA==\r\n\r\n",
+    ));
+    assert!(head.starts_with("HTTP/1.1 401"), "{head}");
+    let _ = fs::remove_dir_all(&directory);
+}
+
+#[test]
+fn changed_users_take_effect_and_an_unusable_file_keeps_them() {
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[free_address()], "");
+    let file = proxy.directory.join("users");
+    fs::write(&file, "a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\n").expect("written");
+    let service = format!("basic_auth = {{ file = {file:?} }}");
+    let open = "path = \"/open\"\nstatus = 204\nbasic_auth = false".to_owned();
+    let configuration = text(&proxy, &origin, &service, &[open]);
+    proxy.reload(&configuration);
+    assert_eq!(curl(&proxy, "/open", &[]), "204");
+    assert_eq!(curl(&proxy, "/", &["-u", "a:password"]), "200");
+    assert_eq!(curl(&proxy, "/", &["-u", "b:password"]), "401");
+    let until = |what: &str, is: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !is() {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    // Without a reload.
+    fs::write(&file, "# new\nb:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\n").expect("written");
+    until("the new user", &|| {
+        curl(&proxy, "/", &["-u", "b:password"]) == "200"
+    });
+    assert_eq!(curl(&proxy, "/", &["-u", "a:password"]), "401");
+    fs::write(&file, "b:plain text\n").expect("written");
+    until("the error", &|| proxy.status()["list_error"].is_string());
+    assert_eq!(curl(&proxy, "/", &["-u", "b:password"]), "200");
+    assert_eq!(curl(&proxy, "/", &[]), "401");
+    let (done, output) = proxy.weir(&["reload"]);
+    assert!(
+        !done && output.contains("users:1: the hash of the password has an unknown form"),
+        "{output}"
+    );
+    assert!(!output.contains("plain text"), "{output}");
+    fs::remove_file(&file).expect("removed");
+    let path = proxy.directory.join("weir.toml");
+    let (done, output) = proxy.weir(&["check", "-c", path.to_str().expect("plain")]);
+    assert!(
+        !done && output.contains("cannot read the users"),
+        "{output}"
+    );
+}

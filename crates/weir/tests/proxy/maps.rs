@@ -1,0 +1,173 @@
+//! Maps, hosts from files, and limits of routes.
+
+use std::time::{Duration, Instant};
+
+use super::origin::Origin;
+use super::{Client, Proxy, free_address, fs};
+
+fn ask(proxy: &Proxy, path: &str, host: &str) -> (String, String) {
+    let mut client = Client::connect(proxy.listen);
+    let (head, body) = client.ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    (head, String::from_utf8_lossy(&body).into_owned())
+}
+
+fn status(proxy: &Proxy, path: &str, host: &str) -> String {
+    ask(proxy, path, host)
+        .0
+        .split(' ')
+        .nth(1)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn name(proxy: &Proxy, path: &str, host: &str) -> String {
+    ask(proxy, path, host)
+        .1
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn text(proxy: &Proxy, origins: [&Origin; 2], before: &str, routes: &str) -> String {
+    let [one, two] = origins.map(Origin::address);
+    let listen = proxy.listen;
+    format!(
+        "{before}\n[pool.one]\nservers = [\"{one}\"]\n[pool.two]\nservers = [\"{two}\"]\n\n[service.s]\nlisten = \
+         [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"one\"\n\n{routes}\n"
+    )
+}
+
+#[test]
+fn map_chooses_the_pool_and_is_read_again() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let proxy = Proxy::start("http", &[free_address()], "");
+    let file = proxy.directory.join("hosts.map");
+    let many: String = (0..100_000)
+        .map(|at| format!("h{at}.example two\n"))
+        .collect();
+    fs::write(&file, format!("# hosts\n\na.example one\n{many}")).expect("written");
+    let before = format!(
+        "[map.hosts]\nfile = {file:?}\n[map.area]\nkind = \"prefix\"\nkey = \"{{path}}\"\nentries = [\"/ public\", \
+         \"/admin/ staff only\"]\n[map.net]\nkind = \"network\"\nkey = \"{{client}}\"\nentries = [\"127.0.0.0/8 \
+         here\"]\ndefault = \"there\""
+    );
+    let routes = "[[route]]\nservice = \"s\"\npath = \"/text/*\"\nstatus = 200\nbody = \"{map.area} {map.net} \
+                  {map.hosts}\"\n\n[[route]]\nservice = \"s\"\npool = { map = \"hosts\", default = \"one\" }\n\
+                  set_header = [\"X-Area: {map.area}\"]";
+    let all = text(&proxy, [&one, &two], &before, routes);
+    proxy.reload(&all);
+    assert_eq!(name(&proxy, "/", "A.example:80"), "one");
+    assert_eq!(name(&proxy, "/", "h99999.example"), "two");
+    assert_eq!(name(&proxy, "/", "unknown.example"), "one");
+    assert!(
+        ask(&proxy, "/admin/x", "h1.example")
+            .1
+            .contains("X-Area: staff only\r\n")
+    );
+    assert_eq!(ask(&proxy, "/text/x", "h7.example").1, "public here two");
+    let (done, output) = proxy.weir(&[
+        "explain",
+        "--request",
+        &format!("GET http://{}/", proxy.listen),
+        "-H",
+        "Host: h5.example",
+    ]);
+    assert!(
+        done && output.contains("map hosts has \"two\" for \"h5.example\""),
+        "{output}"
+    );
+    // Without a reload.
+    fs::write(&file, "a.example two\n").expect("written");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while name(&proxy, "/", "a.example") != "two" {
+        assert!(Instant::now() < deadline, "{}", proxy.log());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(name(&proxy, "/", "h7.example"), "one");
+    // The pool of a value must exist; the former map stays.
+    fs::write(&file, "a.example three\n").expect("written");
+    let (done, output) = proxy.weir(&["reload"]);
+    assert!(!done && output.contains("three"), "{output}");
+    assert_eq!(name(&proxy, "/", "a.example"), "two");
+    let (done, output) = proxy.weir(&[
+        "check",
+        "-c",
+        proxy.directory.join("absent.toml").to_str().expect("plain"),
+    ]);
+    assert!(!done, "{output}");
+    fs::write(
+        proxy.directory.join("weir.toml"),
+        all.replace("{map.area}", "{map.aera}"),
+    )
+    .expect("written");
+    let (done, output) = proxy.weir(&["reload"]);
+    assert!(
+        !done && output.contains("unknown variable `{map.aera}`"),
+        "{output}"
+    );
+}
+
+#[test]
+fn hosts_of_a_file_select_a_route() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let proxy = Proxy::start("http", &[free_address()], "");
+    let file = proxy.directory.join("hosts.txt");
+    fs::write(&file, "# ours\na.example\n*.b.example\n~^w[0-9]+$\n").expect("written");
+    let routes = format!(
+        "[[route]]\nservice = \"s\"\nhost = [\"c.example\", {{ file = {file:?} }}]\npool = \"two\"\n\n[[route]]\n\
+         service = \"s\"\nnot.host = {{ file = {file:?} }}\nstatus = 404\n"
+    );
+    proxy.reload(&text(&proxy, [&one, &two], "", &routes));
+    for host in ["A.example", "x.B.example:81", "w17", "c.example"] {
+        assert_eq!(name(&proxy, "/", host), "two", "{host}");
+    }
+    for host in ["b.example", "x.a.example", "w"] {
+        assert_eq!(status(&proxy, "/", host), "404", "{host}");
+    }
+    fs::write(&file, "a.example\nnot a host\n").expect("written");
+    let (done, output) = proxy.weir(&["reload"]);
+    assert!(
+        !done && output.contains("hosts.txt:2: not a host"),
+        "{output}"
+    );
+}
+
+#[test]
+fn limits_of_a_route_apply_to_it_alone() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let proxy = Proxy::start("http", &[free_address()], "");
+    let routes = "[[route]]\nservice = \"s\"\npath = \"/login\"\npool = \"one\"\nlimits = { rate = \"1/m\", burst = 3 }\n\n\
+                  [[route]]\nservice = \"s\"\npath = \"/key\"\nstatus = 204\nlimits = { rate = \"1/m\", key = \"header:Host\" }\n\n\
+                  [[route]]\nservice = \"s\"\npath = \"/slow\"\npool = \"two\"\nmax_connections = 1";
+    proxy.reload(&text(&proxy, [&one, &two], "", routes));
+    let statuses: Vec<String> = (0..5).map(|_| status(&proxy, "/login", "h")).collect();
+    assert_eq!(statuses, ["200", "200", "200", "429", "429"]);
+    assert_eq!(status(&proxy, "/other", "h"), "200");
+    let keyed: Vec<String> = ["a", "a", "b"]
+        .iter()
+        .map(|host| status(&proxy, "/key", host))
+        .collect();
+    assert_eq!(keyed, ["204", "429", "204"]);
+    // A request in progress, whose body is not complete.
+    let mut client = Client::connect(proxy.listen);
+    client.send("POST /slow HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while status(&proxy, "/slow", "h") != "503" {
+        assert!(Instant::now() < deadline, "the limit applies");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    client.send("0\r\n\r\n");
+    assert!(
+        client
+            .response()
+            .expect("whole")
+            .expect("a response")
+            .0
+            .contains(" 200 ")
+    );
+    while status(&proxy, "/slow", "h") != "200" {
+        assert!(Instant::now() < deadline, "the slot is released");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

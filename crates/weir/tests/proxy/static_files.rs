@@ -1,0 +1,230 @@
+//! `files` of routes, through curl.
+
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use super::origin::Origin;
+use super::{Client, Proxy, free_address, fs};
+
+fn proxy(origin: &Origin, routes: &[&str]) -> Proxy {
+    let proxy = Proxy::start("http", &[free_address()], "");
+    let root = proxy.directory.join("site");
+    fs::create_dir_all(root.join("sub/deep")).expect("made");
+    fs::create_dir_all(root.join(".well-known/acme-challenge")).expect("made");
+    fs::create_dir_all(root.join("empty")).expect("made");
+    fs::create_dir(root.join(".git")).expect("made");
+    for (name, content) in [
+        ("index.html", "front"),
+        ("sub/index.html", "below"),
+        ("page.html", "page"),
+        ("a b.txt", "0123456789"),
+        (".well-known/acme-challenge/token", "proof"),
+        (".git/config", "hidden"),
+        ("../outside.txt", "outside"),
+        ("nothing", ""),
+    ] {
+        fs::write(root.join(name), content).expect("written");
+    }
+    let big: Vec<u8> = (0..1_500_000u32).map(|at| (at % 251) as u8).collect();
+    fs::write(root.join("big.bin"), big).expect("written");
+    symlink("../outside.txt", root.join("escape")).expect("linked");
+    symlink("/etc/hostname", root.join("absolute")).expect("linked");
+    symlink("page.html", root.join("inside")).expect("linked");
+    let done = Command::new("mkfifo").arg(root.join("pipe")).status();
+    assert!(done.expect("mkfifo runs").success());
+    let (server, listen) = (origin.address(), proxy.listen);
+    let routes: Vec<String> = routes
+        .iter()
+        .map(|lines| {
+            let lines = lines.replace("ROOT", root.to_str().expect("plain"));
+            format!("[[route]]\nservice = \"s\"\n{lines}\n")
+        })
+        .collect();
+    proxy.reload(&format!(
+        "[pool.p]\nservers = [\"{server}\"]\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \
+         \"http\"\npool = \"p\"\n\n{}",
+        routes.concat()
+    ));
+    proxy
+}
+
+/// Head and body as curl gets them.
+fn curl(proxy: &Proxy, path: &str, arguments: &[&str]) -> (String, Vec<u8>) {
+    let output = Command::new("curl")
+        .args(["-s", "-i", "--path-as-is", "--max-time", "20"])
+        .args(arguments)
+        .arg(format!("http://{}{path}", proxy.listen))
+        .output()
+        .expect("curl runs: tools/install-deps.sh");
+    let text = output.stdout;
+    let end = text.windows(4).position(|four| four == b"\r\n\r\n");
+    let end = end.map_or(text.len(), |at| at + 4);
+    (
+        String::from_utf8_lossy(&text[..end]).into_owned(),
+        text[end..].to_vec(),
+    )
+}
+
+fn status(proxy: &Proxy, path: &str, arguments: &[&str]) -> String {
+    let (head, _) = curl(proxy, path, arguments);
+    head.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let begin = format!("{name}: ");
+    head.lines()
+        .find_map(|line| line.strip_prefix(begin.as_str()))
+}
+
+#[test]
+fn files_directories_and_links() {
+    let origin = Origin::start("o");
+    let proxy = proxy(
+        &origin,
+        &[
+            "path = \"/app/*\"\nfiles = { root = \"ROOT\", strip = \"/app\", try = [\"{path}\", \"{path}.html\", \"/index.html\"] }",
+            "path = \"/gone/*\"\nfiles = { root = \"ROOT\", strip = \"/gone\", index = [] }\nstatus = 410",
+            "path = \"/pool\"\npool = \"p\"",
+            "files = \"ROOT\"\nset_response_header = [\"Cache-Control: max-age=60\", { header = \"X-Error: {path}\", status = \"400-499\" }]",
+        ],
+    );
+    let (head, body) = curl(&proxy, "/", &[]);
+    assert_eq!(body, b"front", "{head}");
+    assert_eq!(field(&head, "Content-Type"), Some("text/html"), "{head}");
+    assert_eq!(field(&head, "Cache-Control"), Some("max-age=60"), "{head}");
+    assert_eq!(curl(&proxy, "/sub/", &[]).1, b"below");
+    assert_eq!(curl(&proxy, "/a%20b.txt?x=y", &[]).1, b"0123456789");
+    assert_eq!(curl(&proxy, "/inside", &[]).1, b"page");
+    assert_eq!(
+        curl(&proxy, "/.well-known/acme-challenge/token", &[]).1,
+        b"proof"
+    );
+    let (head, body) = curl(&proxy, "/nothing", &[]);
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && body.is_empty(),
+        "{head}"
+    );
+    let (head, _) = curl(&proxy, "/sub?x=y", &[]);
+    assert!(head.starts_with("HTTP/1.1 301 "), "{head}");
+    assert_eq!(field(&head, "Location"), Some("/sub/?x=y"), "{head}");
+    for missing in [
+        "/.git/config",
+        "/escape",
+        "/absolute",
+        "/pipe",
+        "/no",
+        "/empty/",
+        "/page.html/",
+        "/page.html/x",
+        "/sub/%2e%2e%2f%2e%2e%2foutside.txt",
+        "/..%2foutside.txt",
+        "/%00",
+        "/sub/.%2e/index.html%2f",
+    ] {
+        assert!(
+            matches!(status(&proxy, missing, &[]).as_str(), "404" | "400"),
+            "{missing}"
+        );
+    }
+    assert_eq!(status(&proxy, "/../outside.txt", &[]), "404");
+    assert_eq!(curl(&proxy, "/app/page", &[]).1, b"page");
+    assert_eq!(curl(&proxy, "/app/some/view", &[]).1, b"front");
+    assert_eq!(status(&proxy, "/gone/x", &[]), "410");
+    assert_eq!(status(&proxy, "/gone/sub/", &[]), "410");
+    assert!(curl(&proxy, "/pool", &[]).1.starts_with(b"o\n"));
+    let (head, _) = curl(&proxy, "/", &["-X", "POST", "-d", "x"]);
+    assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
+    assert_eq!(field(&head, "Allow"), Some("GET, HEAD"), "{head}");
+    let (head, body) = curl(&proxy, "/page.html", &["-I"]);
+    assert_eq!(
+        (field(&head, "Content-Length"), body.len()),
+        (Some("4"), 0),
+        "{head}"
+    );
+}
+
+#[test]
+fn parts_conditions_and_large_files() {
+    let origin = Origin::start("o");
+    let proxy = proxy(&origin, &["files = \"ROOT\""]);
+    let (head, body) = curl(&proxy, "/big.bin", &[]);
+    let is_whole = body.len() == 1_500_000
+        && (0..)
+            .zip(&body)
+            .all(|(at, byte)| at % 251 == u32::from(*byte));
+    assert!(is_whole, "{head}");
+    let (head, _) = curl(&proxy, "/page.html", &[]);
+    let tag = field(&head, "ETag").expect("a tag").to_owned();
+    let date = field(&head, "Last-Modified").expect("a date").to_owned();
+    let with = |name: &str, value: &str| {
+        status(&proxy, "/page.html", &["-H", &format!("{name}: {value}")])
+    };
+    assert_eq!(with("If-None-Match", &tag), "304");
+    assert_eq!(with("If-None-Match", "\"other\""), "200");
+    assert_eq!(with("If-Modified-Since", &date), "304");
+    assert_eq!(with("If-Match", "\"other\""), "412");
+    let part = |range: &str, more: &[&str]| {
+        let range = format!("Range: bytes={range}");
+        let mut arguments = vec!["-H", range.as_str()];
+        arguments.extend(more);
+        curl(&proxy, "/a%20b.txt", &arguments)
+    };
+    let (head, body) = part("2-4", &[]);
+    assert!(head.starts_with("HTTP/1.1 206 "), "{head}");
+    assert_eq!(
+        (field(&head, "Content-Range"), body.as_slice()),
+        (Some("bytes 2-4/10"), &b"234"[..])
+    );
+    assert_eq!(part("-3", &[]).1, b"789");
+    assert_eq!(
+        part("0-1,4-5", &[]).1,
+        b"0123456789",
+        "several ranges are ignored"
+    );
+    assert_eq!(part("2-4", &["-H", "If-Range: \"other\""]).1, b"0123456789");
+    let (head, _) = part("10-", &[]);
+    assert!(head.starts_with("HTTP/1.1 416 "), "{head}");
+    assert_eq!(field(&head, "Content-Range"), Some("bytes */10"));
+    let range = "Range: bytes=1000000-1299999";
+    let (_, body) = curl(&proxy, "/big.bin", &["-H", range]);
+    assert!(body.len() == 300_000 && body[0] == (1_000_000 % 251) as u8);
+    // The connection persists, and pipelined requests are answered in order.
+    let mut client = Client::connect(proxy.listen);
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.send(
+        &[
+            get("/page.html"),
+            get("/big.bin"),
+            get("/no"),
+            get("/index.html"),
+        ]
+        .concat(),
+    );
+    let mut next = || client.response().expect("whole").expect("a response");
+    let lengths = [0; 4].map(|_| next().1.len());
+    assert_eq!([lengths[0], lengths[1], lengths[3]], [4, 1_500_000, 5]);
+    // HTTP/2 without TLS.
+    let (_, body) = curl(&proxy, "/big.bin", &["--http2-prior-knowledge"]);
+    assert_eq!(body.len(), 1_500_000);
+}
+
+#[test]
+fn missing_directory_is_rejected() {
+    let origin = Origin::start("o");
+    let proxy = proxy(&origin, &["files = \"ROOT\""]);
+    let path = proxy.directory.join("weir.toml");
+    let text = fs::read_to_string(&path).expect("read");
+    fs::write(&path, text.replace("/site\"", "/absent\"")).expect("written");
+    let (done, output) = proxy.weir(&["reload"]);
+    assert!(!done && output.contains("/absent"), "{output}");
+    assert_eq!(curl(&proxy, "/page.html", &[]).1, b"page");
+    let (done, output) = proxy.weir(&[
+        "explain",
+        "--request",
+        &format!("GET http://{}/x", proxy.listen),
+    ]);
+    assert!(
+        done && output.contains("/site: a file, or response 404"),
+        "{output}"
+    );
+}
