@@ -77,6 +77,8 @@ pub struct Answer<'a> {
     pub kind: &'a str,
     /// Value of `Retry-After` in seconds.
     pub retry_after: Option<u32>,
+    /// Further fields, as whole lines.
+    pub fields: &'a [u8],
     /// The connection is closed after it.
     pub close: bool,
     /// Response to HEAD: the length is sent, the body is not.
@@ -97,6 +99,7 @@ impl<'a> Answer<'a> {
             body: None,
             kind: Self::PLAIN,
             retry_after: None,
+            fields: &[],
             close: true,
             to_head: false,
             http10: false,
@@ -127,7 +130,8 @@ impl<'a> Answer<'a> {
                 .as_bytes(),
             );
         }
-        if self.status == 405 {
+        out.extend_from_slice(self.fields);
+        if self.status == 405 && self.fields.is_empty() {
             // Required by RFC 9110 section 15.5.6; CONNECT is the only method that Weir rejects.
             out.extend_from_slice(
                 b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE\r\n",

@@ -302,6 +302,12 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
                     .compare("minimum", old.minimum, new.minimum, u32::to_string)
             },
         )
+        .compare(
+            "x_forwarded.except",
+            &old.x_forwarded_except,
+            &new.x_forwarded_except,
+            |networks| listed(networks.iter().map(ToString::to_string).collect()),
+        )
         .compare("trusted", &old.trusted, &new.trusted, |networks| {
             listed(networks.iter().map(ToString::to_string).collect())
         })
