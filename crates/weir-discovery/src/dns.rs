@@ -2,8 +2,10 @@
 //!
 //! A task returns the servers of its name as a list in the format of `servers_file`. The list is sorted, because the
 //! order of records changes between responses. The caller validates the list.
+//!
+//! After a failed query a name keeps its last servers, so that the other names of a pool can still change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,9 +26,18 @@ const TTL_RANGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_
 /// Delay after a failed query.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
+/// The responses for a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Responses {
+    /// The servers of the last response with servers.
+    servers: Option<String>,
+    /// Why the latest query failed.
+    problem: Option<String>,
+}
+
 #[derive(Debug)]
 struct Resolution {
-    list: watch::Receiver<Option<ServerList>>,
+    latest: watch::Receiver<Option<Responses>>,
     task: JoinHandle<()>,
 }
 
@@ -59,16 +70,16 @@ impl Names {
             if self.resolutions.contains_key(name) {
                 continue;
             }
-            let (sender, list) = watch::channel(None);
+            let (sender, latest) = watch::channel(None);
             let task = tokio::spawn(follow(name.clone(), sender, Arc::clone(&self.changed)));
-            first.push(list.clone());
+            first.push(latest.clone());
             self.resolutions
-                .insert(name.clone(), Resolution { list, task });
+                .insert(name.clone(), Resolution { latest, task });
         }
         let all = async {
-            for mut list in first {
+            for mut latest in first {
                 // The task runs as long as its name is configured.
-                let _ = list.wait_for(Option::is_some).await;
+                let _ = latest.wait_for(Option::is_some).await;
             }
         };
         if tokio::time::timeout(FIRST_RESPONSE_TIMEOUT, all)
@@ -86,26 +97,52 @@ impl Names {
         self.resolutions.retain(|name, _| wanted(name));
     }
 
-    /// Returns the latest list of a name.
-    pub(crate) fn list(&self, name: &ServersDns) -> Option<ServerList> {
-        self.resolutions.get(name)?.list.borrow().clone()
+    /// Returns the servers of a pool's names as one list, and why a name does not resolve at present; `None` = no
+    /// response yet. A name that no longer resolves keeps its last servers. If a name has none yet, the list is an
+    /// error, unless `partial` accepts the servers of the other names.
+    pub(crate) fn list(
+        &self,
+        names: &[ServersDns],
+        partial: bool,
+    ) -> Option<(ServerList, Option<String>)> {
+        let latest = |name| self.resolutions.get(name)?.latest.borrow().clone();
+        let all: Vec<Option<Responses>> = names.iter().map(latest).collect();
+        let responses = || all.iter().flatten();
+        responses().next()?;
+        let problem = responses().find_map(|it| it.problem.clone());
+        let found: Vec<&str> = responses().filter_map(|it| it.servers.as_deref()).collect();
+        if found.is_empty() || (found.len() < all.len() && !partial) {
+            let why = problem.unwrap_or_else(|| "a name has no response yet".to_owned());
+            return Some((Err(why), None));
+        }
+        Some((Ok(without_repetitions(&found)), problem))
     }
+}
+
+/// Joins lists. A server that occurs more than once is listed once: lists must not repeat an address.
+fn without_repetitions(lists: &[&str]) -> String {
+    let mut known = BTreeSet::new();
+    let lines = lists.iter().flat_map(|list| list.lines());
+    lines
+        .filter(|line| known.insert(line.split(' ').next()))
+        .fold(String::new(), |text, line| text + line + "\n")
 }
 
 async fn follow(
     wanted: ServersDns,
-    sender: watch::Sender<Option<ServerList>>,
+    sender: watch::Sender<Option<Responses>>,
     changed: Arc<Notify>,
 ) {
     loop {
-        let (list, delay) = match resolve(&wanted).await {
-            Ok((list, ttl)) => (Ok(list), ttl.clamp(TTL_RANGE.0, TTL_RANGE.1)),
-            Err(problem) => (Err(problem), RETRY_DELAY),
+        let before = sender.borrow().clone().unwrap_or_default();
+        let (servers, problem, delay) = match resolve(&wanted).await {
+            Ok((list, ttl)) => (Some(list), None, ttl.clamp(TTL_RANGE.0, TTL_RANGE.1)),
+            Err(problem) => (before.servers, Some(problem), RETRY_DELAY),
         };
-        let list = Some(list);
+        let latest = Some(Responses { servers, problem });
         let differs = sender.send_if_modified(|known| {
-            let differs = *known != list;
-            *known = list;
+            let differs = *known != latest;
+            *known = latest;
             differs
         });
         if differs {

@@ -104,26 +104,31 @@ impl Lists {
     fn read(&self, configured: &Desired, names: &Names, force: bool) -> Self {
         let mut read = BTreeMap::new();
         for pool in &configured.pools {
-            let mut update = |source, new: Option<ServerList>| {
+            let mut update = |source, new: Option<ServerList>, problem: Option<String>| {
                 let key = (pool.name.clone(), source);
                 let previous = self.by_source.get(&key).cloned().unwrap_or_default();
-                let list = match new {
+                let mut list = match new {
                     Some(new) => validate_update(configured, pool, new, previous, force),
                     None => previous,
                 };
+                list.problem = list.problem.or(problem);
                 read.insert(key, list);
             };
             if let Some(file) = &pool.servers_file {
                 let text =
                     privileged::read_untrusted(Path::new(file), Owner::Expected, MAX_FILE_BYTES);
-                update(ListSource::File, Some(text));
+                update(ListSource::File, Some(text), None);
             }
-            if let Some(name) = &pool.servers_dns {
-                update(ListSource::Dns, names.list(name));
+            if !pool.servers_dns.is_empty() {
+                let key = (pool.name.clone(), ListSource::Dns);
+                let known = self.by_source.get(&key);
+                let partial = known.is_none_or(|list| list.members.is_empty());
+                let (list, problem) = names.list(&pool.servers_dns, partial).unzip();
+                update(ListSource::Dns, list, problem.flatten());
             }
             let added = self.by_source.get(&(pool.name.clone(), ListSource::Api));
             if let Some(added) = added.filter(|list| !list.members.is_empty()) {
-                update(ListSource::Api, Some(Ok(added.text.clone())));
+                update(ListSource::Api, Some(Ok(added.text.clone())), None);
             }
         }
         Self { by_source: read }
@@ -288,7 +293,7 @@ impl Membership {
     /// Starts to resolve the new names of a configuration, and waits for the first responses, at most a few seconds.
     pub async fn resolve_new(&mut self, configured: &Desired) {
         let names = configured.pools.iter();
-        let names = names.filter_map(|pool| pool.servers_dns.as_ref());
+        let names = names.flat_map(|pool| &pool.servers_dns);
         self.names.resolve_new(names).await;
     }
 
@@ -344,7 +349,7 @@ impl Membership {
         self.watch.set_files(files.collect());
         self.names.retain(|name| {
             let mut pools = configured.pools.iter();
-            pools.any(|pool| pool.servers_dns.as_ref() == Some(name))
+            pools.any(|pool| pool.servers_dns.contains(name))
         });
         let lists = self.lists.by_source.iter();
         let texts: Vec<(&String, ListSource, &String)> = lists
@@ -392,12 +397,10 @@ impl Membership {
             let source = |(source, list): (ListSource, &List)| Source {
                 pool: pool.name.clone(),
                 kind: source,
-                from: match (source, &pool.servers_file, &pool.servers_dns) {
-                    (ListSource::File, Some(file), _) => file.clone(),
-                    (ListSource::Dns, _, Some(dns)) => {
-                        format!("{} {}", dns.name, dns.record.as_str())
-                    }
-                    _ => "the API".to_owned(),
+                from: match (source, &pool.servers_file) {
+                    (ListSource::File, Some(file)) => file.clone(),
+                    (ListSource::Dns, _) => names(&pool.servers_dns),
+                    (ListSource::File | ListSource::Api, _) => "the API".to_owned(),
                 },
                 servers: list.members.len(),
                 problem: list.problem.clone(),
@@ -406,4 +409,10 @@ impl Membership {
         };
         configured.pools.iter().flat_map(of_pool).collect()
     }
+}
+
+/// Returns names and record types for the status.
+fn names(all: &[weir_model::ServersDns]) -> String {
+    let one = |dns: &weir_model::ServersDns| format!("{} {}", dns.name, dns.record.as_str());
+    all.iter().map(one).collect::<Vec<_>>().join(", ")
 }

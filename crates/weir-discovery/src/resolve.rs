@@ -50,7 +50,7 @@ pub(crate) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), S
         lines.extend(
             addresses
                 .into_iter()
-                .map(|address| (address, wanted.port, 1)),
+                .map(|address| (address, wanted.port, wanted.weight)),
         );
     }
     lines.sort_unstable();
@@ -68,20 +68,32 @@ pub(crate) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), S
             wanted.name
         ));
     }
-    let text = lines.into_iter().map(format_line).collect();
+    let max = wanted.max_connections;
+    let text = lines
+        .into_iter()
+        .map(|line| format_line(line, max))
+        .collect();
     Ok((text, resolver.ttl.unwrap_or_default()))
 }
 
 /// Formats a server as a line of `servers_file`.
-fn format_line((address, port, weight): (IpAddr, Option<u16>, u32)) -> String {
+fn format_line(
+    (address, port, weight): (IpAddr, Option<u16>, u32),
+    max_connections: u32,
+) -> String {
     let address = match port {
         Some(port) => SocketAddr::new(address, port).to_string(),
         None => address.to_string(),
     };
-    match weight {
-        1 => format!("{address}\n"),
-        _ => format!("{address} weight={weight}\n"),
+    let mut line = address;
+    if weight != 1 {
+        line.push_str(&format!(" weight={weight}"));
     }
+    if max_connections != 0 {
+        line.push_str(&format!(" max_connections={max_connections}"));
+    }
+    line.push('\n');
+    line
 }
 
 fn system_resolvers() -> Result<Vec<SocketAddr>, String> {
@@ -224,7 +236,7 @@ mod tests {
             (IpAddr::from([10, 0, 0, 5]), None, 1),
             ("2001:db8::5".parse().expect("an address"), Some(80), 7),
         ]
-        .map(format_line)
+        .map(|line| format_line(line, 0))
         .concat();
         assert_eq!(lines, "10.0.0.5\n[2001:db8::5]:80 weight=7\n");
         assert_eq!(weir_config::members(&lines).expect("a list").len(), 2);

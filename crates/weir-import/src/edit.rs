@@ -135,8 +135,8 @@ pub(crate) fn beginning_with_slash(regex: &str, path: &str) -> Option<(String, S
 pub(crate) struct Edits {
     pub(crate) request: Fields,
     pub(crate) response: Fields,
-    /// An expression to match in the path, and the new path.
-    pub(crate) rewrite: Option<(String, String, Position)>,
+    /// Expressions to find in the path, of which the first that matches counts, and the new paths.
+    pub(crate) rewrites: Vec<(String, String, Position)>,
     /// Other keys of the route.
     pub(crate) keys: Vec<Entry>,
 }
@@ -154,7 +154,9 @@ impl Edits {
         both.request = self.request.clone();
         both.request.merge(&nearer.request);
         both.response.merge(&self.response);
-        both.rewrite = nearer.rewrite.clone().or_else(|| self.rewrite.clone());
+        if both.rewrites.is_empty() {
+            both.rewrites.clone_from(&self.rewrites);
+        }
         both
     }
 

@@ -26,8 +26,8 @@ pub(crate) struct Group {
     /// Keys other than `servers`.
     pub(crate) entries: Vec<Entry>,
     pub(crate) servers: Vec<Upstream>,
-    /// Checks if there are no listed servers.
-    pub(crate) probes: Vec<Probe>,
+    /// Checks of the servers from DNS; `None` = there are none.
+    pub(crate) probes: Option<Vec<Probe>>,
     /// Every source line.
     pub(crate) lines: Vec<Position>,
 }
@@ -229,22 +229,36 @@ pub(crate) fn endpoint(address: IpAddr, port: u16) -> String {
     }
 }
 
+/// `servers_dns`: a table for one name, a list for several.
+pub(crate) fn servers_dns(mut names: Vec<Item>) -> Option<Entry> {
+    let first = names.pop()?;
+    let mut entry = Entry::implied("servers_dns", names.is_empty()).essential();
+    entry.item = if names.is_empty() {
+        first
+    } else {
+        names.push(first);
+        Item::new(names, None)
+    };
+    Some(entry)
+}
+
 impl Writer {
     /// Writes a pool and the checks of its servers.
     pub(crate) fn group(&mut self, group: Group) {
-        let first = group.servers.first().map(|server| &server.probes);
-        let same =
-            first.filter(|first| group.servers.iter().all(|server| server.probes == **first));
-        let shared = match group.servers.is_empty() {
-            true => Some(group.probes),
-            false => same.cloned(),
+        // Servers from DNS have the pool's checks.
+        let probes = group.servers.iter().map(|server| &server.probes);
+        let mut all = probes.chain(group.probes.as_ref());
+        let shared = match (&group.probes, all.next()) {
+            (Some(named), _) => Some(named.clone()),
+            (None, Some(first)) => all.all(|probes| probes == first).then(|| first.clone()),
+            (None, None) => Some(Vec::new()),
         };
         let mut table = Table::new(&["pool", &group.name], group.from);
         table.entries = group.entries;
         let mut servers = Vec::new();
         for server in group.servers {
             let mut entries = server.entries;
-            if shared.is_none() && !server.probes.is_empty() {
+            if shared.as_ref() != Some(&server.probes) && !server.probes.is_empty() {
                 let names: Vec<Item> = server
                     .probes
                     .iter()
@@ -277,29 +291,29 @@ impl Writer {
     ) {
         let Some(pool) = action.pool() else {
             self.route(service, from, condition, action);
-            if matches!(action, Action::Files(..)) {
+            if !matches!(action, Action::Close) {
                 self.add_edits(edits);
             }
             return;
         };
-        match &edits.rewrite {
-            None => {}
-            Some((.., position)) if condition.regex.is_some() => notes.add(
-                *position,
-                "not imported for requests matched by an expression: a route has one expression for its path",
-            ),
-            Some((regex, path, position)) => {
-                let found = Condition {
-                    regex: Some(regex.clone()),
-                    ..condition.clone()
-                };
-                let rewritten = Action::Rewritten {
-                    pool: pool.to_owned(),
-                    path: path.clone(),
-                };
-                self.route(service, *position, &found, &rewritten);
-                self.add_edits(edits);
+        for (regex, path, position) in &edits.rewrites {
+            if condition.regex.is_some() {
+                notes.add(
+                    *position,
+                    "not imported for requests matched by an expression: a route has one expression for its path",
+                );
+                continue;
             }
+            let found = Condition {
+                regex: Some(regex.clone()),
+                ..condition.clone()
+            };
+            let rewritten = Action::Rewritten {
+                pool: pool.to_owned(),
+                path: path.clone(),
+            };
+            self.route(service, *position, &found, &rewritten);
+            self.add_edits(edits);
         }
         self.route(service, from, condition, action);
         self.add_edits(edits);

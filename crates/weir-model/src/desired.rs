@@ -315,8 +315,8 @@ pub struct Pool {
     pub servers: Vec<Server>,
     /// Absolute path of a file with additional servers, maintained by another program.
     pub servers_file: Option<String>,
-    /// Additional servers from DNS.
-    pub servers_dns: Option<ServersDns>,
+    /// Names of additional servers in DNS, in the order of the file.
+    pub servers_dns: Vec<ServersDns>,
     /// Used when no other server is available, unless its own checks fail.
     pub sorry: Option<Server>,
     /// Response to clients when no server, including the sorry server, is available.
@@ -357,7 +357,7 @@ impl Pool {
             adapt: Adapt::default(),
             servers: Vec::new(),
             servers_file: None,
-            servers_dns: None,
+            servers_dns: Vec::new(),
             sorry: None,
             no_server: NoServer::default(),
             on_remove: OnRemove::default(),

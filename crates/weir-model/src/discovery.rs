@@ -29,4 +29,8 @@ pub struct ServersDns {
     pub port: Option<u16>,
     /// DNS servers, tried in order; empty = those of `/etc/resolv.conf`.
     pub resolvers: Vec<SocketAddr>,
+    /// Weight of each server. Not used with SRV records, which contain weights.
+    pub weight: u32,
+    /// Maximum number of connections of each server; 0 = no limit.
+    pub max_connections: u32,
 }

@@ -205,6 +205,8 @@ pub struct Proxy {
     pub forwarded: Forwarded,
     /// Rules for single fields about the client.
     pub x_forwarded: ClientFields,
+    /// Networks of clients that `x_forwarded` does not apply to.
+    pub x_forwarded_except: Vec<Network>,
     /// Changes to the header of every request that is sent to a server.
     pub request_header: HeaderEdits,
     /// Changes to the header of every response of a server.
@@ -312,6 +314,7 @@ impl Proxy {
             limit_key: HashKey::default(),
             forwarded: Forwarded::default(),
             x_forwarded: ClientFields::default(),
+            x_forwarded_except: Vec::new(),
             request_header: HeaderEdits::default(),
             response_header: HeaderEdits::default(),
             underscores: Underscores::default(),

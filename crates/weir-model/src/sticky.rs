@@ -28,6 +28,8 @@ pub struct Sticky {
     pub secret: Option<Secret>,
     /// Attributes of cookies set by Weir, sent verbatim; `None` = the defaults of [`Sticky::attributes`].
     pub attributes: Option<String>,
+    /// Whether responses in which Weir inserts a cookie get `Cache-Control: private`.
+    pub private: bool,
 }
 
 impl Sticky {
@@ -52,6 +54,7 @@ mod tests {
             mode: StickyMode::Insert,
             secret: None,
             attributes: attributes.map(str::to_owned),
+            private: false,
         };
         assert_eq!(of(None).attributes(false), "Path=/; HttpOnly; SameSite=Lax");
         assert_eq!(

@@ -20,13 +20,16 @@ fn base() -> Desired {
         mode: StickyMode::Insert,
         secret: None,
         attributes: None,
+        private: false,
     });
-    pool.servers_dns = Some(ServersDns {
+    pool.servers_dns = vec![ServersDns {
         name: "web.example".to_owned(),
         record: ServersRecord::A,
         port: None,
         resolvers: Vec::new(),
-    });
+        weight: 1,
+        max_connections: 0,
+    }];
     let mut proxy = Proxy::new("www", ProxyProtocol::Http, "p");
     proxy.listen = vec!["192.0.2.1:80".parse().unwrap()];
     proxy.tls = Some(service_tls());
@@ -320,7 +323,7 @@ fn keys_of_pools_and_servers() {
         &mut desired.pools[0]
     }
     fn dns(desired: &mut Desired) -> &mut ServersDns {
-        pool(desired).servers_dns.as_mut().unwrap()
+        &mut pool(desired).servers_dns[0]
     }
     fn sticky(desired: &mut Desired) -> &mut Sticky {
         pool(desired).sticky.as_mut().unwrap()
@@ -361,7 +364,7 @@ fn keys_of_pools_and_servers() {
                 "servers_file none -> /f",
             ),
             (
-                |it| pool(it).servers_dns = None,
+                |it| pool(it).servers_dns = Vec::new(),
                 "servers_dns web.example -> none",
             ),
             (
@@ -373,6 +376,19 @@ fn keys_of_pools_and_servers() {
                 "servers_dns.record A -> SRV",
             ),
             (|it| dns(it).port = Some(80), "servers_dns.port none -> 80"),
+            (|it| dns(it).weight = 2, "servers_dns.weight 1 -> 2"),
+            (
+                |it| dns(it).max_connections = 7,
+                "servers_dns.max_connections 0 -> 7",
+            ),
+            (
+                |it| {
+                    let mut second = dns(it).clone();
+                    second.name = text("b");
+                    pool(it).servers_dns.push(second);
+                },
+                "servers_dns web.example -> web.example, b",
+            ),
             (
                 |it| {
                     dns(it).resolvers =
@@ -382,6 +398,10 @@ fn keys_of_pools_and_servers() {
             ),
             (|it| pool(it).sticky = None, "sticky SRV insert -> none"),
             (|it| sticky(it).cookie = text("C"), "sticky.cookie SRV -> C"),
+            (
+                |it| sticky(it).private = true,
+                "sticky.private false -> true",
+            ),
             (
                 |it| sticky(it).mode = StickyMode::Prefix,
                 "sticky.mode insert -> prefix",

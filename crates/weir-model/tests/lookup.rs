@@ -298,6 +298,7 @@ fn secrets_are_those_of_cookies_and_tickets() {
         mode: StickyMode::Insert,
         secret: Some(secret("cookie")),
         attributes: None,
+        private: false,
     });
     desired.proxies[0].tls = Some(ServiceTls {
         ticket_keys: vec![secret("one"), secret("two")],

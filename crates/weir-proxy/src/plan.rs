@@ -229,6 +229,8 @@ pub(crate) struct Service {
     pub(crate) request_buffering: bool,
     pub(crate) pages: Vec<Page>,
     pub(crate) compression: Option<Compression>,
+    /// Networks of clients that `x_forwarded` does not apply to.
+    pub(crate) x_forwarded_except: Vec<Network>,
     pub(crate) trusted: Vec<Network>,
     /// Whether clients send a PROXY protocol header.
     pub(crate) preamble: bool,

@@ -52,9 +52,13 @@ pub(crate) static POOL: Section = Section {
         ),
         Key::new(
             "servers_dns",
-            Kind::Table(&SERVERS_DNS),
+            Kind::Either(
+                &Kind::Table(&SERVERS_DNS),
+                &Kind::List(&Kind::Table(&SERVERS_DNS)),
+            ),
             Absent("no additional servers"),
-            "Additional servers from DNS: addresses, or SRV records with ports and weights.",
+            "Additional servers from DNS, one name or a list of names: addresses, or SRV records with ports and \
+             weights. If an address is listed or named more than once, the first one counts.",
             "servers_dns = { name = \"_http._tcp.web.internal\", record = \"SRV\" }",
         )
         .known_as(&["server-template", "resolve", "resolvers"]),
@@ -312,7 +316,8 @@ pub(crate) static SERVERS_DNS: Section = Section {
     page: "servers-dns",
     purpose: "Servers from DNS, resolved again when the TTL expires. If the name no longer exists, a query fails, or \
               a response has lost more than half of the servers at once, the previous servers are kept and `weir \
-              status` reports it; `weir reload` applies the last response as it is.",
+              status` reports it; `weir reload` applies the last response as it is. With several names, each of them \
+              keeps its last servers.",
     example: "[pool.web]\nservers_dns = { name = \"web.internal\", port = 8080, resolvers = [\"10.0.0.53\"] }\n",
     keys: &[
         Key::new(
@@ -347,6 +352,21 @@ pub(crate) static SERVERS_DNS: Section = Section {
             "resolvers = [\"127.0.0.1:8600\", \"10.0.0.53\"]",
         )
         .known_as(&["nameservers", "nameserver"]),
+        Key::new(
+            "weight",
+            integer((0, MAX_WEIGHT)),
+            Default("1"),
+            "Weight of each server of the name; not allowed with SRV records, which contain weights.",
+            "weight = 2",
+        ),
+        Key::new(
+            "max_connections",
+            integer((0, u32::MAX)),
+            Default("0"),
+            "Maximum number of connections of each server of the name; 0 = no limit.",
+            "max_connections = 500",
+        )
+        .known_as(&["maxconn", "max_conns"]),
     ],
 };
 

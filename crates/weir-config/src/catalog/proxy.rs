@@ -341,5 +341,14 @@ pub(crate) static STICKY: Section = Section {
              that terminates TLS. Cross-site clients (forms, frames) need `SameSite=None; Secure`.",
             "attributes = \"Path=/; HttpOnly; Secure; SameSite=None\"",
         ),
+        Key::new(
+            "private",
+            Kind::Flag,
+            Default("false"),
+            "Adds `Cache-Control: private` to responses in which Weir inserts the cookie, so that no shared cache \
+             sends the cookie to other clients.",
+            "private = true",
+        )
+        .known_as(&["nocache"]),
     ],
 };

@@ -141,5 +141,12 @@ pub(crate) static X_FORWARDED: Section = Section {
             "`X-Real-IP`: the client's address.",
             "real_ip = \"set\"",
         ),
+        Key::new(
+            "except",
+            Kind::List(&Kind::Network),
+            Absent("the rules apply to every client"),
+            "Networks of clients that the rules do not apply to.",
+            "except = [\"127.0.0.0/8\"]",
+        ),
     ],
 };

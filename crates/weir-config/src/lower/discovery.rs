@@ -1,6 +1,7 @@
 //! `servers_dns` of a pool.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use weir_model::{ServersDns, ServersRecord};
 
@@ -9,7 +10,7 @@ use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
-use crate::tree::Value;
+use crate::tree::{Item, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
 use super::refuse;
@@ -20,29 +21,62 @@ const PORT: u16 = 53;
 const NAME_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 
-pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<ServersDns> {
-    let (entry, kind) = view.get("servers_dns")?;
-    let Value::Table(table) = &entry.item.value else {
-        sink.push(wrong_type(&entry.item, kind));
-        return None;
+/// Default weight of a server.
+const WEIGHT: u32 = 1;
+
+/// One name, or a list of names.
+pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<ServersDns> {
+    let Some((entry, kind)) = view.get("servers_dns") else {
+        return Vec::new();
     };
-    let view = View::open(sink, &catalog::SERVERS_DNS, table, &entry.key_span);
+    let mut found: Vec<ServersDns> = Vec::new();
+    let mut one = |sink: &mut Sink<'_>, item: &Item<'_>, location: &Range<usize>| {
+        let Value::Table(table) = &item.value else {
+            return sink.push(wrong_type(item, kind));
+        };
+        let Some(dns) = name(sink, table, location) else {
+            return;
+        };
+        if found.contains(&dns) {
+            let message = format!("`{}` is listed twice", dns.name);
+            sink.push(
+                Diagnostic::new(Code::DuplicateEntry, location, message)
+                    .fix("remove one of them; for a larger share increase its weight"),
+            );
+        }
+        found.push(dns);
+    };
+    match &entry.item.value {
+        Value::List(items) => {
+            for item in items {
+                one(sink, item, &item.span);
+            }
+        }
+        _ => one(sink, &entry.item, &entry.key_span),
+    }
+    found
+}
+
+fn name(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Option<ServersDns> {
+    let view = View::open(sink, &catalog::SERVERS_DNS, table, location);
     let record = view
         .choice(sink, "record", &ServersRecord::ALL, ServersRecord::as_str)
         .unwrap_or_default();
     let port = view.integer(sink, "port");
-    if record == ServersRecord::Srv
-        && let Some((port, _)) = view.get("port")
-    {
-        sink.push(
-            Diagnostic::new(
-                Code::Contradiction,
-                &port.key_span,
-                "`port` is not allowed with SRV records, which contain ports",
-            )
-            .fix("remove `port`"),
-        );
+    for (key, contained) in [("port", "ports"), ("weight", "weights")] {
+        if record == ServersRecord::Srv
+            && let Some((entry, _)) = view.get(key)
+        {
+            let message =
+                format!("`{key}` is not allowed with SRV records, which contain {contained}");
+            sink.push(
+                Diagnostic::new(Code::Contradiction, &entry.key_span, message)
+                    .fix(format!("remove `{key}`")),
+            );
+        }
     }
+    let weight = view.integer(sink, "weight").unwrap_or(WEIGHT);
+    let max_connections = view.integer(sink, "max_connections").unwrap_or(0);
     let resolvers = resolvers(sink, &view);
     let (name, span) = view.text(sink, "name")?;
     let bare = name.strip_suffix('.').unwrap_or(name);
@@ -63,6 +97,8 @@ pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Se
         record,
         port: port.and_then(|port| u16::try_from(port).ok()),
         resolvers,
+        weight,
+        max_connections,
     })
 }
 

@@ -206,6 +206,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.forwarded = response::forwarded(sink, &view);
     if let Some(view) = table_of(sink, &view, "x_forwarded", &catalog::X_FORWARDED) {
         proxy.x_forwarded = response::client_fields(sink, &view);
+        proxy.x_forwarded_except = networks(sink, &view, "except");
     }
     (proxy.request_header, proxy.response_header) = header_edits(sink, &view, None);
     proxy.normalize_path = path::normalize_path(sink, &view);
@@ -218,7 +219,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.error_pages = response::error_pages(sink, &view);
     proxy.compression = response::compression(sink, &view);
     proxy.basic_auth = basic_auth::basic_auth(sink, &view).flatten();
-    proxy.trusted = trusted(sink, &view);
+    proxy.trusted = networks(sink, &view, "trusted");
     proxy.proxy_protocol = view.flag(sink, "proxy_protocol").unwrap_or(false);
     proxy.request_id = access_log::request_id(sink, &view);
     proxy.access_log = access_log::access_log(sink, &view);
@@ -303,9 +304,9 @@ pub(super) fn limit_key(sink: &mut Sink<'_>, view: &View<'_, '_>) -> HashKey {
     })
 }
 
-fn trusted(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Network> {
+fn networks(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Vec<Network> {
     let mut networks = Vec::new();
-    for item in view.list(sink, "trusted").unwrap_or_default() {
+    for item in view.list(sink, key).unwrap_or_default() {
         let Some((text, span)) = text(sink, item, &Kind::Network) else {
             continue;
         };

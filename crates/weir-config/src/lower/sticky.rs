@@ -38,6 +38,20 @@ pub(super) fn sticky(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sticky>
             .fix("use printable ASCII characters, for example \"Path=/; Secure\""),
         );
     }
+    let private = view.flag(sink, "private").unwrap_or_default();
+    if let Some((entry, _)) = view.get("private")
+        && private
+        && mode.is_some_and(|mode| mode != StickyMode::Insert)
+    {
+        sink.push(
+            Diagnostic::new(
+                Code::NoEffect,
+                &entry.key_span,
+                "`private` has no effect: Weir only inserts cookies with `mode = \"insert\"`",
+            )
+            .fix("remove `private`"),
+        );
+    }
     let (cookie, span) = view.text(sink, "cookie")?;
     if cookie.is_empty() || !cookie.bytes().all(is_plain) {
         let message = format!("invalid cookie name `{}`", cookie.escape_debug());
@@ -51,5 +65,6 @@ pub(super) fn sticky(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sticky>
         mode: mode.unwrap_or_default(),
         secret,
         attributes: attributes.map(|(text, _)| text.to_owned()),
+        private,
     })
 }

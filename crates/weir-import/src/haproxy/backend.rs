@@ -5,7 +5,7 @@ use super::line::Line;
 use super::section::Proxy;
 use super::server::{self, Options};
 use super::{Context, time};
-use crate::document::{Entry, Value};
+use crate::document::{Entry, Item, Value};
 use crate::layer7::{Group, Upstream};
 use crate::note::{Notes, Position};
 use crate::probe::Probe;
@@ -25,17 +25,32 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     let mut tls = None;
     let mut proxy_version = None;
     let mut slow = None;
-    let mut names = None;
-    let listed = proxy.lines.iter();
-    let alone = listed.filter(|line| line.keyword() == "server").count() == 1;
+    let mut names = Vec::new();
+    let mut probes: Option<Vec<Probe>> = None;
     for line in &proxy.lines {
         match line.keyword() {
-            // A name may get another address; a pool takes its servers from one name.
-            "server" if alone && line.word(2).is_some_and(server::is_name) => {
-                names = named(context, line, (2, 3), &shared, &checks, proxy, notes);
-                if let Some((_, options)) = &mut names {
-                    of_pool(&mut proxy_version, &mut slow, options, line, notes);
-                    same(&mut tls, std::mem::take(&mut options.tls), line, notes);
+            // A name may get another address.
+            "server" | "server-template"
+                if line.keyword() == "server-template"
+                    || line.word(2).is_some_and(server::is_name) =>
+            {
+                let found = match line.keyword() {
+                    "server" => named(context, line, (2, 3), &shared, &checks, proxy, notes),
+                    _ => template(context, line, &shared, &checks, proxy, notes),
+                };
+                let Some((named, options)) = found else {
+                    continue;
+                };
+                of_pool(&mut proxy_version, &mut slow, &options, line, notes);
+                same(&mut tls, options.tls, line, notes);
+                names.push(named.item);
+                match &probes {
+                    Some(first) if *first != named.probes => notes.add(
+                        line.position,
+                        "its check is not imported: servers from DNS have the pool's checks, those of the first name",
+                    ),
+                    Some(_) => {}
+                    None => probes = Some(named.probes),
                 }
             }
             "server" => {
@@ -44,18 +59,10 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                     continue;
                 };
                 context.mark_used(line);
-                servers.push(server);
+                add_server(&mut servers, server);
                 of_pool(&mut proxy_version, &mut slow, &options, line, notes);
                 same(&mut tls, options.tls, line, notes);
             }
-            "server-template" if names.is_none() => {
-                names = template(context, line, &shared, &checks, proxy, notes);
-                if let Some((_, options)) = &mut names {
-                    of_pool(&mut proxy_version, &mut slow, options, line, notes);
-                    same(&mut tls, std::mem::take(&mut options.tls), line, notes);
-                }
-            }
-            "server-template" => line.reject(notes, "a pool takes its servers from one name"),
             "use-server" => line.reject(notes, "a route selects a pool, not a server"),
             "source" => line.reject(
                 notes,
@@ -64,11 +71,18 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
             _ => {}
         }
     }
-    let mut probes = Vec::new();
     let mut entries = Vec::new();
-    if let Some((named, _)) = names {
-        entries.push(named.entry);
-        probes = named.probes;
+    entries.extend(crate::layer7::servers_dns(names));
+    if let Some(probes) = &probes {
+        for server in servers
+            .iter()
+            .filter(|it| it.probes.is_empty() && !probes.is_empty())
+        {
+            notes.add(
+                server.from,
+                "without `check`, haproxy does not check this server, and Weir does: names of this pool have a check",
+            );
+        }
     }
     if let Some((millis, position)) = slow {
         entries.push(Entry::new("slow_start", format_millis(millis), position));
@@ -145,9 +159,45 @@ fn refine_weight(server: &mut Upstream) {
     }
 }
 
-/// Servers from DNS.
+/// Adds a server. haproxy may list an address several times; Weir adds up the weights and the limits.
+fn add_server(servers: &mut Vec<Upstream>, server: Upstream) {
+    let number = |server: &Upstream, key: &str| {
+        let mut entries = server.entries.iter();
+        entries.find_map(|entry| match (entry.key == key, &entry.item.value) {
+            (true, Value::Integer(number)) => Some(*number),
+            _ => None,
+        })
+    };
+    let others = |server: &Upstream| -> Vec<Entry> {
+        let mut entries = server.entries.clone();
+        entries.retain(|entry| !matches!(entry.key, "weight" | "max_connections"));
+        entries
+    };
+    let same = |known: &&mut Upstream| {
+        known.probes == server.probes
+            && others(known) == others(&server)
+            && number(known, "max_connections").is_some()
+                == number(&server, "max_connections").is_some()
+    };
+    let Some(known) = servers.iter_mut().find(same) else {
+        servers.push(server);
+        return;
+    };
+    let mut entries = others(known);
+    let weight = number(known, "weight").unwrap_or(1) + number(&server, "weight").unwrap_or(1);
+    entries.push(Entry::new("weight", weight, server.from));
+    if let (Some(one), Some(other)) = (
+        number(known, "max_connections"),
+        number(&server, "max_connections"),
+    ) {
+        entries.push(Entry::new("max_connections", one + other, server.from));
+    }
+    known.entries = entries;
+}
+
+/// Servers from DNS: an entry of `servers_dns`.
 struct Named {
-    entry: Entry,
+    item: Item,
     probes: Vec<Probe>,
 }
 
@@ -183,6 +233,10 @@ fn named(
 ) -> Option<(Named, Options)> {
     let address = line.word(at)?;
     let position = line.position;
+    let address = ["ipv4@", "ipv6@"]
+        .iter()
+        .find_map(|kind| address.strip_prefix(kind))
+        .unwrap_or(address);
     let (name, port) = match address.rsplit_once(':') {
         Some((name, port)) => match port.parse::<u64>() {
             Ok(port) => (name, Some(port)),
@@ -201,18 +255,20 @@ fn named(
     let words: Vec<String> = without(&line.words[rest..], &["resolvers", "init-addr"]);
     options.read(&words, line, notes);
     options.note_server_options(line, notes);
+    let is_service = name.starts_with('_');
     let mut table = vec![Entry::new("name", name, position).essential()];
-    if name.starts_with('_') {
+    if is_service {
         table.push(Entry::new("record", "SRV", position).essential());
     }
+    table.extend(options.of_name(line, is_service));
     if let Some(port) = port {
         table.push(Entry::new("port", port, position).essential());
     }
     context.mark_used(line);
     let probes = checks.of_server(context, &options, proxy, line, notes);
     options.settle_tls();
-    let entry = Entry::new("servers_dns", table, position).essential();
-    Some((Named { entry, probes }, options))
+    let item = Item::new(table, Some(position));
+    Some((Named { item, probes }, options))
 }
 
 /// Returns the words without those options and their values.
@@ -332,13 +388,14 @@ fn sticky(context: &mut Context<'_>, entries: &mut Vec<Entry>, proxy: &Proxy, no
         return line.reject(notes, "haproxy requires the cookie's name");
     };
     context.mark_used(line);
-    let mut mode = "";
+    let (mut mode, mut private) = ("", false);
     let mut attributes = vec!["Path=/".to_owned()];
     let mut words = line.words.iter().skip(2).map(String::as_str);
     while let Some(word) = words.next() {
         match word {
             "insert" | "rewrite" | "prefix" => mode = word,
             "indirect" => {}
+            "nocache" => private = true,
             "httponly" => attributes.push("HttpOnly".to_owned()),
             "secure" => attributes.push("Secure".to_owned()),
             "domain" => attributes.extend(words.next().map(|domain| format!("Domain={domain}"))),
@@ -366,6 +423,9 @@ fn sticky(context: &mut Context<'_>, entries: &mut Vec<Entry>, proxy: &Proxy, no
         Entry::new("cookie", name, line.position).essential(),
         Entry::new("mode", mode, line.position).essential(),
     ];
+    if mode == "insert" && private {
+        table.push(Entry::new("private", true, line.position));
+    }
     if mode == "insert" {
         table.push(Entry::new(
             "attributes",

@@ -35,9 +35,25 @@ impl Checks {
             ("spop-check", "tcp"),
             ("external-check", "tcp"),
         ];
-        let found = KINDS
-            .iter()
-            .find_map(|(option, kind)| Some((*kind, proxy.option(option)?)));
+        // The last of these options replaces the others.
+        let mut found: Option<(&'static str, &Line)> = None;
+        for lines in [&proxy.defaults, &proxy.lines] {
+            for line in lines.iter().filter(|line| line.keyword() == "option") {
+                let kind = KINDS
+                    .iter()
+                    .find(|(option, _)| line.word(1) == Some(*option));
+                let Some((option, kind)) = kind else { continue };
+                if proxy.option(option).is_none() {
+                    continue;
+                }
+                if let Some((_, replaced)) = found.replace((*kind, line)) {
+                    notes.remark(
+                        replaced.position,
+                        "not imported: a later option replaces it",
+                    );
+                }
+            }
+        }
         let mut checks = Self {
             kind: found.map_or("tcp", |(kind, _)| kind),
             from: found.map_or(proxy.position, |(_, line)| line.position),
@@ -267,7 +283,7 @@ impl Checks {
             }
         }
         if probes.is_empty() && proxy.option("httpchk").is_some() {
-            notes.add(
+            notes.remark(
                 line.position,
                 "without `check`, neither haproxy nor Weir checks this server",
             );

@@ -92,7 +92,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             context,
             proxy,
             all,
-            (tls, default.as_ref()),
+            (tls, default.as_ref(), listen),
             (&acls, &routes),
             notes,
         );
@@ -208,7 +208,7 @@ fn changes(
     context: &mut Context<'_>,
     proxy: &Proxy,
     all: &[Proxy],
-    (tls, default): (bool, Option<&(String, String)>),
+    (tls, default, listen): (bool, Option<&(String, String)>, &[(String, Position)]),
     (acls, frontend_routes): (&Acls, &[FrontendRoute]),
     notes: &mut Notes,
 ) -> HashMap<String, Edits> {
@@ -219,11 +219,12 @@ fn changes(
     let of_default = default.and_then(|(name, _)| backends().find(|one| one.name == *name));
     let mut forwarded = [Some(proxy), of_default].into_iter().flatten();
     let forwarded = forwarded.any(|one| one.option("forwardfor").is_some());
+    let listen: Vec<String> = listen.iter().map(|(address, _)| address.clone()).collect();
     let own = header::edits(
         context,
         proxy,
         (acls, frontend_routes),
-        (tls, forwarded),
+        (tls, forwarded, &listen),
         notes,
     );
     let mut changes = HashMap::new();
@@ -239,7 +240,7 @@ fn changes(
                 context,
                 backend,
                 (&acls, &[]),
-                (tls, forwarded),
+                (tls, forwarded, &listen),
                 notes,
             ))
         };

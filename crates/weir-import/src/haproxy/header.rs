@@ -18,10 +18,13 @@ pub(super) fn edits(
     context: &mut Context<'_>,
     proxy: &Proxy,
     (acls, frontend_routes): (&Acls, &[FrontendRoute]),
-    (tls, forwarded): (bool, bool),
+    (tls, forwarded, listen): (bool, bool, &[String]),
     notes: &mut Notes,
 ) -> Edits {
     let mut edits = Edits::default();
+    if let Some(line) = proxy.option("forwarded") {
+        standard(context, line, listen, &mut edits, notes);
+    }
     if let Some(line) = proxy.option("forwardfor").filter(|_| !forwarded) {
         context.mark_used(line);
         edits
@@ -38,7 +41,7 @@ pub(super) fn edits(
                 notes,
                 "haproxy's rules match the changed request, and routes match the request as received",
             ),
-            Meaning::Always => match edit(line, what, &mut edits) {
+            Meaning::Always => match edit(line, &with_port(what, listen), &mut edits) {
                 Ok(()) => context.mark_used(line),
                 Err(why) => line.reject(notes, why),
             },
@@ -55,6 +58,44 @@ pub(super) fn edits(
         }
     }
     edits
+}
+
+/// `option forwarded` without further words. Addresses of IPv6 clients have quotes and brackets, which a text cannot
+/// add to only these.
+fn standard(
+    context: &mut Context<'_>,
+    line: &Line,
+    listen: &[String],
+    edits: &mut Edits,
+    notes: &mut Notes,
+) {
+    context.mark_used(line);
+    if line.words.len() > 2 {
+        line.reject(notes, "`add_header` cannot write these elements");
+    } else if listen.iter().any(|address| address.starts_with('[')) {
+        line.reject(
+            notes,
+            "the format differs for IPv6 clients; see `forwarded`",
+        );
+    } else {
+        // The name of the scheme is that of the service.
+        let scheme = "proto={scheme};for={client}";
+        edits.request.add("Forwarded", scheme, line.position);
+    }
+}
+
+/// Replaces the port of the service, if all of its listeners have the same.
+fn with_port(words: &[String], listen: &[String]) -> Vec<String> {
+    let ports = listen.iter().map(|address| address.rsplit(':').next());
+    let mut ports: Vec<Option<&str>> = ports.collect();
+    ports.dedup();
+    let [Some(port)] = ports[..] else {
+        return words.to_vec();
+    };
+    let words = words.iter();
+    words
+        .map(|word| word.replace("%[dst_port]", port).replace("%fp", port))
+        .collect()
 }
 
 /// Returns whether haproxy evaluates the route after the line and the route matches what the line changes.
@@ -121,19 +162,19 @@ fn edit(line: &Line, what: &[String], edits: &mut Edits) -> Result<(), &'static 
             let path = groups(path).ok_or("the path is computed from more than the old path")?;
             let (regex, path) =
                 beginning_with_slash(regex, &path).ok_or("the path does not begin with a slash")?;
-            if edits.rewrite.is_some() {
+            if !edits.rewrites.is_empty() {
                 return Err("a route rewrites the path only once");
             }
-            edits.rewrite = Some((regex, path, position));
+            edits.rewrites.push((regex, path, position));
             Ok(())
         }
         [verb, path] if verb == "set-path" => {
             let (regex, path) =
                 new_path(path).ok_or("the path is computed from more than the old path")?;
-            if edits.rewrite.is_some() {
+            if !edits.rewrites.is_empty() {
                 return Err("a route rewrites the path only once");
             }
-            edits.rewrite = Some((regex, path, position));
+            edits.rewrites.push((regex, path, position));
             Ok(())
         }
         _ => Err("a route cannot do this"),

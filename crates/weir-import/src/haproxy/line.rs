@@ -65,13 +65,14 @@ pub(super) fn lines(
     lines
 }
 
-/// Replaces the names that haproxy used before version 1.5.
+/// Replaces the names that haproxy used before version 1.5, and rules that it had before version 2.1.
 fn modern(words: Vec<String>) -> Vec<String> {
     let new = match words.first().map(String::as_str) {
         Some("contimeout") => "connect",
         Some("clitimeout") => "client",
         Some("srvtimeout") => "server",
-        _ => return words,
+        Some(_) => return super::legacy::modern(words),
+        None => return words,
     };
     let front = ["timeout", new].map(str::to_owned).into_iter();
     front.chain(words.into_iter().skip(1)).collect()

@@ -10,6 +10,7 @@ mod check;
 mod criterion;
 mod frontend;
 mod header;
+mod legacy;
 mod line;
 mod mail;
 mod path;
@@ -139,11 +140,37 @@ fn note_unused_lines(context: &Context<'_>, proxy: &Proxy, notes: &mut Notes) {
         if context.used.contains(&line.position) || notes.has_note(line.position) {
             continue;
         }
+        if !proxy.is_http() && is_for_http(line) {
+            notes.remark(line.position, "not imported: it has no effect in mode tcp");
+            continue;
+        }
         if from_defaults && is_understood(line) {
             notes.remark(line.position, "not imported: no section uses it");
             continue;
         }
         line.reject(notes, unsupported_reason(line));
+    }
+}
+
+/// Returns whether haproxy ignores a line in a proxy with `mode tcp`.
+fn is_for_http(line: &Line) -> bool {
+    const OPTIONS: [&str; 8] = [
+        "forwardfor",
+        "forwarded",
+        "originalto",
+        "http-server-close",
+        "httpclose",
+        "forceclose",
+        "http-buffer-request",
+        "http-keep-alive",
+    ];
+    match line.keyword() {
+        "option" => line.word(1).is_some_and(|name| OPTIONS.contains(&name)),
+        "timeout" => matches!(line.word(1), Some("http-request" | "http-keep-alive")),
+        "errorfile" | "http-response" | "http-after-response" | "cookie" | "compression" => true,
+        // Rules that keep clients out are reported.
+        "http-request" => !crate::guard::haproxy(&line.words),
+        _ => false,
     }
 }
 

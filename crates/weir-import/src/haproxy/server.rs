@@ -282,18 +282,30 @@ impl Options {
 
     /// Adds a note for options that servers from DNS cannot have individually.
     pub(super) fn note_server_options(&self, line: &Line, notes: &mut Notes) {
-        let own = [
-            ("weight", self.weight.is_some()),
-            ("maxconn", self.max_connections.is_some()),
-            ("backup", self.backup.is_some()),
-            ("disabled", self.disabled),
-        ];
+        let own = [("backup", self.backup.is_some())];
         for (word, _) in own.iter().filter(|(_, is_set)| *is_set) {
             notes.add(
                 line.position,
                 format!("{word} is not imported: `servers_dns` has no such key"),
             );
         }
+    }
+
+    /// Keys of an entry of `servers_dns`; `is_service` = its records have weights.
+    pub(super) fn of_name(&self, line: &Line, is_service: bool) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        let weight = match self.disabled {
+            true => Some((0, line.position)),
+            false => self.weight.filter(|(weight, _)| *weight != 1),
+        };
+        if let Some((weight, position)) = weight.filter(|_| !is_service) {
+            let weight = weight.min(MAX_WEIGHT.into());
+            entries.push(Entry::new("weight", weight, position));
+        }
+        if let Some((max, position)) = self.max_connections.filter(|(max, _)| *max > 0) {
+            entries.push(Entry::new("max_connections", max, position));
+        }
+        entries
     }
 
     fn key(&mut self, entry: Entry) {

@@ -1,5 +1,6 @@
 //! The table of a service: settings of a frontend and its default backend, except for rules.
 
+use super::line::Line;
 use super::section::Proxy;
 use super::{Context, path, time};
 use crate::document::{Entry, Item, Table};
@@ -58,13 +59,7 @@ pub(super) fn service(
         table.push(Entry::implied("forwarded", false));
         if let Some(line) = forwarded {
             context.mark_used(line);
-            let fields = vec![Entry::new("for", "append", line.position)];
-            table.push(Entry::new("x_forwarded", fields, line.position));
-            if let Some(word) = line.word(2) {
-                let why =
-                    format!("not imported from \"{word}\" on: `x_forwarded` has no conditions");
-                notes.add(line.position, why);
-            }
+            table.push(forward_for(line, notes));
         }
         abort_on_close(context, &mut table, backend.unwrap_or(proxy));
         request_buffering(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
@@ -76,6 +71,27 @@ pub(super) fn service(
     }
     table.covers = proxy.lines.iter().map(|line| line.position).collect();
     context.writer.document.push(table);
+}
+
+/// `option forwardfor except 127.0.0.0/8`.
+fn forward_for(line: &Line, notes: &mut Notes) -> Entry {
+    let mut fields = vec![Entry::new("for", "append", line.position)];
+    let mut words = line.words.iter().skip(2).map(String::as_str);
+    while let Some(word) = words.next() {
+        let value = (word != "if-none").then(|| words.next()).flatten();
+        match (word, value) {
+            ("except", Some(network)) => {
+                let networks = vec![network.to_owned()];
+                fields.push(Entry::new("except", networks, line.position).essential());
+            }
+            ("header", Some(name)) if name.eq_ignore_ascii_case("X-Forwarded-For") => {}
+            _ => notes.add(
+                line.position,
+                format!("not imported from \"{word}\" on: `x_forwarded` has no such option"),
+            ),
+        }
+    }
+    Entry::new("x_forwarded", fields, line.position)
 }
 
 /// `option abortonclose` of the backend; haproxy's default is off.

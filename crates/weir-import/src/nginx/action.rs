@@ -135,11 +135,14 @@ fn proxied(
     let to = url(line.word(1).ok_or("the URL is missing")?)?;
     match to.path.as_deref() {
         None => routes.path_use.received = true,
-        Some(to) if to == path => routes.path_use.normalized = Some(line.position),
+        Some(to) if to == path && path == "/" => {
+            routes.path_use.normalized = Some(line.position);
+        }
         Some(_) => {}
     }
     // The URL's path replaces the location's.
-    let rewritten_path = match to.path.as_deref().filter(|to| *to != path) {
+    let is_whole = |to: &&str| *to == path && path == "/";
+    let rewritten_path = match to.path.as_deref().filter(|to| !is_whole(to)) {
         None => None,
         Some(to) if path != "/" => Some(format!("{to}{{rest}}")),
         Some(to) => match to.strip_suffix('/') {

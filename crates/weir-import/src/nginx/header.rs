@@ -53,13 +53,10 @@ pub(super) fn edits(
     let mut keys = super::route::keys(context, levels, notes);
     edits.keys.append(&mut keys);
     let own = levels.first().copied().unwrap_or_default();
-    let mut rewrites = own.iter().filter_map(|line| Some((line, new_path(line)?)));
-    if let Some((line, (regex, path))) = rewrites.next() {
+    // The first one that matches decides, as the first route does.
+    for (line, (regex, path)) in own.iter().filter_map(|line| Some((line, new_path(line)?))) {
         context.used.insert(line.position);
-        edits.rewrite = Some((regex, path, line.position));
-    }
-    for (line, _) in rewrites {
-        line.reject(notes, "a route rewrites the path only once");
+        edits.rewrites.push((regex, path, line.position));
     }
     edits
 }
@@ -82,6 +79,46 @@ pub(super) fn of_files(
         .keys
         .extend(super::route::authentication(context, levels));
     edits
+}
+
+/// Changes of a response that Weir makes itself, with this status.
+pub(super) fn of_answer(
+    context: &mut Context<'_>,
+    levels: &[&[Node]],
+    (scheme, name): (&str, &str),
+    status: u64,
+    notes: &mut Notes,
+) -> Edits {
+    let clients = Clients {
+        scheme,
+        name,
+        redirect: false,
+    };
+    let mut edits = Edits::default();
+    for line in inherited(levels, "add_header") {
+        if line.word(3) != Some("always") && !is_added_to(status) {
+            context.used.insert(line.position);
+            continue;
+        }
+        match added_field(line, clients) {
+            Ok((name, value)) => {
+                context.used.insert(line.position);
+                // nginx would send two fields, and clients use one.
+                if name.eq_ignore_ascii_case("Content-Type") {
+                    edits.response.set(name, &value, line.position);
+                } else {
+                    edits.response.add(name, &value, line.position);
+                }
+            }
+            Err(why) => line.reject(notes, why),
+        }
+    }
+    edits
+}
+
+/// Whether `add_header` without `always` applies to a status.
+const fn is_added_to(status: u64) -> bool {
+    matches!(status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308)
 }
 
 /// `proxy_hide_header`, `add_header` and `expires`.

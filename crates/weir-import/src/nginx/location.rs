@@ -1,7 +1,7 @@
 //! `location`, and its `if` blocks: routes of one server block.
 
 use super::action::action;
-use super::header::{edits, new_path, of_files};
+use super::header::{edits, new_path, of_answer, of_files};
 use super::tree::Node;
 use super::when::{When, access_rules, when};
 use super::{Context, reason};
@@ -125,17 +125,66 @@ pub(super) fn block_routes(
         );
     }
     if let Some((action, position)) = own {
-        routes.all.push(BlockRoute::catch_all(position, action));
+        let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
+        routes.all.push(BlockRoute {
+            edits,
+            ..BlockRoute::catch_all(position, action)
+        });
         skip_all(context, &locations);
         return routes;
     }
     for node in locations {
         location(context, node, server, scheme, outer, &mut routes, notes);
     }
+    files_of_server(context, server, scheme, &levels, &mut routes, notes);
     routes
         .all
         .sort_by_key(|route| (route.is_catch_all(), route.rank));
     routes
+}
+
+/// Paths without a location are those of files below `root`.
+fn files_of_server(
+    context: &mut Context<'_>,
+    server: &Node,
+    scheme: &str,
+    levels: &[&[Node]],
+    routes: &mut BlockRoutes,
+    notes: &mut Notes,
+) {
+    if routes.all.iter().any(BlockRoute::is_catch_all) {
+        return;
+    }
+    let has_root = |nodes: &&[Node]| nodes.iter().any(|line| line.keyword() == "root");
+    if !levels.iter().any(has_root) {
+        return;
+    }
+    let Some((action, position)) = content(context, server, "/", levels) else {
+        return;
+    };
+    let cases = access_rules(context, levels, notes);
+    let edits = edits_of(context, &action, levels, (scheme, &routes.name), notes);
+    for (networks, allowed) in cases {
+        let action = match allowed {
+            true => action.clone(),
+            false => refused_with(403),
+        };
+        routes.all.push(BlockRoute {
+            when: Condition {
+                sources: networks,
+                ..Condition::default()
+            },
+            edits: edits.clone(),
+            ..BlockRoute::catch_all(position, action)
+        });
+    }
+}
+
+fn refused_with(status: u64) -> Action {
+    Action::Respond {
+        status,
+        body: String::new(),
+    }
 }
 
 /// Returns the first name of a server block that is a name.
@@ -315,10 +364,7 @@ fn location(
         for (networks, allowed) in &cases {
             let action = match allowed {
                 true => action.clone(),
-                false => Action::Respond {
-                    status: 403,
-                    body: String::new(),
-                },
+                false => refused_with(403),
             };
             routes.all.push(BlockRoute {
                 path: path.clone(),
@@ -375,14 +421,14 @@ fn paths_of(
     Some((paths, rank))
 }
 
-/// Files that a location serves: its own `alias`, or a `root` of any level.
+/// Files that a location serves: its own `alias`, or a `root` of any level. `text` is the location's path.
 fn content(
     context: &mut Context<'_>,
     node: &Node,
     text: &str,
     levels: &[&[Node]],
 ) -> Option<(Action, Position)> {
-    let passes = |line: &Node| line.keyword().ends_with("_pass");
+    let passes = |line: &Node| line.keyword().ends_with("_pass") || line.keyword() == "internal";
     if node.inner().iter().any(passes) || is_refused(node) {
         return None;
     }
@@ -395,13 +441,12 @@ fn content(
     };
     let alias = node.inner().iter().find(|line| line.keyword() == "alias");
     let root = alias.or_else(|| find("root"))?;
-    let mut keys = Vec::new();
-    let path = root.word(1)?.trim_end_matches('/');
-    if path.contains('$') || !path.starts_with('/') {
+    let path = absolute(root.word(1)?.trim_end_matches('/'));
+    if path.contains('$') {
         return None;
     }
-    let path = if path.is_empty() { "/" } else { path };
-    keys.push(Entry::new("root", path, root.position).essential());
+    let path = if path.is_empty() { "/" } else { path.as_str() };
+    let mut keys = vec![Entry::new("root", path, root.position).essential()];
     if alias.is_some() {
         keys.push(Entry::new("strip", text.trim_end_matches('/'), root.position).essential());
     }
@@ -409,19 +454,44 @@ fn content(
         let names = index.words[1..].to_vec();
         keys.push(Entry::new("index", names, index.position));
     }
-    // Files, and directories with an index, or status 404: what `files` does.
-    if let Some(tries) = node
-        .inner()
-        .iter()
-        .find(|line| line.keyword() == "try_files")
+    if let Some(tries) = find("try_files")
+        && let Some(candidates) = candidates(&tries.words[1..])
     {
-        let all: Vec<&str> = tries.words[1..].iter().map(String::as_str).collect();
-        if matches!(all[..], ["$uri", "=404"] | ["$uri", "$uri/", "=404"]) {
-            context.used.insert(tries.position);
-        }
+        keys.push(Entry::new("try", candidates, tries.position).essential());
     }
     context.used.insert(root.position);
     Some((Action::Files(keys, node.position), root.position))
+}
+
+/// A path relative to nginx's own directory, which depends on how it was built: that of the packages.
+pub(super) fn absolute(path: &str) -> String {
+    const PREFIX: &str = "/usr/share/nginx";
+    match path.starts_with('/') || path.is_empty() {
+        true => path.to_owned(),
+        false => format!("{PREFIX}/{path}"),
+    }
+}
+
+/// `try` of `files` for the words of `try_files`; `None` = it does something else.
+fn candidates(words: &[String]) -> Option<Vec<String>> {
+    let (last, first) = words.split_last()?;
+    let mut all = Vec::new();
+    for word in first {
+        let word = word.replace("$uri", "{path}");
+        if word.contains(['$', '@', '=']) || !word.starts_with(['/', '{']) {
+            return None;
+        }
+        all.push(word);
+    }
+    // Without a file: a page, or the status 404.
+    match last.as_str() {
+        "=404" => {}
+        page if page.starts_with('/') && !page.contains(['$', '?']) && !page.ends_with('/') => {
+            all.push(page.to_owned());
+        }
+        _ => return None,
+    }
+    (!all.is_empty()).then_some(all)
 }
 
 /// Returns whether no client, or none that routes can tell, gets to the location.
@@ -493,7 +563,15 @@ fn guarded(
             Action::Pool(_) | Action::Rewritten { .. } | Action::Files(..) => {
                 access_rules(context, levels, notes)
             }
-            Action::Redirect { .. } | Action::Respond { .. } | Action::Close => every(),
+            Action::Redirect { .. } | Action::Respond { .. } | Action::Close => {
+                for line in node.inner() {
+                    if matches!(line.keyword(), "allow" | "deny") {
+                        context.used.insert(line.position);
+                        notes.remark(line.position, "not imported: nginx handles `return` first");
+                    }
+                }
+                every()
+            }
         };
         return (action, position, cases);
     }
@@ -508,10 +586,13 @@ fn guarded(
         (false, true) => 503,
         (false, false) => 404,
     };
+    let mut is_exact = false;
     if is_guarded {
-        access_rules(context, levels, notes);
+        // A location that no client gets to needs no target.
+        let cases = access_rules(context, levels, notes);
+        is_exact = !passes && cases.iter().all(|(_, allowed)| !allowed);
     }
-    if !is_refused(node) {
+    if !is_refused(node) && !is_exact {
         let why = format!("it has no target that Weir supports; clients get status {status}");
         notes.add(node.position, why);
     }
@@ -522,7 +603,7 @@ fn guarded(
     (response, node.position, every())
 }
 
-/// Header changes; Weir's own responses have none.
+/// Header changes; of Weir's own responses only those of the response.
 fn edits_of(
     context: &mut Context<'_>,
     action: &Action,
@@ -533,7 +614,10 @@ fn edits_of(
     match action {
         Action::Pool(_) | Action::Rewritten { .. } => edits(context, levels, clients, notes),
         Action::Files(..) => of_files(context, levels, clients, notes),
-        Action::Redirect { .. } | Action::Respond { .. } | Action::Close => Edits::default(),
+        Action::Redirect { status, .. } | Action::Respond { status, .. } => {
+            of_answer(context, levels, clients, *status, notes)
+        }
+        Action::Close => Edits::default(),
     }
 }
 

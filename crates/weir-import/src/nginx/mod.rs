@@ -40,6 +40,8 @@ struct Context<'w> {
     /// Pools already written, by their target.
     pools: HashMap<String, String>,
     used: HashSet<Position>,
+    /// Lines of the server block whose settings are those of the service.
+    of_service: HashSet<Position>,
     /// Lines that one service did not use, with the reason; another service of the same block may use them.
     unneeded: Vec<(Node, &'static str)>,
 }
@@ -56,6 +58,7 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
         upstreams: Upstreams::default(),
         pools: HashMap::new(),
         used: HashSet::new(),
+        of_service: HashSet::new(),
         unneeded: Vec::new(),
     };
     let of_http = |node: &Node| matches!(node.keyword(), "server" | "upstream");
@@ -115,7 +118,11 @@ fn http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
     server::write(context, nodes, notes);
     for node in nodes {
         let noted = context.used.contains(&node.position) || notes.has_note(node.position);
-        if !noted && !matches!(node.keyword(), "server" | "upstream") {
+        let is_off = node.keyword().starts_with("gzip_")
+            && !nodes.iter().any(|node| node.keyword() == "gzip");
+        if is_off && !noted {
+            notes.remark(node.position, "not imported: compression is off");
+        } else if !noted && !matches!(node.keyword(), "server" | "upstream") {
             node.reject(notes, reason(node.keyword()));
         }
     }

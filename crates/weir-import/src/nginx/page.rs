@@ -74,8 +74,8 @@ fn page<'n>(
         .and_then(|node| root(node.inner()))
         .or_else(|| root(server.inner()))
         .or_else(|| root(outer))
-        .filter(|root| root.starts_with('/'))
-        .ok_or("its file is relative to nginx's own directory: write the absolute path")?;
+        .unwrap_or_else(|| "html".to_owned());
+    let root = super::location::absolute(&root);
     let file = format!("{}{uri}", root.trim_end_matches('/'));
     let entries = vec![
         Entry::new("status", codes.join(","), line.position).essential(),

@@ -15,11 +15,13 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
         ("proxy_send_timeout", "server"),
     ];
     let mut keys = Vec::new();
-    let own = match levels {
-        [own, _, _] => *own,
-        _ => &[],
-    };
-    let find = |keyword: &str| own.iter().rev().find(|line| line.keyword() == keyword);
+    let inner = levels.split_last().map_or(levels, |(_, inner)| inner);
+    // What the default server block sets is in the table of the service.
+    let own = inner.iter().flat_map(|level| level.iter().rev());
+    let own: Vec<&Node> = own
+        .filter(|line| !context.of_service.contains(&line.position))
+        .collect();
+    let find = |keyword: &str| own.iter().copied().find(|line| line.keyword() == keyword);
     let mut times: Vec<Entry> = Vec::new();
     for (theirs, ours) in TIMES {
         let Some(line) = find(theirs) else { continue };

@@ -37,10 +37,39 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
         for line in server.inner() {
             let read = ["listen", "server_name", "location", "return", "rewrite"]
                 .contains(&line.keyword());
-            if !read && !context.used.contains(&line.position) && !notes.has_note(line.position) {
-                line.reject(notes, reason(line.keyword()));
+            if read || context.used.contains(&line.position) || notes.has_note(line.position) {
+                continue;
+            }
+            match without_effect(line, server.inner(), outer) {
+                Some(why) => notes.remark(line.position, format!("not imported: {why}")),
+                None => line.reject(notes, reason(line.keyword())),
             }
         }
+    }
+}
+
+/// Why a line of a server block changes nothing; `None` = it does, or may.
+fn without_effect(line: &Node, own: &[Node], outer: &[Node]) -> Option<&'static str> {
+    let value = |keyword: &str| {
+        let mut lines = own.iter().rev().chain(outer.iter().rev());
+        lines
+            .find(|line| line.keyword() == keyword)
+            .and_then(|line| line.word(1))
+    };
+    match (line.keyword(), line.word(1)) {
+        ("proxy_intercept_errors" | "gzip" | "autoindex" | "ssl" | "userid", Some("off")) => {
+            Some("it is nginx's default")
+        }
+        ("gzip_types" | "gzip_min_length" | "gzip_vary", _) if value("gzip") != Some("on") => {
+            Some("compression is off")
+        }
+        ("ssl_protocols", _) => Some("the first server block of the address decides"),
+        (keyword, _)
+            if keyword.starts_with("userid_") && value("userid").is_none_or(|it| it == "off") =>
+        {
+            Some("`userid` is off")
+        }
+        _ => None,
     }
 }
 
@@ -96,6 +125,11 @@ fn service(
             continue;
         };
         let own: &[String] = if *index == group.default { &paths } else { &[] };
+        context.of_service.clear();
+        if *index == group.default {
+            let lines = server.inner().iter().map(|line| line.position);
+            context.of_service.extend(lines);
+        }
         let found = block_routes(context, server, scheme, outer, (own, idle, path_use), notes);
         idle = found.idle;
         path_use = found.path_use;

@@ -6,8 +6,8 @@ use super::Context;
 use super::tree::Node;
 use super::upstream::{self, keepalive};
 use crate::Environment;
-use crate::document::Entry;
-use crate::layer7::{Group, Upstream, endpoint};
+use crate::document::{Entry, Item};
+use crate::layer7::{Group, Upstream, endpoint, servers_dns};
 use crate::note::{Notes, Position};
 
 /// A parsed URL.
@@ -79,8 +79,8 @@ pub(super) fn resolved(
     Ok(endpoint(address, port))
 }
 
-/// `servers_dns` of a host name, which a name server may change; `None` = an address, or this machine.
-pub(super) fn of_name(text: &str, port: u16, position: Position) -> Option<Entry> {
+/// An entry of `servers_dns` for a host name, which a name server may change; `None` = an address, or this machine.
+pub(super) fn of_name(text: &str, port: u16, position: Position) -> Option<Vec<Entry>> {
     let (host, port) = match text.split_once(':') {
         Some((host, written)) => (host, written.parse::<u16>().ok()?),
         None => (text, port),
@@ -90,11 +90,12 @@ pub(super) fn of_name(text: &str, port: u16, position: Position) -> Option<Entry
         && host != "localhost"
         && host.bytes().all(is_host)
         && host.parse::<IpAddr>().is_err();
-    let table = vec![
-        Entry::new("name", host, position).essential(),
-        Entry::new("port", u64::from(port), position).essential(),
-    ];
-    is_name.then(|| Entry::new("servers_dns", table, position).essential())
+    is_name.then(|| {
+        vec![
+            Entry::new("name", host, position).essential(),
+            Entry::new("port", u64::from(port), position).essential(),
+        ]
+    })
 }
 
 /// The pool of a `proxy_pass`, and its upstream's limit of idle connections.
@@ -133,8 +134,9 @@ pub(super) fn pool(
     }
     let mut entries = Vec::new();
     let mut servers = Vec::new();
-    if let Some(entry) = of_name(&url.host, port, from.position) {
-        entries.push(entry);
+    if let Some(name) = of_name(&url.host, port, from.position) {
+        let name = Item::new(name, Some(from.position));
+        entries.extend(servers_dns(vec![name]));
     } else {
         let address = resolved(context.environment, &url.host, port)?;
         servers.push(Upstream {
@@ -153,7 +155,7 @@ pub(super) fn pool(
         name: name.clone(),
         entries,
         servers,
-        probes: Vec::new(),
+        probes: None,
         lines: Vec::new(),
     });
     context.pools.insert(key, name.clone());

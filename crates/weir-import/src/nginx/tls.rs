@@ -25,6 +25,9 @@ pub(super) fn minimum(levels: [&[Node]; 2], notes: &mut Notes) -> Option<Entry> 
     Some(Entry::new("minimum", min, position))
 }
 
+/// Where certificates are expected that the file does not name.
+const CERTIFICATES: &str = "/etc/weir/certs";
+
 /// Keys of `tls` of a service.
 pub(super) fn keys(
     find: &mut dyn FnMut(&str) -> Option<(String, Position)>,
@@ -50,10 +53,13 @@ pub(super) fn keys(
                 notes.add(position, why);
             }
         }
-        None => notes.add(
-            default,
-            "there is no ssl_certificate, and nginx rejects the file",
-        ),
+        None => {
+            keys.push(Entry::implied("certificates", CERTIFICATES).essential());
+            let why = format!(
+                "there is no ssl_certificate: Weir does not start before {CERTIFICATES} has certificates"
+            );
+            notes.add(default, why);
+        }
     }
     if let Some((file, position)) = find("ssl_client_certificate") {
         keys.push(Entry::new("client_ca", file, position));

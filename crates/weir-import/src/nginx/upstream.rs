@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::Context;
 use super::target::{of_name, resolved};
 use super::tree::Node;
-use crate::document::Entry;
+use crate::document::{Entry, Item};
 use crate::layer7::{Group, Upstream};
 use crate::note::{Notes, Position};
 
@@ -79,23 +79,16 @@ pub(super) fn write(
     let mut entries = vec![];
     let mut scheduler = Entry::implied("scheduler", "round_robin");
     let mut servers = Vec::new();
-    let listed = || {
-        node.inner()
-            .iter()
-            .filter(|line| line.keyword() == "server")
-    };
-    let alone = listed().count() == 1;
+    let mut names = Vec::new();
     for inner in node.inner() {
-        let named = match inner.words.as_slice() {
-            [keyword, host] if keyword == "server" && alone => of_name(host, port, inner.position),
-            _ => None,
-        };
-        if let Some(entry) = named {
-            entries.push(entry);
-            continue;
-        }
         match inner.keyword() {
-            "server" => servers.extend(server(context, inner, port, notes)),
+            "server" => match inner
+                .word(1)
+                .and_then(|host| of_name(host, port, inner.position))
+            {
+                Some(name) => names.push(named(name, inner, notes)),
+                None => servers.extend(server(context, inner, port, notes)),
+            },
             "least_conn" | "ip_hash" => {
                 scheduler = Entry::new("scheduler", inner.keyword(), inner.position);
             }
@@ -130,6 +123,7 @@ pub(super) fn write(
         }
     }
     entries.insert(0, scheduler);
+    entries.extend(crate::layer7::servers_dns(names));
     if !tls.is_empty() {
         entries.push(Entry::implied("tls", tls));
     }
@@ -140,7 +134,7 @@ pub(super) fn write(
         name: name.clone(),
         entries,
         servers,
-        probes: Vec::new(),
+        probes: None,
         lines: node.lines(),
     });
     name
@@ -197,6 +191,21 @@ pub(super) fn hash_key(text: &str) -> Option<String> {
     })
 }
 
+/// A name with the options of its `server` line.
+fn named(name: Vec<Entry>, node: &Node, notes: &mut Notes) -> Item {
+    let mut entries = name;
+    for entry in options(node, notes) {
+        match entry.key {
+            "backup" => notes.add(
+                node.position,
+                "backup is not imported: `servers_dns` has no such key",
+            ),
+            _ => entries.push(entry),
+        }
+    }
+    Item::new(entries, Some(node.position))
+}
+
 fn server(context: &Context<'_>, node: &Node, port: u16, notes: &mut Notes) -> Option<Upstream> {
     let Some(address) = node.word(1) else {
         node.reject(notes, "the address is missing");
@@ -209,8 +218,19 @@ fn server(context: &Context<'_>, node: &Node, port: u16, notes: &mut Notes) -> O
             return None;
         }
     };
+    let mut entries = vec![Entry::new("address", address, node.position).essential()];
+    entries.extend(options(node, notes));
+    Some(Upstream {
+        from: node.position,
+        entries,
+        probes: Vec::new(),
+    })
+}
+
+/// The options of a server.
+fn options(node: &Node, notes: &mut Notes) -> Vec<Entry> {
     let position = node.position;
-    let mut entries = vec![Entry::new("address", address, position).essential()];
+    let mut entries: Vec<Entry> = Vec::new();
     for word in node.words.iter().skip(2) {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let number = value.parse::<u64>().ok();
@@ -238,6 +258,8 @@ fn server(context: &Context<'_>, node: &Node, port: u16, notes: &mut Notes) -> O
                     format!("{name} is not imported: Weir ejects failing servers; see `max_ejected`"),
                 );
             }
+            // Names are resolved at run time anyway.
+            ("resolve", _) => {}
             ("slow_start", _) => notes.add(
                 position,
                 "slow_start is not imported: it is set per pool and requires a check",
@@ -248,11 +270,7 @@ fn server(context: &Context<'_>, node: &Node, port: u16, notes: &mut Notes) -> O
             ),
         }
     }
-    Some(Upstream {
-        from: position,
-        entries,
-        probes: Vec::new(),
-    })
+    entries
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::edit::{Edits, listed, or_none};
 use super::{Change, Edit, Matched, check, duration, match_by_name, tls};
-use crate::{Health, Pool, ProxyHeader, Secret, Server};
+use crate::{Health, Pool, ProxyHeader, Secret, Server, ServersDns};
 
 pub(super) fn diff(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
     match_by_name(
@@ -124,30 +124,47 @@ fn members(edits: Edits, old: &Pool, new: &Pool) -> Edits {
             or_none(name.as_ref())
         })
     };
-    edits
-        .compare(
-            "servers_file",
-            &old.servers_file,
-            &new.servers_file,
-            |file| or_none(file.as_ref()),
-        )
-        .table(
-            "servers_dns",
-            old.servers_dns.as_ref(),
-            new.servers_dns.as_ref(),
-            |dns| dns.name.clone(),
-            |edits, old, new| {
-                edits
-                    .compare("name", &old.name, &new.name, |name| (*name).clone())
-                    .compare("record", old.record, new.record, |it| {
-                        it.as_str().to_owned()
-                    })
-                    .compare("port", old.port, new.port, |port| or_none(port.as_ref()))
-                    .compare("resolvers", &old.resolvers, &new.resolvers, |all| {
-                        listed(all.iter().map(ToString::to_string).collect())
-                    })
-            },
-        )
+    let edits = edits.compare(
+        "servers_file",
+        &old.servers_file,
+        &new.servers_file,
+        |file| or_none(file.as_ref()),
+    );
+    servers_dns(edits, &old.servers_dns, &new.servers_dns)
+}
+
+/// Compares names one by one if their number is the same.
+fn servers_dns(edits: Edits, old: &[ServersDns], new: &[ServersDns]) -> Edits {
+    if old.len() != new.len() {
+        return edits.compare("servers_dns", old, new, |all| {
+            listed(all.iter().map(|dns| dns.name.clone()).collect())
+        });
+    }
+    let pairs = old.iter().zip(new).enumerate();
+    pairs.fold(edits, |edits, (at, (before, now))| {
+        let table = match old.len() {
+            1 => "servers_dns".to_owned(),
+            _ => format!("servers_dns {}", at + 1),
+        };
+        edits.within(&table, |edits| {
+            edits
+                .compare("name", &before.name, &now.name, |name| (*name).clone())
+                .compare("record", before.record, now.record, |it| {
+                    it.as_str().to_owned()
+                })
+                .compare("port", before.port, now.port, |port| or_none(port.as_ref()))
+                .compare("weight", before.weight, now.weight, ToString::to_string)
+                .compare(
+                    "max_connections",
+                    before.max_connections,
+                    now.max_connections,
+                    ToString::to_string,
+                )
+                .compare("resolvers", &before.resolvers, &now.resolvers, |all| {
+                    listed(all.iter().map(ToString::to_string).collect())
+                })
+        })
+    })
 }
 
 fn sticky(edits: Edits, old: &Pool, new: &Pool) -> Edits {
@@ -161,6 +178,7 @@ fn sticky(edits: Edits, old: &Pool, new: &Pool) -> Edits {
                 edits
                     .compare("cookie", &old.cookie, &new.cookie, |it| (*it).clone())
                     .compare("mode", old.mode, new.mode, |it| it.as_str().to_owned())
+                    .compare("private", old.private, new.private, bool::to_string)
                     .compare("attributes", &old.attributes, &new.attributes, |it| {
                         it.as_ref()
                             .map_or_else(|| "default".to_owned(), |it| format!("{it:?}"))

@@ -362,6 +362,12 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
             String::clone,
         )
         .compare_hidden("basic_auth.users", &old.basic_auth, &new.basic_auth)
+        .compare(
+            "x_forwarded.except",
+            &old.x_forwarded_except,
+            &new.x_forwarded_except,
+            |networks| listed(networks.iter().map(ToString::to_string).collect()),
+        )
         .compare("trusted", &old.trusted, &new.trusted, |networks| {
             listed(networks.iter().map(ToString::to_string).collect())
         })

@@ -138,6 +138,7 @@ pub(super) fn service(
         request_buffering: proxy.request_buffering,
         pages: Page::read_all(proxy)?,
         compression: proxy.compression.clone(),
+        x_forwarded_except: proxy.x_forwarded_except.clone(),
         trusted: proxy.trusted.clone(),
         preamble: proxy.proxy_protocol,
         log: log(known, workers, proxy),

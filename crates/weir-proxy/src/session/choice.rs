@@ -78,6 +78,9 @@ impl Session {
                 b"\r\n",
             ];
             parts.iter().for_each(|part| room.extend_from_slice(part));
+            if sticky.kind.private {
+                room.extend_from_slice(b"Cache-Control: private\r\n");
+            }
         }
         None
     }

@@ -179,6 +179,44 @@ impl Session {
     }
 }
 
+/// What a route changes in a response that Weir makes itself.
+#[derive(Debug, Default)]
+pub(super) struct AnswerFields {
+    /// The content type in place of Weir's.
+    pub(super) kind: Option<String>,
+    /// Further fields, as whole lines.
+    pub(super) lines: Vec<u8>,
+}
+
+/// Returns the fields that a route writes in its own response.
+pub(super) fn answer_fields(
+    edits: &HeaderEdits,
+    status: u16,
+    from: &Surroundings<'_>,
+) -> AnswerFields {
+    let mut own = AnswerFields::default();
+    for (at, field) in edits.fields().enumerate() {
+        let mut statuses = field.statuses.iter();
+        let applies = |(from, to): &(u16, u16)| (*from..=*to).contains(&status);
+        if !field.statuses.is_empty() && !statuses.any(applies) {
+            continue;
+        }
+        let (mut filled, mut value) = (Vec::new(), Vec::new());
+        route::fill(&field.value, Target::Field, from, &mut filled);
+        with_server(&filled, "", &mut value);
+        let is_set = at < edits.set.len();
+        if is_set && field.name.eq_ignore_ascii_case("Content-Type") {
+            own.kind = Some(String::from_utf8_lossy(&value).into_owned());
+            continue;
+        }
+        own.lines.extend_from_slice(field.name.as_bytes());
+        own.lines.extend_from_slice(b": ");
+        own.lines.extend_from_slice(&value);
+        own.lines.extend_from_slice(b"\r\n");
+    }
+    own
+}
+
 /// Marks the fields of a request that are removed or replaced.
 pub(super) fn drop_fields(edits: [Option<&HeaderEdits>; 2], head: &[u8], fields: &mut [Field]) {
     for edits in edits

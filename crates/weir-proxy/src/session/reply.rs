@@ -6,6 +6,7 @@ use weir_http::{Answer, Exchange};
 use weir_model::ProxyProtocol;
 use weir_select::Reason;
 
+use super::edit::AnswerFields;
 use super::state::{Linger, Phase, Watch};
 use super::{LINGER_MS, Session, Step};
 use crate::context::{Context, HEAD_ROOM};
@@ -155,6 +156,7 @@ impl Session {
         status: u16,
         location: Option<&[u8]>,
         body: &[u8],
+        own: &AnswerFields,
     ) -> Step {
         self.set_termination(*b"LR");
         let stays = self.request.exchange.client_could_persist() && !self.is_last(cx);
@@ -164,7 +166,11 @@ impl Session {
         let answer = Answer {
             location,
             body: text.or(page.map(|page| page.body.as_slice())),
-            kind: page.map_or(Answer::PLAIN, |page| &page.kind),
+            kind: own
+                .kind
+                .as_deref()
+                .unwrap_or_else(|| page.map_or(Answer::PLAIN, |page| &page.kind)),
+            fields: &own.lines,
             close: !stays,
             to_head: self.request.exchange.to_head(),
             http10: self.request.exchange.is_http10(),

@@ -14,7 +14,7 @@ use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
 
 use super::admission::Gate;
-use super::edit::drop_fields;
+use super::edit::{answer_fields, drop_fields};
 use super::encode::compression;
 use super::file::file_request;
 use super::{Session, Step, state};
@@ -352,12 +352,14 @@ impl Session {
         match &route.action {
             RouteAction::Redirect { to, status } => {
                 let location = route::location(to, &from);
-                Some(self.answer_route(key, cx, *status, Some(&location), &[]))
+                let own = answer_fields(&route.edits.response, *status, &from);
+                Some(self.answer_route(key, cx, *status, Some(&location), &[], &own))
             }
             RouteAction::Answer { status, body } => {
                 let mut text = Vec::new();
                 route::fill(body, Target::Body, &from, &mut text);
-                Some(self.answer_route(key, cx, *status, None, &text))
+                let own = answer_fields(&route.edits.response, *status, &from);
+                Some(self.answer_route(key, cx, *status, None, &text, &own))
             }
             RouteAction::Close => {
                 self.set_termination(*b"LR");
@@ -462,9 +464,13 @@ impl Session {
 
     /// The fields about the client that have a rule.
     fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
-        (!service.x_forwarded.is_empty()).then(|| ClientEdit {
+        let address = self.peer.ip();
+        let mut except = service.x_forwarded_except.iter();
+        let applies =
+            !service.x_forwarded.is_empty() && !except.any(|network| network.contains(address));
+        applies.then(|| ClientEdit {
             rules: &service.x_forwarded,
-            address: self.peer.ip(),
+            address,
             secure: self.transport.is_secure(),
             port: self.spoken_to.map_or(self.port, |address| address.port()),
         })

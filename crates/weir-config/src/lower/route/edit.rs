@@ -79,10 +79,13 @@ pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions)
         response,
     };
     for key in std::iter::once("rewrite").chain(HEADER_KEYS) {
+        let is_written = matches!(key, "set_response_header" | "add_response_header")
+            && (view.get("redirect").is_some() || view.get("status").is_some());
         if let Some((entry, _)) = view.get(key)
             && view.get("pool").is_none()
             && view.get("split").is_none()
             && !(key.ends_with("_response_header") && view.get("files").is_some())
+            && !is_written
         {
             let message = format!("`{key}` has no effect: the request is not sent to a server");
             sink.push(
