@@ -2,6 +2,7 @@
 
 mod announce;
 mod check;
+mod cluster;
 
 pub(crate) use check::{CHECK, CheckKind, EXPECT, OF_KINDS};
 
@@ -32,6 +33,7 @@ use crate::lower::ALIASES;
 use check::{CHECKS, COMMAND, requires};
 
 pub(crate) use announce::ANNOUNCE;
+pub(crate) use cluster::CLUSTER;
 pub(crate) use condition::{ADDRESS_FILE, ROUTE_NOT};
 pub(crate) use ipvs::IPVS;
 pub(crate) use notify::{NOTIFY, STATE as NOTIFY_STATES};
@@ -315,7 +317,13 @@ pub(crate) static ROOT: Section = Section {
             "Announces VIPs by BGP through a speaker on this machine.",
             "",
         ),
-        Key::later("cluster", "State that directors share in etcd."),
+        Key::new(
+            "cluster",
+            Kind::Table(&CLUSTER),
+            Absent("no group"),
+            "State that directors share in etcd.",
+            "cluster = { etcd = [\"https://10.0.0.11:2379\"], name = \"edge\" }",
+        ),
     ],
 };
 
@@ -589,7 +597,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 39] = [
+pub(crate) static PAGES: [&Section; 40] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,
@@ -627,6 +635,7 @@ pub(crate) static PAGES: [&Section; 39] = [
     &VRRP_HMAC,
     &VRRP_HMAC_KEY,
     &ANNOUNCE,
+    &CLUSTER,
     &SYNC,
     &NOTIFY,
 ];

@@ -72,6 +72,11 @@ pub enum Change {
         /// `+`, `-` or `~`.
         sign: char,
     },
+    /// `[cluster]` is added, removed or differs.
+    Cluster {
+        /// `+`, `-` or `~`.
+        sign: char,
+    },
     /// A server is added to an existing pool.
     ServerAdded {
         /// Pool.
@@ -125,6 +130,15 @@ pub enum Change {
     },
 }
 
+/// How a table differs as a whole.
+fn sign<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> Option<char> {
+    match (old, new) {
+        (None, Some(_)) => Some('+'),
+        (Some(_), None) => Some('-'),
+        (before, now) => (before != now).then_some('~'),
+    }
+}
+
 /// One line, `+` added, `-` removed, `~` changed.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -135,6 +149,7 @@ impl fmt::Display for Change {
             Self::Announce(edits) => write!(f, "~ announce: {}", join(edits)),
             Self::VirtualRouter { router, sign } => write!(f, "{sign} vrrp {router}"),
             Self::Sync { sign } => write!(f, "{sign} sync"),
+            Self::Cluster { sign } => write!(f, "{sign} cluster"),
             Self::Notifier { notifier, sign } => write!(f, "{sign} notify {notifier}"),
             Self::PoolAdded { pool, servers } => write!(f, "+ pool {pool}: {}", count(*servers)),
             Self::PoolRemoved { pool, servers } => write!(f, "- pool {pool}: {}", count(*servers)),
@@ -202,12 +217,10 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
             changes.push(Change::VirtualRouter { router, sign });
         },
     );
-    let sign = match (&old.sync, &new.sync) {
-        (None, Some(_)) => Some('+'),
-        (Some(_), None) => Some('-'),
-        (before, now) => (before != now).then_some('~'),
-    };
+    let sign = sign(old.sync.as_ref(), new.sync.as_ref());
     changes.extend(sign.map(|sign| Change::Sync { sign }));
+    let sign = self::sign(old.cluster.as_ref(), new.cluster.as_ref());
+    changes.extend(sign.map(|sign| Change::Cluster { sign }));
     match_by_name(
         &old.notifiers,
         &new.notifiers,

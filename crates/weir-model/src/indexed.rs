@@ -171,6 +171,7 @@ impl Indexed {
             vrrp: _,
             announce: _,
             sync: _,
+            cluster: _,
             notifiers: _,
         } = &self.desired;
         let common = hash_of((node, timeouts, ipvs));

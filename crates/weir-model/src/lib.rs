@@ -19,10 +19,12 @@ mod admin;
 mod announce;
 mod body;
 mod check;
+mod cluster;
 mod desired;
 mod diff;
 mod discovery;
 mod duration;
+mod etcd;
 mod failover;
 mod forward;
 mod hash;
@@ -54,6 +56,7 @@ pub use check::{
     Check, CheckTls, DnsRecord, Health, Http, OnFailure, Probe, ProbeKind, ProbePath, ProbeTarget,
     ProxyHeader, Require, Script, Start, Timing, Via,
 };
+pub use cluster::Cluster;
 pub use desired::{
     Adapt, Attach, Desired, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node, OnRemove,
     Persistence, Pool, Server, Service, SocketMode, Source, Timeouts,
@@ -61,6 +64,7 @@ pub use desired::{
 pub use diff::{Change, Edit, diff};
 pub use discovery::{ServersDns, ServersRecord};
 pub use duration::{DURATION_UNITS, format_duration};
+pub use etcd::{BadEndpoint, EtcdEndpoint};
 pub use failover::EndsAtFailover;
 pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
 pub use hash::HashKey;

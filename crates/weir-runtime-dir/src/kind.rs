@@ -13,6 +13,7 @@ pub(crate) const FILES: &[&str] = &[
     "vips.json",
     "vrrp.json",
     "node.json",
+    "cluster.json",
     "announced.json",
     "cookie.key",
     "members.json",

@@ -7,6 +7,7 @@ mod access_log;
 mod admin;
 mod announce;
 mod check;
+mod cluster;
 mod discovery;
 mod ipvs;
 mod node;
@@ -35,8 +36,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use weir_model::{
-    Announce, FlowSync, Ipvs, Node, Notifier, Pool, Service, Timeouts, Tunnel, TunnelChecksum,
-    TunnelKind, VirtualRouter,
+    Announce, Cluster, FlowSync, Ipvs, Node, Notifier, Pool, Service, Timeouts, Tunnel,
+    TunnelChecksum, TunnelKind, VirtualRouter,
 };
 
 use crate::address::Refusal;
@@ -72,6 +73,7 @@ pub(crate) struct Lowered {
     /// The services that `[announce]` names.
     pub(crate) announced: Vec<(String, Range<usize>)>,
     pub(crate) sync: Option<FlowSync>,
+    pub(crate) cluster: Option<Cluster>,
     pub(crate) notifiers: Vec<Notifier>,
 }
 
@@ -116,6 +118,7 @@ pub(crate) struct LoweredService {
     pub(crate) cgroup: Option<Range<usize>>,
     pub(crate) strict_ipvs: Option<Range<usize>>,
     pub(crate) one_packet: Option<Range<usize>>,
+    pub(crate) persistence: Option<Range<usize>>,
 }
 
 /// Lowers the whole tree.
@@ -139,6 +142,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         announce: None,
         announced: Vec::new(),
         sync: None,
+        cluster: None,
         notifiers: Vec::new(),
     };
     if let Some((table, location)) = section(sink, &view, "node") {
@@ -202,6 +206,10 @@ fn group(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
     if let Some((table, location)) = section(sink, view, "sync") {
         let own = View::open(sink, &catalog::SYNC, table, location);
         lowered.sync = sync::sync(sink, &own);
+    }
+    if let Some((table, location)) = section(sink, view, "cluster") {
+        let own = View::open(sink, &catalog::CLUSTER, table, location);
+        lowered.cluster = cluster::cluster(sink, &own);
     }
     let pools: Vec<&str> = lowered
         .pools

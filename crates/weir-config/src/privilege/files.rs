@@ -51,6 +51,7 @@ impl Walk {
             (Privilege::Read, "env") if is_secret => return,
             (Privilege::Read, _) => FileUse::Read,
             (Privilege::Write, _) => FileUse::Append,
+            (Privilege::Control, "files") => FileUse::Certificates,
             (Privilege::Control, "admin") => return self.collect_admin(value),
             (Privilege::Control | Privilege::Program, _) => return,
         };

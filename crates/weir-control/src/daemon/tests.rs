@@ -159,6 +159,7 @@ impl TestDaemon {
         fs::write(&path, text).unwrap();
         FileRequest {
             guard_ms: None,
+            group: None,
             path: Some(path),
             text: None,
             color: false,

@@ -125,6 +125,7 @@ fn touched(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 {
         | Change::Announce(_)
         | Change::VirtualRouter { .. }
         | Change::Sync { .. }
+        | Change::Cluster { .. }
         | Change::Notifier { .. } => 0,
         Change::Timeouts(_) | Change::Ipvs(_) => {
             let count = |service: &weir_model::Service| live.count(&service.name, None);

@@ -64,6 +64,7 @@ impl From<&Snapshot> for Report {
             announce_error: None,
             drained: false,
             sync: None,
+            cluster: None,
             reloads: Vec::new(),
             certificate_error: None,
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),

@@ -7,6 +7,7 @@
 pub(crate) mod announce;
 mod doctor;
 pub mod exchanges;
+mod group;
 mod latency;
 mod made;
 pub mod pinned;
@@ -24,6 +25,7 @@ use weir_discovery::Source;
 use made::{state, vip};
 
 pub use announce::Announced;
+pub use group::{Group, GroupMember};
 pub use latency::{Latency, Milliseconds};
 pub use proxy::{Proxied, ProxiedServer};
 pub use sync::{Sync, SyncPeer};
@@ -85,6 +87,9 @@ pub struct Report {
     /// Flow synchronization; absent without `[sync]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<Sync>,
+    /// The group of directors; absent without `[cluster]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Group>,
     /// The last reloads of this process, the oldest first; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reloads: Vec<Reload>,
