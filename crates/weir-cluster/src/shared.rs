@@ -130,7 +130,8 @@ impl SharedEntries {
             };
             found.insert(key.clone());
             let own = self.0.get(&key);
-            let is_pending = own.is_some_and(|own| own.dirty && stored.revision <= own.base);
+            // A lower revision is that of another store, whose data others have restored.
+            let is_pending = own.is_some_and(|own| own.dirty && stored.revision == own.base);
             if (is_pending && own.is_some_and(|own| own.value != value))
                 || (own.is_none() && self.0.len() >= ENTRIES_MAX)
             {

@@ -143,7 +143,7 @@ impl Group {
             .spawn()
             .expect("it starts");
         self.directors[n] = Some(child);
-        wait_for("the daemon", PATIENCE, || {
+        wait_for("the daemon", Duration::from_secs(120), || {
             self.weir(n, &["status"]).status.success()
         });
     }
