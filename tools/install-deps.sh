@@ -37,6 +37,8 @@ wrk                              | wrk            | load with keep-alive
 ldirectord                       | ldirectord     | peer: health checks for IPVS, driving weir ipvsadm
 openssl                          | openssl        | makes certificates in the tests, and speaks TLS as a peer
 bird                             | bird2          | peer: the BGP speaker that [announce] controls
+etcd                             | etcd-server    | peer: the store of [cluster]
+etcdctl                          | etcd-client    | asks etcd in the tests
 keepalived                       | keepalived     | peer: its configuration check, beside weir import
 /usr/lib/frr/vrrpd               | frr            | peer: VRRP by FRR
 corosync                         | corosync       | the cluster of clustered-rest --pacemaker

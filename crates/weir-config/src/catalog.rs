@@ -3,6 +3,7 @@
 mod announce;
 mod basic_auth;
 mod check;
+mod cluster;
 
 pub(crate) use check::{CHECK, CheckKind, EXPECT, OF_KINDS};
 
@@ -37,6 +38,7 @@ use check::{CHECKS, COMMAND, requires};
 
 pub(crate) use announce::ANNOUNCE;
 pub(crate) use basic_auth::BASIC_AUTH;
+pub(crate) use cluster::CLUSTER;
 pub(crate) use condition::{ADDRESS_FILE, HOST_FILE, ROUTE_NOT};
 pub(crate) use files::FILES;
 pub(crate) use ipvs::IPVS;
@@ -339,7 +341,13 @@ pub(crate) static ROOT: Section = Section {
             "Announces VIPs by BGP through a speaker on this machine.",
             "",
         ),
-        Key::later("cluster", "State that directors share in etcd."),
+        Key::new(
+            "cluster",
+            Kind::Table(&CLUSTER),
+            Absent("no group"),
+            "State that directors share in etcd.",
+            "cluster = { etcd = [\"https://10.0.0.11:2379\"], name = \"edge\" }",
+        ),
     ],
 };
 
@@ -613,7 +621,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 46] = [
+pub(crate) static PAGES: [&Section; 47] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,
@@ -657,6 +665,7 @@ pub(crate) static PAGES: [&Section; 46] = [
     &VRRP_HMAC,
     &VRRP_HMAC_KEY,
     &ANNOUNCE,
+    &CLUSTER,
     &SYNC,
     &NOTIFY,
     &TRACING,

@@ -31,6 +31,7 @@ mod members;
 mod parse;
 mod part;
 mod privilege;
+mod published;
 mod render;
 mod schema;
 mod size;
@@ -54,6 +55,9 @@ pub use members::{
 };
 pub use parse::{Parsed, parse, parse_json};
 pub use privilege::{FileUse, NamedFile, named_files, privileged_changes};
+pub use published::{
+    group_of, is_publishable, published_findings, with_published, without_published,
+};
 pub use render::{render, render_file_error};
 pub use schema::schema;
 pub use spelling::{header, string};

@@ -242,6 +242,7 @@ fn desired(text: &str, lowered: Lowered) -> Desired {
         vrrp: lowered.vrrp,
         announce: lowered.announce,
         sync: lowered.sync,
+        cluster: lowered.cluster,
         notifiers: lowered.notifiers,
         tracing: lowered.tracing,
     }

@@ -68,6 +68,14 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("service", "access_log", Privilege::Write),
     ("access-log", "path", Privilege::Write),
     ("sync", "peers", Privilege::Control),
+    ("cluster", "etcd", Privilege::Control),
+    ("cluster", "name", Privilege::Control),
+    ("cluster", "member", Privilege::Control),
+    ("cluster", "user", Privilege::Control),
+    ("cluster", "files", Privilege::Control),
+    ("cluster", "ca", Privilege::Read),
+    ("cluster", "certificate", Privilege::Read),
+    ("cluster", "key", Privilege::Read),
     ("notify", "command", Privilege::Program),
     ("notify", "user", Privilege::Program),
     ("notify", "webhook_ca", Privilege::Read),
@@ -103,6 +111,11 @@ fn privilege(section: &Section, key: &str) -> Option<Privilege> {
 /// TOML or, if they start with `{`, JSON. `active` is valid; of an invalid `proposed` everything that can be parsed is
 /// checked.
 pub fn privileged_changes(active: &str, proposed: &str) -> Vec<Diagnostic> {
+    changes(active, proposed, &[])
+}
+
+/// The same; `files` and what they contain may be read with any key.
+pub(crate) fn changes(active: &str, proposed: &str, files: &[String]) -> Vec<Diagnostic> {
     let mut had: HashMap<Identity, usize> = HashMap::new();
     let mut control: Vec<Use> = Vec::new();
     for used in uses(active) {
@@ -115,7 +128,9 @@ pub fn privileged_changes(active: &str, proposed: &str) -> Vec<Diagnostic> {
     let wanted = uses(proposed);
     control.retain(|used| !wanted.iter().any(|other| other.is_of_same_key(used)));
     let gone = control.into_iter().map(|used| Use { span: 0..0, ..used });
-    let news = wanted.into_iter().filter(|used| !take(&mut had, used));
+    let news = wanted
+        .into_iter()
+        .filter(|used| !used.reads_one_of(files) && !take(&mut had, used));
     let mut found: Vec<Diagnostic> = news
         .chain(gone)
         .map(|used| used.diagnostic(&lines))
@@ -164,6 +179,23 @@ impl Use {
     fn is_of_same_key(&self, other: &Self) -> bool {
         let (one, other) = (&self.identity, &other.identity);
         (one.page, one.key, &one.location) == (other.page, other.key, &other.location)
+    }
+
+    /// Whether it reads only these files, or files in these directories.
+    fn reads_one_of(&self, files: &[String]) -> bool {
+        let is_below = |path: &str, file: &String| {
+            let rest = path.strip_prefix(file.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || file.ends_with('/'))
+        };
+        let is_allowed = |path: &str| {
+            let path = path.trim_matches('"');
+            !path.contains(['\\', '"'])
+                && path.split('/').all(|part| part != "..")
+                && files.iter().any(|file| is_below(path, file))
+        };
+        let value = self.identity.value.as_str();
+        let value = value.trim_start_matches('[').trim_end_matches(']');
+        self.privilege == Privilege::Read && value.split(',').all(is_allowed)
     }
 
     fn diagnostic(&self, lines: &Lines<'_>) -> Diagnostic {

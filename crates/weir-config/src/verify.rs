@@ -4,6 +4,7 @@
 //! Checks everything that could be lowered, so that one run reports all problems. Each diagnostic shows both positions.
 
 mod check;
+mod cluster;
 mod latency;
 mod layer4;
 mod listener;
@@ -130,6 +131,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
     }
     proxy::verify(sink, lowered, &pools);
     announced(sink, lowered);
+    cluster::verify(sink, lowered, &pools);
     latency::verify(sink, lowered, &pools);
     check::checks(sink, lowered);
     listener::admin(sink, lowered);

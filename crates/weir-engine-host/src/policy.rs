@@ -137,7 +137,9 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
         vrrp,
         announce,
         sync,
+        cluster,
         notifiers: _,
+        tracing: _,
     } = desired;
     let ours = Node {
         admin: None::<Admin>,
@@ -147,7 +149,7 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
         ..node.clone()
     };
     (ours, node.socket_mode, timeouts, ipvs, services, vrrp).hash(hasher);
-    (announce.is_some(), sync.is_some()).hash(hasher);
+    (announce.is_some(), sync.is_some(), cluster.is_some()).hash(hasher);
     if node.vip_interface.is_some() {
         let mut added: Vec<_> = desired.proxied_addresses().collect();
         added.sort_unstable();

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use crate::Notifier;
 use crate::{
-    Admin, Announce, Check, Family, FlowSync, Forward, HashKey, Health, Ipvs, Listener, Mark,
-    Proxy, ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tracing, Tunnel,
+    Admin, Announce, Check, Cluster, Family, FlowSync, Forward, HashKey, Health, Ipvs, Listener,
+    Mark, Proxy, ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tracing,
+    Tunnel,
     VirtualRouter,
 };
 
@@ -60,6 +61,8 @@ pub struct Desired {
     pub announce: Option<Announce>,
     /// Flow synchronization; `None` = off.
     pub sync: Option<FlowSync>,
+    /// The group of directors with state in etcd; `None` = none.
+    pub cluster: Option<Cluster>,
     /// Receivers of messages about changes of state, in file order, names unique.
     pub notifiers: Vec<Notifier>,
     /// Traces of proxied requests; `None` = off.
@@ -100,9 +103,12 @@ impl Desired {
             .filter_map(|pool| pool.sticky.as_ref()?.secret.as_ref());
         let tickets = self.proxies.iter().filter_map(|proxy| proxy.tls.as_ref());
         let sync = self.sync.iter().map(|sync| &sync.key);
+        let group = self.cluster.iter();
+        let group = group.flat_map(|it| it.password.iter().chain(&it.group_key));
         cookies
             .chain(tickets.flat_map(|tls| &tls.ticket_keys))
             .chain(sync)
+            .chain(group)
     }
 
     /// Whether a virtual router manages the address; nothing else adds it then.

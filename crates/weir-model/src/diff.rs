@@ -77,6 +77,11 @@ pub enum Change {
         /// `+`, `-` or `~`.
         sign: char,
     },
+    /// `[cluster]` is added, removed or differs.
+    Cluster {
+        /// `+`, `-` or `~`.
+        sign: char,
+    },
     /// A server is added to an existing pool.
     ServerAdded {
         /// Pool.
@@ -130,6 +135,15 @@ pub enum Change {
     },
 }
 
+/// How a table differs as a whole.
+fn sign<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> Option<char> {
+    match (old, new) {
+        (None, Some(_)) => Some('+'),
+        (Some(_), None) => Some('-'),
+        (before, now) => (before != now).then_some('~'),
+    }
+}
+
 /// One line, `+` added, `-` removed, `~` changed.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -141,6 +155,7 @@ impl fmt::Display for Change {
             Self::VirtualRouter { router, sign } => write!(f, "{sign} vrrp {router}"),
             Self::Tracing { sign } => write!(f, "{sign} tracing"),
             Self::Sync { sign } => write!(f, "{sign} sync"),
+            Self::Cluster { sign } => write!(f, "{sign} cluster"),
             Self::Notifier { notifier, sign } => write!(f, "{sign} notify {notifier}"),
             Self::PoolAdded { pool, servers } => write!(f, "+ pool {pool}: {}", count(*servers)),
             Self::PoolRemoved { pool, servers } => write!(f, "- pool {pool}: {}", count(*servers)),
@@ -208,12 +223,10 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
             changes.push(Change::VirtualRouter { router, sign });
         },
     );
-    let sign = match (&old.sync, &new.sync) {
-        (None, Some(_)) => Some('+'),
-        (Some(_), None) => Some('-'),
-        (before, now) => (before != now).then_some('~'),
-    };
+    let sign = sign(old.sync.as_ref(), new.sync.as_ref());
     changes.extend(sign.map(|sign| Change::Sync { sign }));
+    let sign = self::sign(old.cluster.as_ref(), new.cluster.as_ref());
+    changes.extend(sign.map(|sign| Change::Cluster { sign }));
     match_by_name(
         &old.notifiers,
         &new.notifiers,

@@ -171,6 +171,7 @@ impl Indexed {
             vrrp: _,
             announce: _,
             sync,
+            cluster: _,
             notifiers: _,
             tracing: _,
         } = &self.desired;

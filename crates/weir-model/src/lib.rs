@@ -20,10 +20,12 @@ mod announce;
 mod basic_auth;
 mod body;
 mod check;
+mod cluster;
 mod desired;
 mod diff;
 mod discovery;
 mod duration;
+mod etcd;
 mod failover;
 mod forward;
 mod hash;
@@ -61,6 +63,7 @@ pub use check::{
     Check, CheckTls, DnsRecord, Health, Http, OnFailure, Probe, ProbeKind, ProbePath, ProbeTarget,
     ProxyHeader, Require, Script, Start, Timing, Via,
 };
+pub use cluster::Cluster;
 pub use desired::{
     Adapt, Attach, Desired, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node, OnRemove,
     Persistence, Pool, Server, Service, SocketMode, Source, Timeouts,
@@ -68,6 +71,7 @@ pub use desired::{
 pub use diff::{Change, Edit, diff};
 pub use discovery::{ServersDns, ServersRecord};
 pub use duration::{DURATION_UNITS, format_duration};
+pub use etcd::{BadEndpoint, EtcdEndpoint};
 pub use failover::EndsAtFailover;
 pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
 pub use hash::HashKey;

@@ -14,6 +14,7 @@ pub(crate) const FILES: &[&str] = &[
     "vips.json",
     "vrrp.json",
     "node.json",
+    "cluster.json",
     "announced.json",
     "cookie.key",
     "members.json",

@@ -232,8 +232,36 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// The group of directors (not built yet)
-    Cluster(Rest),
+    /// The group of directors: its members, and its configuration
+    Cluster {
+        #[command(subcommand)]
+        command: Cluster,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Cluster {
+    /// Show members, versions and differences
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Validate a configuration, and roll it out director by director
+    Publish {
+        /// The configuration; - = standard input
+        file: PathBuf,
+        /// Each director watches it for this long before the next one applies it, and rolls back if errors or failed
+        /// checks increase
+        #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+        guard: Duration,
+        /// Return when it is published, before the directors have applied it
+        #[arg(long)]
+        no_wait: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -47,13 +47,6 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// A command that this build does not have.
-    pub(crate) fn not_built(what: &str) -> Self {
-        Self::Usage {
-            message: format!("{what}: not built yet"),
-        }
-    }
-
     /// For any error.
     pub(crate) fn failed(error: impl Error + 'static) -> Self {
         Self::Failed {

@@ -168,13 +168,6 @@ fn exit_code_is_3_without_daemon() {
 }
 
 #[test]
-fn unbuilt_features_are_reported() {
-    let scratch = Scratch::new(GOOD);
-    let lines = ["cluster status"];
-    insta::assert_snapshot!(lines.map(|line| scratch.run(line)).join("\n"));
-}
-
-#[test]
 fn usage_errors() {
     let scratch = Scratch::new(GOOD);
     let lines = [

@@ -54,6 +54,7 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
             format!("{POOL}[tracing]\n{base}\n{line}\n")
         }
         "sync" => frame.sync(),
+        "cluster" => frame.cluster(),
         _ => frame.proxy(section),
     }
 }
@@ -243,6 +244,18 @@ impl Frame<'_> {
         ];
         let others = self.others(&required).join("\n");
         format!("[sync]\n{others}\n{}\n", self.line)
+    }
+
+    fn cluster(&self) -> String {
+        let required = ["etcd = [\"https://10.0.0.7:2379\"]", "name = \"edge\""];
+        let others = self.others(&required).join("\n");
+        let with = match self.key {
+            "key" => "certificate = \"/c.pem\"",
+            "user" => "password = \"secret\"",
+            "password" => "user = \"weir\"",
+            _ => "",
+        };
+        format!("[cluster]\n{others}\n{with}\n{}\n", self.line)
     }
 
     fn vrrp(&self, page: &str) -> String {

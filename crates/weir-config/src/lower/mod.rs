@@ -8,6 +8,7 @@ mod admin;
 mod announce;
 mod basic_auth;
 mod check;
+mod cluster;
 mod discovery;
 mod ipvs;
 mod list_file;
@@ -39,7 +40,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use weir_model::{
-    Announce, FlowSync, Ipvs, Node, Notifier, Pool, Service, Timeouts, Tracing, Tunnel,
+    Announce, Cluster, FlowSync, Ipvs, Node, Notifier, Pool, Service, Timeouts, Tracing, Tunnel,
     TunnelChecksum, TunnelKind, VirtualRouter,
 };
 
@@ -76,6 +77,7 @@ pub(crate) struct Lowered {
     /// The services that `[announce]` names.
     pub(crate) announced: Vec<(String, Range<usize>)>,
     pub(crate) sync: Option<FlowSync>,
+    pub(crate) cluster: Option<Cluster>,
     pub(crate) notifiers: Vec<Notifier>,
     pub(crate) tracing: Option<Tracing>,
 }
@@ -121,6 +123,7 @@ pub(crate) struct LoweredService {
     pub(crate) cgroup: Option<Range<usize>>,
     pub(crate) strict_ipvs: Option<Range<usize>>,
     pub(crate) one_packet: Option<Range<usize>>,
+    pub(crate) persistence: Option<Range<usize>>,
 }
 
 /// Lowers the whole tree.
@@ -144,6 +147,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         announce: None,
         announced: Vec::new(),
         sync: None,
+        cluster: None,
         notifiers: Vec::new(),
         tracing: None,
     };
@@ -222,6 +226,10 @@ fn group(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
     if let Some((table, location)) = section(sink, view, "tracing") {
         let own = View::open(sink, &catalog::TRACING, table, location);
         lowered.tracing = tracing::tracing(sink, &own);
+    }
+    if let Some((table, location)) = section(sink, view, "cluster") {
+        let own = View::open(sink, &catalog::CLUSTER, table, location);
+        lowered.cluster = cluster::cluster(sink, &own);
     }
     let pools: Vec<&str> = lowered
         .pools

@@ -67,6 +67,7 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
         snat: service.snat.is_some().then(|| span("snat")).flatten(),
         dscp: dscp.and_then(|_| span("dscp")),
         cgroup: cgroup.map(|(_, span)| span.clone()),
+        persistence: span("persistence"),
         strict_ipvs: service.strict_ipvs.then(|| span("strict_ipvs")).flatten(),
         one_packet: service.one_packet.then(|| span("one_packet")).flatten(),
         service,

@@ -59,6 +59,7 @@ impl Walk {
             (Privilege::Read, "file") if LISTS.contains(&section.page) => FileUse::List,
             (Privilege::Read, _) => FileUse::Read,
             (Privilege::Write, _) => FileUse::Append,
+            (Privilege::Control, "files") => FileUse::Certificates,
             (Privilege::Control, "admin") => return self.collect_admin(value),
             (Privilege::Control | Privilege::Program, _) => return,
         };

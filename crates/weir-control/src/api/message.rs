@@ -1,8 +1,11 @@
 //! Requests and responses of the API, except documents that have modules of their own.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+use crate::daemon::GroupConfiguration;
 
 /// `POST /v1/reload` and `POST /v1/plan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +22,28 @@ pub struct FileRequest {
     /// it made things worse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guard_ms: Option<u64>,
+    /// A configuration of the group in place of the active one; only the daemon itself sets it.
+    #[serde(skip)]
+    pub group: Option<Arc<GroupConfiguration>>,
+}
+
+/// `POST /v1/cluster/publish`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PublishRequest {
+    /// The configuration: JSON if it begins with `{`, otherwise TOML.
+    pub text: String,
+    /// Milliseconds for which each director watches it before the next one applies it; 0 = not at all.
+    pub guard_ms: u64,
+    /// Whether findings are rendered in colour.
+    pub color: bool,
+}
+
+/// A configuration that is being rolled out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// Its version.
+    pub version: u64,
 }
 
 /// `POST /v1/upgrade`.

@@ -1,5 +1,5 @@
 //! The HTTP API: `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`,
-//! `/v1/explain`, `/v1/node`, `/v1/log`, `/v1/tap/SERVICE`, `/v1/servers/POOL/ADDRESS`.
+//! `/v1/explain`, `/v1/node`, `/v1/cluster/publish`, `/v1/log`, `/v1/tap/SERVICE`, `/v1/servers/POOL/ADDRESS`.
 //!
 //! Requests become [`Order`]s and responses are JSON. Bodies are limited in size and time. On the unix socket the
 //! kernel identifies the caller; over TCP [`Policy`] checks `Host` and token. Only the owner of the daemon may name
@@ -39,8 +39,8 @@ use weir_proxy::tap::{Tap, TapError};
 
 pub use caller::{Caller, Peer, Role, UnknownRole};
 pub use message::{
-    ExplainRequest, FileRequest, NodeOrder, NodeState, Refusal, Reloaded, ServerNow,
-    UpgradeRequest, Upgraded,
+    ExplainRequest, FileRequest, NodeOrder, NodeState, PublishRequest, Published, Refusal,
+    Reloaded, ServerNow, UpgradeRequest, Upgraded,
 };
 pub use order::{Order, Orders, Reply, orders};
 pub use policy::{Policy, SharedPolicy};
@@ -101,6 +101,7 @@ pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router
         .route("/v1/plan", post(plan))
         .route("/v1/ipvsadm", post(ipvsadm))
         .route("/v1/node", post(node))
+        .route("/v1/cluster/publish", post(publish))
         .route(
             "/v1/servers/{pool}/{address}",
             get(server_now).post(server).put(add).delete(remove),
@@ -311,6 +312,12 @@ async fn member(
 async fn node(State(orders): State<Orders>, body: Body) -> Answered {
     let request: NodeOrder = read(body).await?;
     let order = |reply| Order::Node(request, reply);
+    Ok(json(&orders.ask(order).await?))
+}
+
+async fn publish(State(orders): State<Orders>, body: Body) -> Answered {
+    let request: PublishRequest = parse(&collect(body, MAX_TEXT_BODY_BYTES).await?)?;
+    let order = |reply| Order::Publish(request, reply);
     Ok(json(&orders.ask(order).await?))
 }
 

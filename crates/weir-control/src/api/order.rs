@@ -7,7 +7,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::caller::{Caller, Peer};
 use super::message::{
-    FileRequest, NodeOrder, Refusal, Reloaded, ServerNow, UpgradeRequest, Upgraded,
+    FileRequest, NodeOrder, PublishRequest, Published, Refusal, Reloaded, ServerNow,
+    UpgradeRequest, Upgraded,
 };
 use weir_state::ServerOrder;
 
@@ -66,6 +67,8 @@ pub enum Order {
     },
     /// Drain this director, or end that.
     Node(NodeOrder, Reply<NodeOrder>),
+    /// Publish a configuration to the group.
+    Publish(PublishRequest, Reply<Published>),
     /// A request of ipvsadm, with the socket of the client.
     Ipvsadm(ipvsadm::Request, Peer, Reply<ipvsadm::Answer>),
     /// Explain how a packet would be handled.

@@ -17,8 +17,8 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::api::{
-    ExplainRequest, FileRequest, NodeOrder, Refusal, Reloaded, ServerNow, ServerOrder,
-    UpgradeRequest, Upgraded,
+    ExplainRequest, FileRequest, NodeOrder, PublishRequest, Published, Refusal, Reloaded,
+    ServerNow, ServerOrder, UpgradeRequest, Upgraded,
 };
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
@@ -202,6 +202,14 @@ impl Client {
     /// See [`Error`].
     pub async fn node(&self, request: NodeOrder) -> Result<NodeOrder, Error> {
         self.ask(Method::POST, "/v1/node", &request).await
+    }
+
+    /// Publishes a configuration to the group of directors.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn publish(&self, request: &PublishRequest) -> Result<Published, Error> {
+        self.ask(Method::POST, "/v1/cluster/publish", request).await
     }
 
     /// Executes a request of ipvsadm.

@@ -6,6 +6,7 @@
 mod certificate;
 mod failover;
 mod finding;
+mod group;
 mod include;
 mod secret;
 mod vip;
@@ -19,11 +20,14 @@ use weir_config::{Code, Desired, Diagnostic, FileError, Machine, SecretValue, Se
 use weir_model::{Family, SecretSource};
 use weir_sys::names;
 
+use crate::daemon::GroupConfiguration;
+
 pub use certificate::{
     doubtful_certificates, occupied_listeners, with_free_listeners, with_usable_files,
 };
 pub use failover::{Failover, failovers, moving_vips};
 pub use finding::{At, Finding, Location};
+pub(crate) use group::own_part;
 pub use secret::Remembered;
 pub use vip::{AbsentVip, absent_vips};
 pub use weir_proxy::Problem;
@@ -94,6 +98,27 @@ pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
 /// # Errors
 /// As [`load`].
 pub fn load_with(path: &Path, color: bool, secrets: Secrets<'_>) -> Result<Loaded, Rejected> {
+    load_in_group(path, color, secrets, None)
+}
+
+/// Loads a director's own file.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_own(path: &Path, color: bool) -> Result<Loaded, Rejected> {
+    load_with(path, color, Secrets::Unread)
+}
+
+/// Like [`load_with`], with what the director's group has published, if the file is of this group.
+///
+/// # Errors
+/// As [`load`], or the published part would gain rights.
+pub fn load_in_group(
+    path: &Path,
+    color: bool,
+    secrets: Secrets<'_>,
+    group: Option<&GroupConfiguration>,
+) -> Result<Loaded, Rejected> {
     let name = path.display().to_string();
     let broken = |error: &FileError| Rejected {
         summary: error.to_string(),
@@ -104,7 +129,8 @@ pub fn load_with(path: &Path, color: bool, secrets: Secrets<'_>) -> Result<Loade
     let text = weir_config::load(&bytes).map_err(|error| broken(&error))?;
     let files = include::Disk::new(mode);
     let bundle = weir_config::bundle(text, path, &files);
-    let text = bundle.text.as_str();
+    let whole = group::with_published(&bundle.text, &name, group, color)?;
+    let text: &str = &whole;
     if !bundle.errors.is_empty() {
         return Err(rejected(text, &name, &bundle.errors, color));
     }
@@ -122,13 +148,26 @@ pub fn load_with(path: &Path, color: bool, secrets: Secrets<'_>) -> Result<Loade
 /// # Errors
 /// It has an error.
 pub fn load_text(text: &str, color: bool) -> Result<Loaded, Rejected> {
+    load_text_in_group(text, color, None)
+}
+
+/// Like [`load_text`], with what the director's group has published.
+///
+/// # Errors
+/// As [`load_text`], or the published part would gain rights.
+pub(crate) fn load_text_in_group(
+    text: &str,
+    color: bool,
+    group: Option<&GroupConfiguration>,
+) -> Result<Loaded, Rejected> {
     let text = weir_config::load(text.as_bytes()).map_err(|error| Rejected {
         summary: error.to_string(),
         diagnostics: weir_config::render_file_error(&error, TEXT, color),
         found: vec![Finding::of_file(&error, TEXT)],
     })?;
     let json = text.trim_start().starts_with('{');
-    judge(text, json, &ThisMachine::default(), TEXT, color)
+    let whole = group::with_published(text, TEXT, group, color)?;
+    judge(&whole, json, &ThisMachine::default(), TEXT, color)
 }
 
 /// Reads the lists of a valid configuration again; secrets are those of `known`.

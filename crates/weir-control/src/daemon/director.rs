@@ -2,6 +2,7 @@
 //!
 //! It holds the active configuration and its file, and handles neither sockets nor signals.
 
+mod group;
 mod members;
 mod node;
 mod probation;
@@ -10,6 +11,7 @@ mod upgrade;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use weir_config::FileUse;
@@ -19,10 +21,12 @@ use weir_sys::Channel;
 use super::admin::Admin;
 use super::file_watch::FileWatch;
 use super::flow_sync::FlowSynchronizer;
+use super::group::{Group, GroupConfiguration};
 use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
 use super::tracked;
 use super::{Error, RuntimeDir};
+use crate::announce::facts;
 use crate::api::{Caller, FileRequest, Order, Peer, Refusal, Reloaded};
 use crate::configuration::{self, Loaded, Rejected, Remembered};
 use crate::explain::{Answer, Packet};
@@ -70,6 +74,7 @@ pub struct Director<P> {
     reloads: ReloadHistory,
     node: Node,
     sync: FlowSynchronizer,
+    group: Group,
     certificates: FileWatch,
     lists: FileWatch,
     /// The files with lists of the active configuration.
@@ -90,6 +95,7 @@ struct ActiveConfiguration {
     configured: Desired,
     text: String,
     file: PathBuf,
+    group: Option<Arc<GroupConfiguration>>,
 }
 
 impl<P: Plane> Director<P> {
@@ -106,6 +112,7 @@ impl<P: Plane> Director<P> {
         let desired = lists.added_to(&loaded.desired);
         membership.commit(&loaded.desired, lists);
         let node = Node::new(runtime_dir.path());
+        let group = Group::new(runtime_dir.path());
         let mut director = Self {
             plane,
             desired,
@@ -125,11 +132,15 @@ impl<P: Plane> Director<P> {
             reloads: ReloadHistory::default(),
             node,
             sync: FlowSynchronizer::default(),
+            group,
             certificates: FileWatch::default(),
             lists: FileWatch::default(),
             list_files: Vec::new(),
         };
         director.sync.configure(director.configured.sync.as_ref());
+        director
+            .group
+            .configure(director.configured.cluster.as_ref());
         director.configure_checks();
         director.list_files = list_files(&director.text);
         director.record_configuration();
@@ -148,7 +159,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// The keeper starts or ends the processes that the active configuration needs.
-    fn configure_processes(&self) {
+    fn configure_processes(&mut self) {
         self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
         self.keeper
             .configure_announcer(self.configured.announce.is_some());
@@ -156,8 +167,19 @@ impl<P: Plane> Director<P> {
     }
 
     /// Reports to the announcer which VIPs can serve. Cheap: nothing is sent without a change.
-    pub fn announce(&self) {
-        self.node.announce(&self.desired, &self.plane);
+    pub fn announce(&mut self) {
+        let is_draining = self.node.is_draining();
+        let facts = facts(&self.desired, &self.plane, is_draining);
+        let vips = facts.iter().flat_map(|facts| &facts.vips);
+        let vips = vips.filter(|_| !is_draining);
+        let vips = vips.map(|fact| (fact.vip, fact.serves)).collect();
+        self.group.report(&self.desired, vips);
+        self.node.announce(facts, |vip| self.group.holds(vip));
+    }
+
+    /// Leaves the group, so that the others need not wait for the end of the lease.
+    pub fn leave_group(&mut self) {
+        self.group.leave();
     }
 
     /// Stores the secrets of the active configuration in the keeper, for a daemon that starts after a crash.
@@ -233,6 +255,7 @@ impl<P: Plane> Director<P> {
             self.roll_back(&regression).await;
             return Ok(());
         }
+        let news = self.group.agree(news);
         let applied = self.plane.apply_health(news);
         self.notify_pool_changes();
         applied
@@ -252,7 +275,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Records the active configuration, for commands without a daemon and for the next daemon after a crash.
-    fn record_configuration(&self) {
+    fn record_configuration(&mut self) {
         self.record_configuration_of(&self.file, &self.text);
         self.configure_processes();
     }
@@ -311,6 +334,7 @@ impl<P: Plane> Director<P> {
                 self.announce();
                 let _ = reply.send(done.map(|()| order));
             }
+            Order::Publish(request, reply) => self.publish(request, reply),
             Order::Ipvsadm(request, peer, reply) => {
                 let _ = reply.send(self.ipvsadm(&request, &peer).await);
             }
@@ -346,6 +370,7 @@ impl<P: Plane> Director<P> {
             },
             announce: announced.map(announce::routes).unwrap_or_default(),
             sync: self.sync.status(),
+            cluster: self.group.status(),
             reloads: self.reloads.all(),
             certificate_error: self.certificates.problem().map(str::to_owned),
             list_error: self.lists.problem().map(str::to_owned),
@@ -414,12 +439,15 @@ impl<P: Plane> Director<P> {
     /// Loads the requested configuration, as far as `caller` is allowed to. Text instead of a path does not change the
     /// active path.
     fn load(&self, request: &FileRequest, caller: &Caller) -> Result<(PathBuf, Loaded), Refusal> {
+        let group = request.group.as_ref().or_else(|| self.group.published());
+        let group = group.map(AsRef::as_ref);
         if let Some(text) = &request.text {
             if !caller.is_owner() {
-                configuration::permit(&self.text, text, request.color).map_err(refused)?;
+                let own = configuration::own_part(&self.text, group);
+                configuration::permit(own, text, request.color).map_err(refused)?;
             }
             let name = Path::new(configuration::TEXT);
-            let loaded = configuration::load_text(text, request.color)
+            let loaded = configuration::load_text_in_group(text, request.color, group)
                 .and_then(|loaded| configuration::with_usable_files(loaded, name));
             return Ok((self.file.clone(), loaded.map_err(refused)?));
         }
@@ -435,7 +463,8 @@ impl<P: Plane> Director<P> {
                 path.display()
             )));
         }
-        let loaded = configuration::load(path, request.color)
+        let read = configuration::Secrets::Read;
+        let loaded = configuration::load_in_group(path, request.color, read, group)
             .and_then(|loaded| configuration::with_usable_files(loaded, path));
         let loaded = if caller.is_owner() {
             loaded.map_err(refused)?
@@ -481,6 +510,7 @@ impl<P: Plane> Director<P> {
             configured: self.configured.clone(),
             text: self.text.clone(),
             file: self.file.clone(),
+            group: self.group.published().cloned(),
         }
     }
 
@@ -491,6 +521,8 @@ impl<P: Plane> Director<P> {
         self.text = now.text;
         self.file = now.file;
         self.sync.configure(self.configured.sync.as_ref());
+        self.group.set_published(now.group);
+        self.group.configure(self.configured.cluster.as_ref());
         self.pass_secrets();
         self.configure_checks();
         self.list_files = list_files(&self.text);
@@ -523,13 +555,19 @@ impl<P: Plane> Director<P> {
         let loaded = loaded.map_err(|rejected| rejected.summary)?;
         let lists = self.membership.lists();
         let desired = lists.added_to(&loaded.desired);
-        let applied = self.plane.apply(&desired).await;
+        let wanted = Wanted {
+            desired: &desired,
+            configured: &loaded.desired,
+            text: &self.text,
+        };
+        let applied = self.plane.apply(wanted).await;
         applied.map_err(|error| error.to_string())?;
         self.set_active(ActiveConfiguration {
             lists,
             configured: loaded.desired,
             text: self.text.clone(),
             file: self.file.clone(),
+            group: self.group.published().cloned(),
         });
         Ok(())
     }
@@ -595,6 +633,10 @@ impl<P: Plane> Director<P> {
             configured: loaded.desired,
             text: loaded.text,
             file: path,
+            group: match &request.group {
+                Some(candidate) => Some(Arc::clone(candidate)),
+                None => self.group.published().cloned(),
+            },
         });
         let number = weir_proxy::certificate_files(&self.desired);
         self.certificates.set_loaded(number);

@@ -8,6 +8,7 @@ mod director;
 mod error;
 mod file_watch;
 mod flow_sync;
+mod group;
 mod local_real_server;
 mod reload_guard;
 mod reload_history;
@@ -42,6 +43,7 @@ pub use admin::{Admin, PreparedAdmin};
 pub use director::Director;
 use director::{DrainingDaemon, SECRETS};
 pub use error::Error;
+pub use group::{GroupConfiguration, last_group_configuration};
 pub use separation::separate;
 
 /// Interval of the engine's tick, which checks what causes no event.
@@ -100,7 +102,8 @@ pub async fn run<P: Plane>(
         Some(remembered) if kept.keeps_configuration() => Secrets::Remembered(remembered),
         _ => Secrets::Read,
     };
-    let loaded = configuration::load_with(&text, options.color, secrets)?;
+    let group = last_group_configuration(&options.runtime_dir);
+    let loaded = configuration::load_in_group(&text, options.color, secrets, group.as_ref())?;
     for line in loaded.findings.lines() {
         eprintln!("{line}");
     }
@@ -176,6 +179,7 @@ pub async fn run<P: Plane>(
         return Ok(());
     }
     notify(&notifier, Notification::Stopping);
+    director.leave_group();
     director.drain().await;
     director.close()?;
     tracing::info!("stopped; the kernel continues to forward");
@@ -281,6 +285,7 @@ async fn serve<P: Plane>(
                 }
             }
             () = director.wait_for_list_change() => director.apply_lists().await,
+            event = director.wait_for_group() => director.handle_group(event).await,
             event = network.next() => {
                 if let Err(error) = director.plane().network_event(&event).await {
                     tracing::warn!(%error, "failed to handle a netlink event");

@@ -165,6 +165,7 @@ impl TestDaemon {
         fs::write(&path, text).unwrap();
         FileRequest {
             guard_ms: None,
+            group: None,
             path: Some(path),
             text: None,
             color: false,

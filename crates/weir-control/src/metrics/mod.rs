@@ -6,6 +6,7 @@
 mod announce;
 mod check;
 mod exchanges;
+mod group;
 mod latency;
 mod process;
 mod proxy;
@@ -131,6 +132,7 @@ pub fn render(
     announce::routes(&mut text, report);
     sync::peers(&mut text, report);
     traces::traces(&mut text, report);
+    group::members(&mut text, report);
     text.family("weir_packets_total", "counter", "Packets by outcome.");
     packets(&mut text, report);
     let flows = &report.flows;

@@ -126,6 +126,7 @@ fn touched(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 {
         | Change::VirtualRouter { .. }
         | Change::Sync { .. }
         | Change::Tracing { .. }
+        | Change::Cluster { .. }
         | Change::Notifier { .. } => 0,
         Change::Timeouts(_) | Change::Ipvs(_) => {
             let count = |service: &weir_model::Service| live.count(&service.name, None);

@@ -66,6 +66,7 @@ impl From<&Snapshot> for Report {
             drained: false,
             sync: None,
             tracing: snapshot.traces.as_ref().map(Traces::from),
+            cluster: None,
             reloads: Vec::new(),
             certificate_error: None,
             list_error: None,

@@ -7,6 +7,7 @@
 pub(crate) mod announce;
 mod doctor;
 pub mod exchanges;
+mod group;
 mod latency;
 mod made;
 pub mod pinned;
@@ -25,6 +26,7 @@ use weir_discovery::Source;
 use made::{state, vip};
 
 pub use announce::Announced;
+pub use group::{Group, GroupMember};
 pub use latency::{Latency, Milliseconds};
 pub use proxy::{Proxied, ProxiedServer};
 pub use sync::{Sync, SyncPeer};
@@ -93,6 +95,9 @@ pub struct Report {
     /// Traces of proxied requests; absent without `[tracing]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracing: Option<Traces>,
+    /// The group of directors; absent without `[cluster]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Group>,
     /// The last reloads of this process, the oldest first; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reloads: Vec<Reload>,

@@ -76,6 +76,10 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
         out.push('\n');
         out.push_str(&sync.table());
     }
+    if let Some(group) = &report.cluster {
+        out.push('\n');
+        out.push_str(&group.table());
+    }
     outcomes(&mut out, report, view);
     match view.width {
         Some(width) => wrap(&out, width),

@@ -68,6 +68,10 @@ pub(crate) fn local_engine_reason(desired: &Desired) -> Option<&'static str> {
     if desired.sync.is_some() {
         return Some("the configuration synchronizes flows");
     }
+    // The policy of the other process accepts layer 4 services of root's file only.
+    if needs_engine(desired) && desired.cluster.is_some() {
+        return Some("the configuration of layer 4 services comes from a group");
+    }
     if needs_engine(desired) && desired.probes_paths() {
         return Some("the configuration has checks through the path of a service");
     }

@@ -8,6 +8,7 @@ use weir_http::route::{self, Surroundings, Target};
 use weir_http::{Field, reason};
 use weir_model::{HeaderEdits, StaticFiles};
 
+use super::edit::AnswerFields;
 use super::state::Phase;
 use super::{Session, Step};
 use crate::context::Context;
@@ -50,6 +51,15 @@ struct Line {
     replaces: bool,
 }
 
+impl Line {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(&self.value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
 impl Transfer {
     pub(super) fn expects(&self, ticket: Ticket) -> bool {
         self.awaited == Some(ticket)
@@ -58,6 +68,31 @@ impl Transfer {
     /// Whether the client received the beginning of the response.
     pub(super) const fn is_answered(&self) -> bool {
         self.sent.is_some()
+    }
+
+    /// The fields that the configuration adds to a response with this status.
+    fn lines(&self, status: u16) -> Vec<&Line> {
+        let is_of = |line: &&Line| {
+            let mut ranges = line.statuses.iter();
+            line.statuses.is_empty() || ranges.any(|(from, to)| (*from..=*to).contains(&status))
+        };
+        let all: Vec<&Line> = self.edits.iter().filter(is_of).collect();
+        let stays = |(at, line): (usize, &&Line)| !is_replaced(&line.name, &all[at + 1..]);
+        let kept = all.iter().enumerate().filter(|it| stays((it.0, it.1)));
+        kept.map(|(_, line)| *line).collect()
+    }
+
+    /// The same for a response that has no file.
+    fn answer_fields(&self, status: u16) -> AnswerFields {
+        let mut fields = AnswerFields::default();
+        for line in self.lines(status) {
+            if line.replaces && line.name.eq_ignore_ascii_case("Content-Type") {
+                fields.kind = Some(String::from_utf8_lossy(&line.value).into_owned());
+            } else {
+                line.write(&mut fields.lines);
+            }
+        }
+        fields
     }
 
     /// The status that the client received; 0 = none.
@@ -179,13 +214,18 @@ impl Session {
                     .take_while(|byte| matches!(byte, b'/' | b'\\'))
                     .count();
                 let location = [b"/", &target[slashes..]].concat();
-                self.answer_route(key, cx, 301, Some(&location), &[])
+                let fields = transfer.answer_fields(301);
+                self.answer_route(key, cx, 301, Some(&location), &[], &fields)
             }
             Found::Missing => {
                 let status = transfer.missing;
-                self.answer_route(key, cx, status, None, &[])
+                let fields = transfer.answer_fields(status);
+                self.answer_route(key, cx, status, None, &[], &fields)
             }
-            Found::Forbidden => self.answer_route(key, cx, 403, None, &[]),
+            Found::Forbidden => {
+                let fields = transfer.answer_fields(403);
+                self.answer_route(key, cx, 403, None, &[], &fields)
+            }
             Found::Error(error) => {
                 if cx.complains() {
                     let service = &self.local.service.name;
@@ -309,27 +349,20 @@ fn add_edits(edits: &HeaderEdits, from: &Surroundings<'_>, lines: &mut Vec<Line>
 fn write_head(response: &Response, transfer: &Transfer, out: &mut Vec<u8>) {
     let status = response.status;
     out.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", reason(status)).as_bytes());
-    let is_of = |line: &&Line| {
-        let mut ranges = line.statuses.iter();
-        line.statuses.is_empty() || ranges.any(|(from, to)| (*from..=*to).contains(&status))
-    };
-    let lines: Vec<&Line> = transfer.edits.iter().filter(is_of).collect();
-    let is_replaced = |name: &str, later: &[&Line]| {
-        let mut later = later.iter();
-        later.any(|line| line.replaces && line.name.eq_ignore_ascii_case(name))
-    };
+    let lines = transfer.lines(status);
     for (name, value) in &response.fields {
         let mut removed = transfer.removed.iter();
         if !is_replaced(name, &lines) && !removed.any(|it| it.eq_ignore_ascii_case(name)) {
             out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
     }
-    for (at, line) in lines.iter().enumerate() {
-        if !is_replaced(&line.name, &lines[at + 1..]) {
-            out.extend_from_slice(line.name.as_bytes());
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(&line.value);
-            out.extend_from_slice(b"\r\n");
-        }
+    for line in lines {
+        line.write(out);
     }
+}
+
+/// Whether one of these lines replaces the fields of that name.
+fn is_replaced(name: &str, lines: &[&Line]) -> bool {
+    let mut lines = lines.iter();
+    lines.any(|line| line.replaces && line.name.eq_ignore_ascii_case(name))
 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod clean;
+mod cluster;
 mod doctor;
 mod explain;
 mod fmt;
@@ -74,7 +75,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Fmt { file, check } => fmt::fmt(global, file.as_deref(), *check),
         Command::Node { action, json } => node::node(global, *action, *json),
         Command::Announcer => node::announcer(global),
-        Command::Cluster(_) => Err(Failure::not_built("cluster")),
+        Command::Cluster { command } => cluster::cluster(global, command),
     }
 }
 

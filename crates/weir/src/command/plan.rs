@@ -21,6 +21,7 @@ pub(super) fn plan(global: &GlobalOptions, json: bool) -> Outcome {
         text: None,
         color: terminal::color(),
         guard_ms: None,
+        group: None,
     };
     let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
     let plan = match with_progress("the plan", client.plan(&request))? {

@@ -18,6 +18,7 @@ pub(super) fn reload(global: &GlobalOptions, guard: Option<Duration>, json: bool
         text: None,
         color: terminal::color(),
         guard_ms: guard.map(|guard| u64::try_from(guard.as_millis()).unwrap_or(u64::MAX)),
+        group: None,
     };
     let what = guard.map_or("the reload", |_| "watching the new configuration");
     let reloaded = with_progress(what, Client::new(&global.runtime_dir).reload(&request))??;

@@ -1,6 +1,7 @@
 //! Applies servers of lists outside the configuration file.
 
 use serde_json::{Map, Value};
+use weir_cluster::Kind;
 use weir_model::diff;
 
 use super::Director;
@@ -47,6 +48,22 @@ impl<P: Plane> Director<P> {
 
     /// Adds a server to a pool or changes an added one, with these keys; `None` removes it.
     pub(super) async fn member(
+        &mut self,
+        pool: &str,
+        address: &str,
+        keys: Option<Map<String, Value>>,
+    ) -> Result<(), Refusal> {
+        self.order_member(pool, address, keys.clone()).await?;
+        let value = match keys {
+            Some(keys) => Value::Object(keys),
+            None => serde_json::json!({ "removed": true }),
+        };
+        self.group.share(Kind::Server, pool, address, value);
+        Ok(())
+    }
+
+    /// The same, by this director or by another one of the group.
+    pub(super) async fn order_member(
         &mut self,
         pool: &str,
         address: &str,

@@ -2,17 +2,16 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use weir_announce::{Client, Report};
+use weir_announce::{Client, Facts, Report};
 use weir_model::Desired;
 use weir_sys::replace_file;
 use weir_vrrp_agent::Order as VrrpOrder;
 
-use crate::announce;
 use crate::api::{NodeOrder, NodeState, Refusal};
-use crate::plane::Plane;
 
 /// Records that the node is drained; it stays so over restarts.
 const FILE: &str = "node.json";
@@ -49,8 +48,13 @@ impl Node {
     }
 
     /// Sends the announcer which VIPs can serve, if that has changed.
-    pub(super) fn announce(&self, desired: &Desired, plane: &impl Plane) {
-        let facts = announce::facts(desired, plane, self.is_draining);
+    ///
+    /// A VIP that the group `holds` stays announced: no other director announces it.
+    pub(super) fn announce(&self, mut facts: Option<Facts>, holds: impl Fn(IpAddr) -> bool) {
+        let vips = facts.iter_mut().flat_map(|facts| &mut facts.vips);
+        for fact in vips.filter(|fact| !fact.serves && holds(fact.vip)) {
+            fact.serves = true;
+        }
         self.announcer.send(facts);
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use weir_cluster::Kind;
 use weir_model::{Desired, Pool, Server};
 
 use super::Director;
@@ -17,6 +18,21 @@ impl<P: Plane> Director<P> {
         address: &str,
         order: ServerOrder,
     ) -> Result<ServerNow, Refusal> {
+        let address = self.order_server(pool, address, order).await?;
+        if let Ok(value) = serde_json::to_value(order) {
+            self.group.share(Kind::Override, pool, &address, value);
+        }
+        self.server_now(pool, &address)
+    }
+
+    /// Sets or removes an override, by an operator of this director or of another one of the group. Returns the name of
+    /// the server in the file.
+    pub(super) async fn order_server(
+        &mut self,
+        pool: &str,
+        address: &str,
+        order: ServerOrder,
+    ) -> Result<String, Refusal> {
         let found = self.find(pool, address)?;
         let address = found.as_str();
         if let Some(Override::Weight(weight)) = order.0
@@ -44,7 +60,7 @@ impl<P: Plane> Director<P> {
             weight,
             "server changed by an operator"
         );
-        self.server_now(pool, address)
+        Ok(found)
     }
 
     /// Returns the current state of a server over all services that use its pool.

@@ -1,0 +1,121 @@
+//! Health by agreement: a server is down for the group if a quorum of the directors that can reach anything reports it
+//! down.
+//!
+//! A director whose checks all fail has a problem of its own, so it has no vote. One director alone never decides for
+//! others.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::key::{Key, Keys};
+use crate::store::Mirror;
+
+/// What one member's own checks report.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HealthView {
+    /// Whether at least one checked server is up.
+    pub reaches: bool,
+    /// The servers that are down, `POOL/ADDRESS`, with the reason.
+    pub down: BTreeMap<String, String>,
+}
+
+/// The servers that are down for the group, `POOL/ADDRESS`, with the reason.
+pub type Verdicts = BTreeMap<String, String>;
+
+/// The fewest voters for a decision.
+const VOTERS_MIN: usize = 2;
+
+pub(crate) fn verdicts(keys: &Keys, mirror: &Mirror) -> Verdicts {
+    let mut voters: Vec<(String, HealthView)> = Vec::new();
+    for (name, _) in mirror.iter() {
+        let Some(Key::Health(member)) = keys.parse(name) else {
+            continue;
+        };
+        let is_member = mirror
+            .get(&keys.name(&Key::Member(member.clone())))
+            .is_some();
+        if let Some(view) = mirror.read::<HealthView>(name)
+            && is_member
+            && view.reaches
+        {
+            voters.push((member, view));
+        }
+    }
+    if voters.len() < VOTERS_MIN {
+        return Verdicts::new();
+    }
+    let quorum = voters.len() / 2 + 1;
+    let mut reports: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+    for (member, view) in &voters {
+        for (server, reason) in &view.down {
+            let reports = reports.entry(server).or_default();
+            reports.push((member, reason));
+        }
+    }
+    let agreed = reports.into_iter().filter(|(_, it)| it.len() >= quorum);
+    let of = voters.len();
+    agreed
+        .map(|(server, reports)| {
+            let (member, reason) = reports[0];
+            let text = format!(
+                "down for {} of {of} directors: {member}: {reason}",
+                reports.len()
+            );
+            (server.to_owned(), text)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Entry;
+
+    /// Views of members: whether they reach anything, and the servers that they report down.
+    fn agreed(views: &[(bool, &[&str])]) -> Vec<String> {
+        let keys = Keys::new("edge");
+        let mut mirror = Mirror::default();
+        let mut entries = Vec::new();
+        for (number, (reaches, down)) in views.iter().enumerate() {
+            let view = HealthView {
+                reaches: *reaches,
+                down: down
+                    .iter()
+                    .map(|it| ((*it).to_owned(), "refused".to_owned()))
+                    .collect(),
+            };
+            let member = format!("lb{number}");
+            for (key, value) in [
+                (
+                    Key::Health(member.clone()),
+                    serde_json::to_vec(&view).unwrap(),
+                ),
+                (Key::Member(member), b"{}".to_vec()),
+            ] {
+                entries.push(Entry {
+                    key: keys.name(&key),
+                    value,
+                    revision: 1,
+                });
+            }
+        }
+        mirror.replace(1, entries);
+        verdicts(&keys, &mirror).into_keys().collect()
+    }
+
+    #[test]
+    fn quorum_of_directors_that_reach_anything_decides() {
+        let (a, none): (&[&str], &[&str]) = (&["web/a"], &[]);
+        assert_eq!(agreed(&[(true, a), (true, none), (true, none)]), [""; 0]);
+        assert_eq!(agreed(&[(true, a), (true, a), (true, none)]), ["web/a"]);
+        // A director that reaches nothing has no vote.
+        let all: &[&str] = &["web/a", "web/b"];
+        assert_eq!(agreed(&[(false, all), (true, a), (true, a)]), ["web/a"]);
+        assert_eq!(agreed(&[(false, all), (false, all), (true, none)]), [""; 0]);
+        // Half of the voters are not a quorum, and one alone never is.
+        assert_eq!(agreed(&[(true, a), (true, none)]), [""; 0]);
+        assert_eq!(agreed(&[(true, a)]), [""; 0]);
+    }
+}

@@ -1,0 +1,165 @@
+//! The keys of a group. `docs/manual/cluster.md` documents them for other programs.
+
+/// All keys of all groups begin with this.
+const ROOT: &str = "/weir/";
+/// Longest name of a group, a member.
+const NAME_MAX: usize = 64;
+
+/// A name that cannot be part of a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a name has 1 to 64 characters of a-z, A-Z, 0-9, `-`, `_` and `.`")]
+pub struct InvalidName;
+
+/// Checks the name of a group or of a member.
+///
+/// # Errors
+/// It is empty, too long, or has other characters.
+pub fn check_name(name: &str) -> Result<(), InvalidName> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let fits = (1..=NAME_MAX).contains(&name.len());
+    if fits && name.chars().all(is_plain) {
+        Ok(())
+    } else {
+        Err(InvalidName)
+    }
+}
+
+/// A key without its prefix.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// The configuration that the group should have.
+    Current,
+    /// The last configuration that all members have applied.
+    Complete,
+    /// Why the rollout of a configuration was stopped.
+    Stopped,
+    /// The member that applies the configuration now.
+    Turn,
+    /// A part of a configuration, by its digest.
+    Chunk(String),
+    /// A member, under its lease.
+    Member(String),
+    /// The VIPs that a member announces, under its lease.
+    Serving(String),
+    /// The servers that a member sees down, under its lease.
+    Health(String),
+    /// The override of a server: pool, and address as in the configuration.
+    Override(String, String),
+    /// A server that the API added: pool, and address.
+    Server(String, String),
+}
+
+/// The keys of one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    /// `group` has passed [`check_name`].
+    pub fn new(group: &str) -> Self {
+        Self {
+            prefix: format!("{ROOT}{group}/"),
+        }
+    }
+
+    /// All keys of the group begin with it.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The first key behind those of the group, for a range.
+    pub fn end(&self) -> String {
+        // The prefix ends in a slash; '0' follows it in ASCII.
+        let mut end = self.prefix.clone();
+        end.pop();
+        end.push('0');
+        end
+    }
+
+    /// The key as etcd has it.
+    pub fn name(&self, key: &Key) -> String {
+        let prefix = &self.prefix;
+        match key {
+            Key::Current => format!("{prefix}config/current"),
+            Key::Complete => format!("{prefix}config/complete"),
+            Key::Stopped => format!("{prefix}config/stopped"),
+            Key::Turn => format!("{prefix}config/turn"),
+            Key::Chunk(digest) => format!("{prefix}config/chunk/{digest}"),
+            Key::Member(member) => format!("{prefix}member/{member}"),
+            Key::Serving(member) => format!("{prefix}serving/{member}"),
+            Key::Health(member) => format!("{prefix}health/{member}"),
+            Key::Override(pool, server) => format!("{prefix}override/{pool}/{server}"),
+            Key::Server(pool, server) => format!("{prefix}server/{pool}/{server}"),
+        }
+    }
+
+    /// `None` = a key of another program, or of a later version.
+    pub fn parse(&self, name: &str) -> Option<Key> {
+        let name = name.strip_prefix(&self.prefix)?;
+        let (kind, rest) = name.split_once('/')?;
+        let pair = || {
+            let (pool, server) = rest.split_once('/')?;
+            (!server.is_empty()).then(|| (pool.to_owned(), server.to_owned()))
+        };
+        match (kind, rest) {
+            ("config", "current") => Some(Key::Current),
+            ("config", "complete") => Some(Key::Complete),
+            ("config", "stopped") => Some(Key::Stopped),
+            ("config", "turn") => Some(Key::Turn),
+            ("config", _) => {
+                let digest = rest.strip_prefix("chunk/")?;
+                Some(Key::Chunk(digest.to_owned()))
+            }
+            ("member", _) => Some(Key::Member(rest.to_owned())),
+            ("serving", _) => Some(Key::Serving(rest.to_owned())),
+            ("health", _) => Some(Key::Health(rest.to_owned())),
+            ("override", _) => pair().map(|(pool, server)| Key::Override(pool, server)),
+            ("server", _) => pair().map(|(pool, server)| Key::Server(pool, server)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_parsed_back() {
+        let keys = Keys::new("edge");
+        let text = |text: &str| text.to_owned();
+        for key in [
+            Key::Current,
+            Key::Complete,
+            Key::Stopped,
+            Key::Turn,
+            Key::Chunk(text("ab12")),
+            Key::Member(text("lb1")),
+            Key::Serving(text("lb1")),
+            Key::Health(text("lb1")),
+            Key::Override(text("web"), text("[2001:db8::1]:80")),
+            Key::Server(text("web"), text("10.0.0.5")),
+        ] {
+            let name = keys.name(&key);
+            assert!(name.starts_with(keys.prefix()) && name < keys.end());
+            assert_eq!(keys.parse(&name), Some(key));
+        }
+        for other in [
+            "/weir/edge/",
+            "/weir/edge2/member/a",
+            "/weir/edge/new/a",
+            "/weir/edge/server/a",
+        ] {
+            assert_eq!(keys.parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn names_are_plain() {
+        assert_eq!(check_name("edge-1.example"), Ok(()));
+        for name in ["", "a/b", "ä", "a b", &"x".repeat(65)] {
+            assert_eq!(check_name(name), Err(InvalidName), "{name}");
+        }
+    }
+}

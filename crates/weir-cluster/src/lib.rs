@@ -1,0 +1,34 @@
+//! A group of directors that share state in etcd, without I/O.
+//!
+//! [`Machine`] is one director's part. It receives what etcd answers ([`Input`]), local facts and the time, and returns
+//! requests to etcd and orders to the daemon ([`Output`]). It keeps a mirror of the group's keys; every decision
+//! follows from the mirror and from local facts, so a lost or repeated answer changes nothing. Nothing is ever removed
+//! because etcd does not answer or has lost its data.
+//!
+//! Time is a [`Duration`](std::time::Duration) since a moment that the driver chooses; it never runs backwards. Random
+//! bytes are arguments. weir-etcd does the I/O, and the tests replace it by a simulation.
+
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
+mod agreement;
+mod chunk;
+mod key;
+mod link;
+mod machine;
+mod record;
+mod rollout;
+mod seal;
+mod serving;
+mod shared;
+mod status;
+mod store;
+
+pub use agreement::{HealthView, Verdicts};
+pub use chunk::{CHUNK_BYTES, CHUNKS_MAX, digest};
+pub use key::{InvalidName, Key, Keys, check_name};
+pub use machine::{Facts, Input, Machine, Output, PublishError, Settings};
+pub use record::{MemberRecord, Pointer, Stopped, Turn};
+pub use seal::{GroupKey, SealError};
+pub use shared::{Kind, SharedKey, SharedState};
+pub use status::{Link, MemberStatus, RolloutState, Status};
+pub use store::{Compare, Entry, Event, Put, Txn, TxnResult, Write};

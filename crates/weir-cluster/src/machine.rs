@@ -1,0 +1,699 @@
+//! One director's part of the group: see the crate.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::agreement::{HealthView, Verdicts, verdicts};
+use crate::key::{Key, Keys};
+use crate::link::{Connection, Lease, State};
+use crate::record::MemberRecord;
+use crate::rollout::{Applied, Context, Rollout, Step};
+use crate::seal::GroupKey;
+use crate::serving::{self, Serving};
+use crate::shared::{SharedEntries, SharedKey, SharedState};
+use crate::status::Link;
+use crate::store::{Entry, Event, Mirror, Put, Txn, TxnResult, Write};
+
+/// Pause after a refused registration.
+const REGISTRATION_PAUSE: Duration = Duration::from_secs(2);
+/// How long an absent member is shown.
+const ABSENT_SHOWN: Duration = Duration::from_secs(24 * 3600);
+
+/// What does not change while a machine runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Name of the group, checked.
+    pub group: String,
+    /// Name of this member, checked.
+    pub member: String,
+    /// A random number of this director, which its disk keeps: two directors with one name have different ones.
+    pub identity: u64,
+    /// A random number of this process.
+    pub instance: u64,
+    /// Time to live of the lease, whole seconds.
+    pub ttl: Duration,
+    /// The group key.
+    pub key: Option<GroupKey>,
+    /// Whether servers are taken down by agreement.
+    pub agreement: bool,
+}
+
+/// What the daemon reports about this director.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The record, without version, digest and instance.
+    pub record: MemberRecord,
+    /// VIPs that `[announce]` covers, and whether their services can serve.
+    pub vips: BTreeMap<IpAddr, bool>,
+    /// Results of this director's own checks.
+    pub health: HealthView,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// All keys of the group, at a revision of the store.
+    Listed {
+        /// The store's revision.
+        revision: i64,
+        /// The keys.
+        entries: Vec<Entry>,
+    },
+    /// The keys could not be read.
+    ListFailed(String),
+    /// The watch reports changes up to this revision of the store.
+    Watched {
+        /// The store's revision.
+        revision: i64,
+        /// The changes.
+        events: Vec<Event>,
+    },
+    /// The watch ended.
+    WatchEnded {
+        /// The store has removed older revisions: the keys must be read again. etcd still answers.
+        is_compacted: bool,
+        /// Why.
+        reason: String,
+    },
+    /// A lease was granted.
+    Granted {
+        /// Its number.
+        lease: i64,
+        /// Its time to live.
+        ttl: Duration,
+    },
+    /// The lease was renewed.
+    Renewed,
+    /// The lease has ended.
+    LeaseEnded,
+    /// A lease could not be granted or renewed.
+    LeaseFailed(String),
+    /// The result of [`Output::Txn`].
+    Txn(TxnResult),
+    /// Local facts have changed.
+    Facts(Facts),
+    /// An operator of this director has changed an override or an added server.
+    Changed {
+        /// Which.
+        key: SharedKey,
+        /// The new value.
+        value: Value,
+    },
+    /// An operator publishes a configuration.
+    Publish {
+        /// Number of the request.
+        request: u64,
+        /// The configuration, validated here.
+        text: String,
+        /// How long each director watches it, in milliseconds.
+        guard_ms: u64,
+    },
+    /// The result of [`Output::Apply`].
+    Applied(Result<(), String>),
+    /// The daemon has applied a configuration of its own: it may need all shared entries again.
+    Reconfigured,
+}
+
+/// Why a configuration was not published.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PublishError(pub String);
+
+/// A request to etcd, or an order to the daemon.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Read all keys of the group. A running watch ends.
+    List,
+    /// Watch all keys of the group from this revision on.
+    Watch {
+        /// The first revision.
+        from: i64,
+    },
+    /// Ask for a lease.
+    Grant {
+        /// Its time to live.
+        ttl: Duration,
+    },
+    /// Renew the lease.
+    Renew {
+        /// Its number.
+        lease: i64,
+    },
+    /// Execute a transaction.
+    Txn {
+        /// The lease of its leased keys.
+        lease: Option<i64>,
+        /// The transaction.
+        txn: Txn,
+    },
+    /// Apply a configuration, answered by [`Input::Applied`].
+    Apply {
+        /// Its version.
+        version: u64,
+        /// Its digest.
+        digest: String,
+        /// Its text.
+        text: String,
+        /// How long to watch it, in milliseconds.
+        guard_ms: u64,
+    },
+    /// Another director has changed an override or an added server.
+    Shared {
+        /// Which.
+        key: SharedKey,
+        /// The new value.
+        value: Value,
+    },
+    /// The end of a publication.
+    Published {
+        /// Number of the request.
+        request: u64,
+        /// The version.
+        result: Result<u64, PublishError>,
+    },
+    /// VIPs that must stay announced although their services cannot serve.
+    Held(BTreeSet<IpAddr>),
+    /// Servers that are down for the group.
+    Verdicts(Verdicts),
+    /// The shared entries have changed and must be kept on disk.
+    Save(SharedState),
+}
+
+/// What a transaction in flight is for.
+#[derive(Clone, Debug)]
+enum Purpose {
+    Register,
+    Serving,
+    Withdraw(BTreeSet<IpAddr>),
+    Rollout,
+    Shared,
+    Health,
+}
+
+/// See the crate.
+#[derive(Debug)]
+pub struct Machine {
+    settings: Settings,
+    keys: Keys,
+    connection: Connection,
+    mirror: Mirror,
+    facts: Facts,
+    rollout: Rollout,
+    shared: SharedEntries,
+    serving: Serving,
+    verdicts: Verdicts,
+    held: BTreeSet<IpAddr>,
+    /// All members that were seen, with their last record and when it was last there.
+    seen: BTreeMap<String, (MemberRecord, Duration)>,
+    in_flight: Option<(Txn, Purpose)>,
+    /// Keys that were written under the present lease.
+    leased: BTreeMap<String, i64>,
+    refused: Option<(String, Duration)>,
+    outputs: VecDeque<Output>,
+}
+
+impl Machine {
+    /// Starts with what the disk keeps: the last configuration of the group (version, text), and the shared entries.
+    pub fn new(
+        settings: Settings,
+        applied: Option<(u64, String)>,
+        shared: SharedState,
+        now: Duration,
+    ) -> Self {
+        let applied = applied.map(|(version, text)| Applied {
+            version,
+            digest: crate::chunk::of_text(&text, settings.key.as_ref()),
+            text,
+            guard_ms: 0,
+        });
+        Self {
+            keys: Keys::new(&settings.group),
+            settings,
+            connection: Connection::new(now),
+            mirror: Mirror::default(),
+            facts: Facts::default(),
+            rollout: Rollout::new(applied.unwrap_or_default()),
+            shared: SharedEntries::new(shared),
+            serving: Serving::default(),
+            verdicts: Verdicts::new(),
+            held: BTreeSet::new(),
+            seen: BTreeMap::new(),
+            in_flight: None,
+            leased: BTreeMap::new(),
+            refused: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// The range of keys to list and to watch.
+    pub fn range(&self) -> (String, String) {
+        (self.keys.prefix().to_owned(), self.keys.end())
+    }
+
+    /// Handles an event.
+    pub fn handle(&mut self, input: Input, now: Duration) {
+        match input {
+            Input::Listed { revision, entries } => self.listed(revision, entries, now),
+            Input::Watched { revision, events } => {
+                for event in events {
+                    self.mirror.apply(event);
+                }
+                self.mirror.advance(revision);
+            }
+            Input::WatchEnded {
+                is_compacted: true, ..
+            } => {
+                self.connection.state = State::Listing;
+                self.outputs.push_back(Output::List);
+            }
+            Input::ListFailed(reason) | Input::WatchEnded { reason, .. } => self.fail(reason, now),
+            Input::Granted { lease, ttl } => self.connection.hold(lease, ttl, now),
+            Input::Renewed => {
+                if let Lease::Held { id, ttl, .. } = self.connection.lease {
+                    self.connection.hold(id, ttl, now);
+                }
+            }
+            Input::LeaseEnded => {
+                self.connection.lease = Lease::None;
+                self.leased.clear();
+            }
+            Input::LeaseFailed(reason) => self.fail(reason, now),
+            Input::Txn(result) => self.wrote(result, now),
+            Input::Facts(facts) => {
+                self.serving.set(facts.vips.clone());
+                self.facts = facts;
+            }
+            Input::Changed { key, value } => {
+                self.shared.change(key, value, &self.keys, &self.mirror);
+                self.save();
+            }
+            Input::Publish {
+                request,
+                text,
+                guard_ms,
+            } => self.publish(request, &text, guard_ms, now),
+            Input::Applied(result) => self.rollout.finish(result),
+            Input::Reconfigured => {
+                let values = self.shared.values();
+                let outputs = values.map(|(key, value)| Output::Shared {
+                    key: key.clone(),
+                    value: value.clone(),
+                });
+                self.outputs.extend(outputs);
+            }
+        }
+        self.advance(now);
+    }
+
+    /// The deadline of [`Self::next_deadline`] has passed. Early, late and repeated calls do nothing.
+    pub fn handle_time(&mut self, now: Duration) {
+        self.advance(now);
+    }
+
+    /// The next request or order.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When to call [`Self::handle_time`].
+    pub fn next_deadline(&self, now: Duration) -> Duration {
+        // Decisions that wait for a time are rare and not urgent.
+        let tick = now + Duration::from_millis(500);
+        let lease = match self.connection.lease {
+            Lease::Held {
+                renew,
+                is_renewing: false,
+                ..
+            } => renew,
+            Lease::Held { .. } | Lease::None | Lease::Granting => tick,
+        };
+        match self.connection.state {
+            State::Away { retry } => retry.min(tick),
+            State::Listing | State::Watching { .. } => lease.min(tick),
+        }
+    }
+
+    fn listed(&mut self, revision: i64, entries: Vec<Entry>, now: Duration) {
+        if self.connection.state != State::Listing {
+            return;
+        }
+        self.mirror.replace(revision, entries);
+        self.in_flight = None;
+        // The store may be a new one; what this member has written is compared again.
+        let lost = |name: &String| self.mirror.get(name).is_none();
+        let lost: Vec<String> = self.leased.keys().filter(|it| lost(it)).cloned().collect();
+        for name in lost {
+            self.leased.remove(&name);
+        }
+        self.connection.connect(now);
+        self.outputs.push_back(Output::Watch { from: revision + 1 });
+    }
+
+    fn fail(&mut self, reason: String, now: Duration) {
+        self.in_flight = None;
+        if let Some((request, result)) = self.rollout.interrupt(&reason) {
+            self.published(request, result);
+        }
+        self.connection.fail(reason, now);
+    }
+
+    fn published(&mut self, request: u64, result: Result<u64, String>) {
+        self.outputs.push_back(Output::Published {
+            request,
+            result: result.map_err(PublishError),
+        });
+    }
+
+    fn publish(&mut self, request: u64, text: &str, guard_ms: u64, now: Duration) {
+        let result = match &self.connection.state {
+            State::Watching { .. } if self.refused.is_none() => {
+                let mut rollout = std::mem::take(&mut self.rollout);
+                let begun = rollout.publish(&self.context(now), request, text, guard_ms);
+                self.rollout = rollout;
+                begun
+            }
+            State::Watching { .. } => Err("this director is not a member of the group".to_owned()),
+            State::Away { .. } | State::Listing => Err(match &self.connection.error {
+                Some(error) => format!("etcd does not answer: {error}"),
+                None => "etcd does not answer yet".to_owned(),
+            }),
+        };
+        if let Err(reason) = result {
+            self.published(request, Err(reason));
+        }
+    }
+
+    fn wrote(&mut self, result: TxnResult, now: Duration) {
+        let Some((txn, purpose)) = self.in_flight.take() else {
+            return;
+        };
+        let is_done = matches!(result, TxnResult::Done { .. });
+        match result {
+            TxnResult::Done { revision } => self.note(&txn, revision),
+            TxnResult::Conflict { found, revision } => {
+                for compare in &txn.compares {
+                    if !found.iter().any(|entry| entry.key == compare.key()) {
+                        self.mirror.absent(compare.key(), revision);
+                    }
+                }
+                found.into_iter().for_each(|entry| self.mirror.put(entry));
+            }
+            TxnResult::Unknown(reason) => return self.fail(reason, now),
+        }
+        match purpose {
+            Purpose::Register if !is_done => {
+                let why = format!(
+                    "the name {} is used by another director",
+                    self.settings.member
+                );
+                self.refused = Some((why, now));
+            }
+            Purpose::Register => self.refused = None,
+            Purpose::Withdraw(vips) if is_done => self.serving.withdraw(&vips),
+            Purpose::Rollout => {
+                let mut rollout = std::mem::take(&mut self.rollout);
+                let ended = rollout.wrote(&self.context(now), &txn, is_done);
+                self.rollout = rollout;
+                if let Some((request, result)) = ended {
+                    self.published(request, result);
+                }
+            }
+            Purpose::Serving | Purpose::Withdraw(_) | Purpose::Shared | Purpose::Health => {}
+        }
+    }
+
+    /// The mirror has what was written, before the watch reports it.
+    fn note(&mut self, txn: &Txn, revision: i64) {
+        let lease = self.connection.lease_id().unwrap_or_default();
+        for write in &txn.writes {
+            match write {
+                Write::Put(put) => {
+                    if put.leased {
+                        self.leased.insert(put.key.clone(), lease);
+                    }
+                    self.mirror.put(Entry {
+                        key: put.key.clone(),
+                        value: put.value.clone(),
+                        revision,
+                    });
+                }
+                Write::Delete(key) => self.mirror.delete(key.clone(), revision),
+            }
+        }
+    }
+
+    fn advance(&mut self, now: Duration) {
+        self.remember(now);
+        match self.connection.state {
+            State::Away { retry } => {
+                if now >= retry {
+                    self.connection.state = State::Listing;
+                    self.outputs.push_back(Output::List);
+                }
+                self.serving
+                    .decide_alone(&self.keys, &self.mirror, &self.settings.member);
+            }
+            State::Listing => {}
+            State::Watching { .. } => {
+                self.adopt_shared();
+                self.keep_lease(now);
+                while self.in_flight.is_none() && self.write(now) {}
+            }
+        }
+        self.decide(now);
+    }
+
+    /// Remembers the members, so that those which have gone are shown.
+    fn remember(&mut self, now: Duration) {
+        if self.connection.synced_for(now).is_none() {
+            return;
+        }
+        for (name, record) in self.context(now).members() {
+            self.seen.insert(name, (record, now));
+        }
+        self.seen.retain(|_, (_, seen)| now < *seen + ABSENT_SHOWN);
+    }
+
+    fn adopt_shared(&mut self) {
+        let before = self.shared.pending();
+        let news = self.shared.reconcile(&self.keys, &self.mirror);
+        let has_news = !news.is_empty();
+        for (key, value) in news {
+            self.outputs.push_back(Output::Shared { key, value });
+        }
+        if has_news || before != self.shared.pending() {
+            self.save();
+        }
+    }
+
+    fn save(&mut self) {
+        self.outputs
+            .retain(|output| !matches!(output, Output::Save(_)));
+        self.outputs.push_back(Output::Save(self.shared.state()));
+    }
+
+    fn keep_lease(&mut self, now: Duration) {
+        match &mut self.connection.lease {
+            Lease::None => {
+                self.connection.lease = Lease::Granting;
+                self.leased.clear();
+                let ttl = self.settings.ttl;
+                self.outputs.push_back(Output::Grant { ttl });
+            }
+            Lease::Held {
+                id,
+                renew,
+                is_renewing,
+                ..
+            } if !*is_renewing && now >= *renew => {
+                *is_renewing = true;
+                let lease = *id;
+                self.outputs.push_back(Output::Renew { lease });
+            }
+            Lease::Held { .. } | Lease::Granting => {}
+        }
+    }
+
+    /// Starts the most urgent write. Returns whether there may be more to do without one.
+    fn write(&mut self, now: Duration) -> bool {
+        let Some(lease) = self.connection.lease_id() else {
+            return false;
+        };
+        let me = self.settings.member.clone();
+        let record = self.own_record();
+        let register = self.put(&Key::Member(me.clone()), &record);
+        if self.is_due(&register, lease) {
+            return self.register(register, now);
+        }
+        let serving = serving::put(&self.keys, &me, self.serving.announced());
+        if self.is_due(&serving, lease) {
+            return self.start(plain(serving), Purpose::Serving);
+        }
+        let withdrawal = self.serving.next_withdrawal(&self.keys, &self.mirror, &me);
+        if let Some((vips, txn)) = withdrawal {
+            return self.start(txn, Purpose::Withdraw(vips));
+        }
+        let mut rollout = std::mem::take(&mut self.rollout);
+        let step = rollout.next(&self.context(now));
+        self.rollout = rollout;
+        match step {
+            Step::Write(txn) => return self.start(txn, Purpose::Rollout),
+            Step::Apply(Applied {
+                version,
+                digest,
+                text,
+                guard_ms,
+            }) => self.outputs.push_back(Output::Apply {
+                version,
+                digest,
+                text,
+                guard_ms,
+            }),
+            Step::Nothing => {}
+        }
+        if let Some(txn) = self.shared.next_write(&self.keys) {
+            return self.start(txn, Purpose::Shared);
+        }
+        let health = self.put(&Key::Health(me), &self.facts.health);
+        if self.is_due(&health, lease) {
+            return self.start(plain(health), Purpose::Health);
+        }
+        false
+    }
+
+    fn start(&mut self, txn: Txn, purpose: Purpose) -> bool {
+        let lease = self.connection.lease_id();
+        self.in_flight = Some((txn.clone(), purpose));
+        self.outputs.push_back(Output::Txn { lease, txn });
+        true
+    }
+
+    /// Writes the member's record, unless another director has the name.
+    fn register(&mut self, put: Put, now: Duration) -> bool {
+        if let Some((_, at)) = &self.refused
+            && now < *at + REGISTRATION_PAUSE
+        {
+            return false;
+        }
+        let present: Option<MemberRecord> = self.mirror.read(&put.key);
+        let is_own = |it: &MemberRecord| it.identity == self.settings.identity;
+        if present.as_ref().is_some_and(|it| !is_own(it)) {
+            let why = format!(
+                "the name {} is used by another director",
+                self.settings.member
+            );
+            self.refused = Some((why, now));
+            return false;
+        }
+        let revision = self.mirror.revision_of(&put.key);
+        let compare = crate::store::Compare::Revision(put.key.clone(), revision);
+        let txn = Txn {
+            compares: vec![compare],
+            writes: vec![Write::Put(put)],
+        };
+        self.start(txn, Purpose::Register)
+    }
+
+    fn put<T: serde::Serialize>(&self, key: &Key, value: &T) -> Put {
+        Put {
+            key: self.keys.name(key),
+            value: serde_json::to_vec(value).unwrap_or_default(),
+            leased: true,
+        }
+    }
+
+    /// Whether the store does not have it under the present lease.
+    fn is_due(&self, put: &Put, lease: i64) -> bool {
+        self.leased.get(&put.key) != Some(&lease)
+            || self.mirror.get(&put.key).map(|it| &it.value) != Some(&put.value)
+    }
+
+    /// What follows from the mirror for this director alone.
+    fn decide(&mut self, now: Duration) {
+        let synced_for = self.connection.synced_for(now);
+        // After a loss of data, members return one by one.
+        let agreed = match synced_for {
+            Some(synced) if self.settings.agreement && synced >= self.settings.ttl => {
+                verdicts(&self.keys, &self.mirror)
+            }
+            _ => Verdicts::new(),
+        };
+        if agreed != self.verdicts {
+            self.verdicts.clone_from(&agreed);
+            self.outputs.push_back(Output::Verdicts(agreed));
+        }
+        let held = self.serving.held();
+        if held != self.held {
+            self.held.clone_from(&held);
+            self.outputs.push_back(Output::Held(held));
+        }
+    }
+
+    pub(crate) fn context(&self, now: Duration) -> Context<'_> {
+        Context {
+            keys: &self.keys,
+            mirror: &self.mirror,
+            me: &self.settings.member,
+            instance: self.settings.instance,
+            key: self.settings.key.as_ref(),
+            now,
+            synced_for: self.connection.synced_for(now).unwrap_or_default(),
+            ttl: self.settings.ttl,
+        }
+    }
+
+    pub(crate) fn own_record(&self) -> MemberRecord {
+        MemberRecord {
+            version: self.rollout.applied.version,
+            digest: self.rollout.applied.digest.clone(),
+            instance: self.settings.instance,
+            identity: self.settings.identity,
+            ..self.facts.record.clone()
+        }
+    }
+
+    pub(crate) fn link(&self) -> Link {
+        match self.connection.state {
+            State::Watching { .. } => Link::Connected,
+            State::Away { .. } | State::Listing => Link::Away {
+                since: self.connection.since,
+                error: self.connection.error.clone().unwrap_or_default(),
+            },
+        }
+    }
+
+    pub(crate) fn refused(&self) -> Option<&str> {
+        self.refused.as_ref().map(|(why, _)| why.as_str())
+    }
+
+    pub(crate) const fn seen(&self) -> &BTreeMap<String, (MemberRecord, Duration)> {
+        &self.seen
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        self.shared.pending()
+    }
+
+    pub(crate) fn held(&self) -> BTreeSet<IpAddr> {
+        self.held.clone()
+    }
+
+    pub(crate) const fn verdicts(&self) -> &Verdicts {
+        &self.verdicts
+    }
+
+    /// Whether the daemon is applying a configuration of the group.
+    pub const fn is_applying(&self) -> bool {
+        self.rollout.is_applying()
+    }
+}
+
+fn plain(put: Put) -> Txn {
+    Txn {
+        compares: Vec::new(),
+        writes: vec![Write::Put(put)],
+    }
+}

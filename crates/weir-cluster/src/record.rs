@@ -1,0 +1,76 @@
+//! The values of the keys: JSON, with fields that later versions may add to.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Which configuration the group should have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pointer {
+    /// Grows by one with each publication.
+    pub version: u64,
+    /// Digest of the text; with a group key it depends on the key.
+    pub digest: String,
+    /// Size of the text in bytes.
+    pub bytes: u64,
+    /// Digests of the chunks, in order.
+    pub chunks: Vec<String>,
+    /// Whether the chunks are sealed with the group key.
+    #[serde(default)]
+    pub sealed: bool,
+    /// The member that published it.
+    pub by: String,
+    /// How long each director watches the new configuration, in milliseconds; 0 = not at all.
+    #[serde(default)]
+    pub guard_ms: u64,
+}
+
+/// The director that applies the configuration now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Its name.
+    pub member: String,
+    /// Its process.
+    pub instance: u64,
+    /// The version that it applies.
+    pub version: u64,
+}
+
+/// A rollout that was stopped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopped {
+    /// The version.
+    pub version: u64,
+    /// The director that failed.
+    pub member: String,
+    /// Why, in one line.
+    pub reason: String,
+}
+
+/// A member, as it describes itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemberRecord {
+    /// The version of the configuration that it has applied; 0 = none.
+    pub version: u64,
+    /// Digest of that configuration.
+    pub digest: String,
+    /// A number of its process.
+    pub instance: u64,
+    /// A number of the director, which stays over restarts.
+    pub identity: u64,
+    /// Version of its program.
+    pub weir: String,
+    /// Features of this machine that must be equal in a group.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
+    /// Fingerprints of secrets that must be equal, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
+    /// Digest of the names of all servers, in their order, with their weights.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub order: String,
+    /// Smallest MTU of the interfaces of the data plane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+}

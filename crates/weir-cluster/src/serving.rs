@@ -1,0 +1,179 @@
+//! The last announcer of a VIP never withdraws for health.
+//!
+//! Each member records the VIPs that it announces. To withdraw one because its services cannot serve, it needs another
+//! member that announces it, and the transaction fails if that member's record has changed meanwhile. Of two members
+//! that want to withdraw at the same time, one succeeds. Without etcd the last known records decide.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use crate::key::{Key, Keys};
+use crate::store::{Compare, Mirror, Put, Txn, Write};
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Serving {
+    /// The VIPs of this director, and whether their services can serve.
+    wanted: BTreeMap<IpAddr, bool>,
+    /// The VIPs that it announces.
+    announced: BTreeSet<IpAddr>,
+}
+
+/// What another member announces.
+fn others<'a>(
+    keys: &'a Keys,
+    mirror: &'a Mirror,
+    me: &'a str,
+) -> impl Iterator<Item = (&'a str, i64, BTreeSet<IpAddr>)> {
+    mirror.iter().filter_map(move |(name, stored)| {
+        let Some(Key::Serving(member)) = keys.parse(name) else {
+            return None;
+        };
+        let is_member = mirror
+            .get(&keys.name(&Key::Member(member.clone())))
+            .is_some();
+        if member == me || !is_member {
+            return None;
+        }
+        let vips: BTreeSet<IpAddr> = serde_json::from_slice(&stored.value).ok()?;
+        Some((name, stored.revision, vips))
+    })
+}
+
+impl Serving {
+    /// The VIPs that must stay announced although their services cannot serve.
+    pub(crate) fn held(&self) -> BTreeSet<IpAddr> {
+        let wanted = |vip: &&IpAddr| self.wanted.get(vip) == Some(&false);
+        self.announced.iter().filter(wanted).copied().collect()
+    }
+
+    pub(crate) fn announced(&self) -> &BTreeSet<IpAddr> {
+        &self.announced
+    }
+
+    /// New facts. VIPs that are gone from the configuration, or of a drained node, are withdrawn at once.
+    pub(crate) fn set(&mut self, wanted: BTreeMap<IpAddr, bool>) {
+        self.announced.retain(|vip| wanted.contains_key(vip));
+        let serving = wanted.iter().filter(|(_, serves)| **serves);
+        self.announced.extend(serving.map(|(vip, _)| *vip));
+        self.wanted = wanted;
+    }
+
+    /// Withdraws what others announce as far as is known, while etcd does not answer.
+    pub(crate) fn decide_alone(&mut self, keys: &Keys, mirror: &Mirror, me: &str) {
+        for vip in self.held() {
+            if others(keys, mirror, me).any(|(_, _, vips)| vips.contains(&vip)) {
+                self.announced.remove(&vip);
+            }
+        }
+    }
+
+    /// The VIPs and the transaction that withdraws them; `None` = nothing can be withdrawn.
+    pub(crate) fn next_withdrawal(
+        &self,
+        keys: &Keys,
+        mirror: &Mirror,
+        me: &str,
+    ) -> Option<(BTreeSet<IpAddr>, Txn)> {
+        let held = self.held();
+        let (mut withdrawn, mut compares) = (BTreeSet::new(), BTreeMap::new());
+        for vip in held {
+            let mut others = others(keys, mirror, me);
+            if let Some((name, revision, _)) = others.find(|(_, _, vips)| vips.contains(&vip)) {
+                withdrawn.insert(vip);
+                compares.insert(name.to_owned(), revision);
+            }
+        }
+        if withdrawn.is_empty() {
+            return None;
+        }
+        let left: BTreeSet<IpAddr> = self.announced.difference(&withdrawn).copied().collect();
+        let compares = compares.into_iter();
+        let txn = Txn {
+            compares: compares
+                .map(|(name, revision)| Compare::Revision(name, revision))
+                .collect(),
+            writes: vec![Write::Put(put(keys, me, &left))],
+        };
+        Some((withdrawn, txn))
+    }
+
+    pub(crate) fn withdraw(&mut self, vips: &BTreeSet<IpAddr>) {
+        // A service may have recovered meanwhile.
+        let wanted = &self.wanted;
+        self.announced
+            .retain(|vip| !vips.contains(vip) || wanted.get(vip) == Some(&true));
+    }
+}
+
+pub(crate) fn put(keys: &Keys, me: &str, vips: &BTreeSet<IpAddr>) -> Put {
+    Put {
+        key: keys.name(&Key::Serving(me.to_owned())),
+        value: serde_json::to_vec(vips).unwrap_or_default(),
+        leased: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Entry;
+
+    fn vip() -> IpAddr {
+        "192.0.2.10".parse().unwrap()
+    }
+
+    fn mirror(announcers: &[(&str, i64)]) -> Mirror {
+        let keys = Keys::new("edge");
+        let mut entries = Vec::new();
+        for (member, revision) in announcers {
+            let put = put(&keys, member, &BTreeSet::from([vip()]));
+            entries.push(Entry {
+                key: put.key,
+                value: put.value,
+                revision: *revision,
+            });
+            entries.push(Entry {
+                key: keys.name(&Key::Member((*member).to_owned())),
+                value: b"{}".to_vec(),
+                revision: 1,
+            });
+        }
+        let mut mirror = Mirror::default();
+        mirror.replace(9, entries);
+        mirror
+    }
+
+    #[test]
+    fn withdrawal_needs_another_announcer() {
+        let keys = Keys::new("edge");
+        let mut serving = Serving::default();
+        serving.set(BTreeMap::from([(vip(), false)]));
+        assert!(serving.held().is_empty(), "it was never announced");
+        serving.set(BTreeMap::from([(vip(), true)]));
+        serving.set(BTreeMap::from([(vip(), false)]));
+        assert_eq!(serving.held(), BTreeSet::from([vip()]));
+        assert_eq!(
+            serving.next_withdrawal(&keys, &mirror(&[("a", 1)]), "a"),
+            None
+        );
+        let other = mirror(&[("a", 1), ("b", 7)]);
+        let (vips, txn) = serving.next_withdrawal(&keys, &other, "a").unwrap();
+        let name = keys.name(&Key::Serving("b".to_owned()));
+        assert_eq!(txn.compares, [Compare::Revision(name, 7)]);
+        serving.withdraw(&vips);
+        assert!(serving.held().is_empty() && serving.announced().is_empty());
+    }
+
+    #[test]
+    fn without_etcd_the_last_known_announcers_decide() {
+        let keys = Keys::new("edge");
+        let mut serving = Serving::default();
+        serving.set(BTreeMap::from([(vip(), true)]));
+        serving.set(BTreeMap::from([(vip(), false)]));
+        serving.decide_alone(&keys, &mirror(&[("a", 1)]), "a");
+        assert_eq!(serving.held().len(), 1);
+        serving.decide_alone(&keys, &mirror(&[("a", 1), ("b", 1)]), "a");
+        assert!(serving.held().is_empty());
+    }
+}

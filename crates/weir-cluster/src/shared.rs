@@ -1,0 +1,238 @@
+//! Overrides of servers and servers that the API added, shared by all members.
+//!
+//! Each entry has the revision that it is based on. A change is written only if nobody else has changed the entry since
+//! that revision; otherwise the other change wins, so that an order which waited through a partition never replaces a
+//! newer one. Entries are never deleted: `ready` and `removed` are values. An entry that etcd has lost is written again.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::key::{Key, Keys};
+use crate::store::{Compare, Mirror, Put, Txn, Write};
+
+/// Most entries; further keys of etcd are ignored.
+const ENTRIES_MAX: usize = 100_000;
+
+/// What is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The override of a server.
+    Override,
+    /// A server that the API added to a pool.
+    Server,
+}
+
+/// An entry's name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SharedKey {
+    /// What it is.
+    pub kind: Kind,
+    /// Name of the pool.
+    pub pool: String,
+    /// Address as in the configuration.
+    pub server: String,
+}
+
+impl SharedKey {
+    fn of(key: Key) -> Option<Self> {
+        let (kind, pool, server) = match key {
+            Key::Override(pool, server) => (Kind::Override, pool, server),
+            Key::Server(pool, server) => (Kind::Server, pool, server),
+            Key::Current
+            | Key::Complete
+            | Key::Stopped
+            | Key::Turn
+            | Key::Chunk(_)
+            | Key::Member(_)
+            | Key::Serving(_)
+            | Key::Health(_) => return None,
+        };
+        Some(Self { kind, pool, server })
+    }
+
+    fn key(&self) -> Key {
+        let (pool, server) = (self.pool.clone(), self.server.clone());
+        match self.kind {
+            Kind::Override => Key::Override(pool, server),
+            Kind::Server => Key::Server(pool, server),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Shared {
+    key: SharedKey,
+    value: Value,
+    /// The revision that the value has, or that the change is based on; 0 = the key does not exist.
+    base: i64,
+    /// Whether it must still be written.
+    dirty: bool,
+}
+
+/// All entries, as the daemon keeps them on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedState {
+    entries: Vec<Shared>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedEntries(BTreeMap<SharedKey, Shared>);
+
+impl SharedEntries {
+    pub(crate) fn new(saved: SharedState) -> Self {
+        let entries = saved.entries.into_iter();
+        Self(entries.map(|it| (it.key.clone(), it)).collect())
+    }
+
+    pub(crate) fn state(&self) -> SharedState {
+        SharedState {
+            entries: self.0.values().cloned().collect(),
+        }
+    }
+
+    /// All values.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (&SharedKey, &Value)> {
+        self.0.values().map(|it| (&it.key, &it.value))
+    }
+
+    /// How many must still be written.
+    pub(crate) fn pending(&self) -> usize {
+        self.0.values().filter(|it| it.dirty).count()
+    }
+
+    /// A change by an operator of this director.
+    pub(crate) fn change(&mut self, key: SharedKey, value: Value, keys: &Keys, mirror: &Mirror) {
+        let base = mirror.revision_of(&keys.name(&key.key()));
+        let known = self.0.get(&key).map_or(0, |it| it.base);
+        let shared = Shared {
+            key: key.clone(),
+            value,
+            base: base.max(known),
+            dirty: true,
+        };
+        self.0.insert(key, shared);
+    }
+
+    /// Adopts what others have changed, in a mirror that is complete. Returns the changes for this director.
+    pub(crate) fn reconcile(&mut self, keys: &Keys, mirror: &Mirror) -> Vec<(SharedKey, Value)> {
+        let mut news = Vec::new();
+        let mut found = std::collections::BTreeSet::new();
+        for (name, stored) in mirror.iter() {
+            let Some(key) = keys.parse(name).and_then(SharedKey::of) else {
+                continue;
+            };
+            let Ok(value) = serde_json::from_slice::<Value>(&stored.value) else {
+                continue;
+            };
+            found.insert(key.clone());
+            let own = self.0.get(&key);
+            // A lower revision is that of another store, whose data others have restored.
+            let is_pending = own.is_some_and(|own| own.dirty && stored.revision == own.base);
+            if (is_pending && own.is_some_and(|own| own.value != value))
+                || (own.is_none() && self.0.len() >= ENTRIES_MAX)
+            {
+                continue;
+            }
+            if own.is_none_or(|own| own.value != value) {
+                news.push((key.clone(), value.clone()));
+            }
+            let shared = Shared {
+                key: key.clone(),
+                value,
+                base: stored.revision,
+                dirty: false,
+            };
+            self.0.insert(key, shared);
+        }
+        for shared in self.0.values_mut().filter(|it| !found.contains(&it.key)) {
+            (shared.base, shared.dirty) = (0, true);
+        }
+        news
+    }
+
+    /// The next change to write.
+    pub(crate) fn next_write(&self, keys: &Keys) -> Option<Txn> {
+        let shared = self.0.values().find(|it| it.dirty)?;
+        let key = keys.name(&shared.key.key());
+        let value = serde_json::to_vec(&shared.value).ok()?;
+        Some(Txn {
+            compares: vec![Compare::Revision(key.clone(), shared.base)],
+            writes: vec![Write::Put(Put {
+                key,
+                value,
+                leased: false,
+            })],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Entry;
+
+    fn key() -> SharedKey {
+        SharedKey {
+            kind: Kind::Override,
+            pool: "web".to_owned(),
+            server: "10.0.0.5:80".to_owned(),
+        }
+    }
+
+    fn mirror(value: Option<&str>, revision: i64) -> Mirror {
+        let mut mirror = Mirror::default();
+        let entry = value.map(|value| Entry {
+            key: Keys::new("edge").name(&key().key()),
+            value: format!("{{\"state\":\"{value}\"}}").into_bytes(),
+            revision,
+        });
+        mirror.replace(revision, entry.into_iter().collect());
+        mirror
+    }
+
+    fn state(value: &str) -> Value {
+        serde_json::json!({ "state": value })
+    }
+
+    #[test]
+    fn change_based_on_an_older_revision_is_dropped() {
+        let keys = Keys::new("edge");
+        let mut entries = SharedEntries::default();
+        let news = entries.reconcile(&keys, &mirror(Some("drain"), 5));
+        assert_eq!(news, [(key(), state("drain"))]);
+        entries.change(key(), state("maint"), &keys, &mirror(Some("drain"), 5));
+        let txn = entries.next_write(&keys).unwrap();
+        assert_eq!(
+            txn.compares,
+            [Compare::Revision(keys.name(&key().key()), 5)]
+        );
+        // Still pending.
+        assert_eq!(entries.reconcile(&keys, &mirror(Some("drain"), 5)), []);
+        assert_eq!(entries.pending(), 1);
+        // Someone else was faster.
+        let news = entries.reconcile(&keys, &mirror(Some("ready"), 7));
+        assert_eq!(news, [(key(), state("ready"))]);
+        assert_eq!(entries.pending(), 0);
+    }
+
+    #[test]
+    fn entries_that_the_store_lost_are_written_again() {
+        let keys = Keys::new("edge");
+        let mut entries = SharedEntries::default();
+        entries.reconcile(&keys, &mirror(Some("drain"), 5));
+        let mut entries = SharedEntries::new(entries.state());
+        assert_eq!(entries.reconcile(&keys, &mirror(None, 2)), []);
+        let txn = entries.next_write(&keys).unwrap();
+        assert_eq!(
+            txn.compares,
+            [Compare::Revision(keys.name(&key().key()), 0)]
+        );
+        // The answer was lost, but the write was executed.
+        assert_eq!(entries.reconcile(&keys, &mirror(Some("drain"), 3)), []);
+        assert_eq!(entries.next_write(&keys), None);
+    }
+}

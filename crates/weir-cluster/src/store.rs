@@ -1,0 +1,225 @@
+//! etcd's terms, and the mirror of a group's keys.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+
+/// A key with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The whole key.
+    pub key: String,
+    /// Its value.
+    pub value: Vec<u8>,
+    /// The store's revision of the last write to it, at least 1.
+    pub revision: i64,
+}
+
+/// A change that a watch reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The key has this value.
+    Put(Entry),
+    /// The key was deleted at this revision, or its lease ended.
+    Delete {
+        /// The whole key.
+        key: String,
+        /// The store's revision of the deletion.
+        revision: i64,
+    },
+}
+
+/// A condition of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Compare {
+    /// The revision of the last write to the key; 0 = it does not exist.
+    Revision(String, i64),
+    /// The key exists.
+    Exists(String),
+}
+
+impl Compare {
+    /// Its key.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Revision(key, _) | Self::Exists(key) => key,
+        }
+    }
+}
+
+/// A value to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// The whole key.
+    pub key: String,
+    /// Its value.
+    pub value: Vec<u8>,
+    /// Whether the key ends with this member's lease.
+    pub leased: bool,
+}
+
+/// A change in a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Write a value.
+    Put(Put),
+    /// Delete a key.
+    Delete(String),
+}
+
+/// A transaction: all writes, if all conditions hold. Otherwise the compared keys are read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Txn {
+    /// The conditions.
+    pub compares: Vec<Compare>,
+    /// The writes.
+    pub writes: Vec<Write>,
+}
+
+/// The result of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TxnResult {
+    /// All writes were executed at this revision.
+    Done {
+        /// The store's revision.
+        revision: i64,
+    },
+    /// A condition does not hold.
+    Conflict {
+        /// The compared keys that exist.
+        found: Vec<Entry>,
+        /// The store's revision.
+        revision: i64,
+    },
+    /// No answer: it may have been executed or not.
+    Unknown(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) value: Vec<u8>,
+    pub(crate) revision: i64,
+}
+
+/// The group's keys as far as this member knows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mirror {
+    entries: BTreeMap<String, Stored>,
+    /// Deletions that a transaction or a watch reported, so that an older event does not restore the key.
+    deleted: BTreeMap<String, i64>,
+    /// Of the last listing or event.
+    pub(crate) revision: i64,
+}
+
+impl Mirror {
+    pub(crate) fn replace(&mut self, revision: i64, entries: Vec<Entry>) {
+        let stored = |entry: Entry| {
+            let (value, revision) = (entry.value, entry.revision);
+            (entry.key, Stored { value, revision })
+        };
+        self.entries = entries.into_iter().map(stored).collect();
+        self.deleted.clear();
+        self.revision = revision;
+    }
+
+    pub(crate) fn apply(&mut self, event: Event) {
+        match event {
+            Event::Put(entry) => self.put(entry),
+            Event::Delete { key, revision } => self.delete(key, revision),
+        }
+    }
+
+    pub(crate) fn put(&mut self, entry: Entry) {
+        let is_newer = |known: i64| entry.revision > known;
+        if !self
+            .entries
+            .get(&entry.key)
+            .is_none_or(|it| is_newer(it.revision))
+            || !self.deleted.get(&entry.key).is_none_or(|it| is_newer(*it))
+        {
+            return;
+        }
+        let (value, revision) = (entry.value, entry.revision);
+        self.deleted.remove(&entry.key);
+        self.entries.insert(entry.key, Stored { value, revision });
+    }
+
+    pub(crate) fn delete(&mut self, key: String, revision: i64) {
+        if self
+            .entries
+            .get(&key)
+            .is_some_and(|it| it.revision > revision)
+        {
+            return;
+        }
+        self.entries.remove(&key);
+        self.deleted.insert(key, revision);
+    }
+
+    /// A read that found nothing at a revision of the store.
+    pub(crate) fn absent(&mut self, key: &str, revision: i64) {
+        if self
+            .entries
+            .get(key)
+            .is_some_and(|it| it.revision <= revision)
+        {
+            self.entries.remove(key);
+        }
+    }
+
+    /// Deletions are only needed until the watch has reported them.
+    pub(crate) fn advance(&mut self, revision: i64) {
+        self.revision = self.revision.max(revision);
+        self.deleted.retain(|_, at| *at > revision);
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&Stored> {
+        self.entries.get(key)
+    }
+
+    pub(crate) fn revision_of(&self, key: &str) -> i64 {
+        self.get(key).map_or(0, |it| it.revision)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Stored)> {
+        self.entries.iter().map(|(key, it)| (key.as_str(), it))
+    }
+
+    /// The value of a key; `None` = there is none, or another version wrote it in an unknown format.
+    pub(crate) fn read<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        serde_json::from_slice(&self.get(key)?.value).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(value: &str, revision: i64) -> Event {
+        Event::Put(Entry {
+            key: "k".to_owned(),
+            value: value.as_bytes().to_vec(),
+            revision,
+        })
+    }
+
+    #[test]
+    fn older_events_change_nothing() {
+        let mut mirror = Mirror::default();
+        mirror.apply(put("b", 5));
+        mirror.apply(put("a", 4));
+        assert_eq!(mirror.revision_of("k"), 5);
+        let delete = |revision| Event::Delete {
+            key: "k".to_owned(),
+            revision,
+        };
+        mirror.apply(delete(4));
+        assert_eq!(mirror.revision_of("k"), 5);
+        // A transaction reports the deletion before the watch reports an earlier write.
+        mirror.apply(delete(9));
+        mirror.apply(put("c", 7));
+        assert_eq!(mirror.get("k"), None);
+        mirror.apply(put("d", 10));
+        assert_eq!(mirror.revision_of("k"), 10);
+    }
+}

@@ -1,0 +1,579 @@
+//! Seeded schedules of faults against a simulated etcd: partitions, loss of the majority, compaction, slow answers, lost
+//! answers, wiped data, directors that die and start again. A failure prints its seed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use weir_cluster::{
+    Compare, Entry, Event, Input, Kind, Link, Machine, Output, RolloutState, Settings, SharedKey,
+    SharedState, Txn, TxnResult, Write,
+};
+
+const STEP: Duration = Duration::from_millis(10);
+const TTL: Duration = Duration::from_secs(2);
+const DIRECTORS: usize = 3;
+const SCHEDULES: u64 = 1000;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        (self.next() >> 33) % most
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+struct Stored {
+    value: Vec<u8>,
+    revision: i64,
+    lease: Option<i64>,
+}
+
+/// One linearizable store, as etcd is while it has a majority.
+#[derive(Default)]
+struct Store {
+    keys: BTreeMap<String, Stored>,
+    revision: i64,
+    /// Events with their revisions, from `compacted` on.
+    history: Vec<(i64, Event)>,
+    compacted: i64,
+    leases: BTreeMap<i64, Duration>,
+    next_lease: i64,
+    has_majority: bool,
+}
+
+impl Store {
+    fn entry(&self, key: &str) -> Option<Entry> {
+        let stored = self.keys.get(key)?;
+        Some(Entry {
+            key: key.to_owned(),
+            value: stored.value.clone(),
+            revision: stored.revision,
+        })
+    }
+
+    fn delete(&mut self, key: &str) {
+        if self.keys.remove(key).is_some() {
+            let (key, revision) = (key.to_owned(), self.revision);
+            self.history
+                .push((revision, Event::Delete { key, revision }));
+        }
+    }
+
+    fn txn(&mut self, txn: &Txn, lease: Option<i64>) -> TxnResult {
+        let revision_of = |key: &str| self.keys.get(key).map_or(0, |it| it.revision);
+        let holds = txn.compares.iter().all(|compare| match compare {
+            Compare::Revision(key, revision) => revision_of(key) == *revision,
+            Compare::Exists(key) => self.keys.contains_key(key),
+        });
+        let needs_lease = |write: &Write| matches!(write, Write::Put(put) if put.leased);
+        let lease_ended = lease.is_none_or(|lease| !self.leases.contains_key(&lease));
+        if txn.writes.iter().any(needs_lease) && lease_ended {
+            return TxnResult::Unknown("requested lease not found".to_owned());
+        }
+        if !holds {
+            let compared = txn.compares.iter().filter_map(|it| self.entry(it.key()));
+            return TxnResult::Conflict {
+                found: compared.collect(),
+                revision: self.revision,
+            };
+        }
+        self.revision += 1;
+        for write in &txn.writes {
+            match write {
+                Write::Put(put) => {
+                    let stored = Stored {
+                        value: put.value.clone(),
+                        revision: self.revision,
+                        lease: lease.filter(|_| put.leased),
+                    };
+                    self.keys.insert(put.key.clone(), stored);
+                    let entry = self.entry(&put.key).expect("just written");
+                    self.history.push((self.revision, Event::Put(entry)));
+                }
+                Write::Delete(key) => self.delete(key),
+            }
+        }
+        TxnResult::Done {
+            revision: self.revision,
+        }
+    }
+
+    fn expire(&mut self, now: Duration) {
+        if !self.has_majority {
+            // A new leader extends all leases.
+            self.leases
+                .values_mut()
+                .for_each(|until| *until = now + TTL);
+            return;
+        }
+        let ended = self.leases.iter().filter(|(_, until)| **until <= now);
+        let ended: Vec<i64> = ended.map(|(lease, _)| *lease).collect();
+        for lease in ended {
+            self.leases.remove(&lease);
+            let keys = self.keys.iter().filter(|(_, it)| it.lease == Some(lease));
+            let keys: Vec<String> = keys.map(|(key, _)| key.clone()).collect();
+            if !keys.is_empty() {
+                self.revision += 1;
+            }
+            keys.iter().for_each(|key| self.delete(key));
+        }
+    }
+
+    fn wipe(&mut self) {
+        let next_lease = self.next_lease + 1000;
+        *self = Self {
+            next_lease,
+            has_majority: true,
+            ..Self::default()
+        };
+    }
+}
+
+struct Director {
+    machine: Option<Machine>,
+    saved: SharedState,
+    applied: Option<(u64, String)>,
+    applying: Option<(Duration, u64, String)>,
+    values: BTreeMap<SharedKey, u64>,
+    /// The store's revision up to which the watch has reported.
+    watch: Option<i64>,
+    /// Answers on their way.
+    answers: Vec<(Duration, Input)>,
+    is_cut: bool,
+    instance: u64,
+}
+
+struct World {
+    random: Random,
+    store: Store,
+    directors: Vec<Director>,
+    now: Duration,
+    wiped: bool,
+    /// No answer is lost any more.
+    calm: bool,
+    /// When each value was ordered, and when it was first in the store.
+    ordered: BTreeMap<u64, Duration>,
+    written: BTreeMap<u64, Duration>,
+    counter: u64,
+    failures: BTreeMap<u64, usize>,
+    requests: u64,
+}
+
+fn key(number: u64) -> SharedKey {
+    SharedKey {
+        kind: Kind::Override,
+        pool: "web".to_owned(),
+        server: format!("10.0.0.{number}"),
+    }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let director = |_| Director {
+            machine: None,
+            saved: SharedState::default(),
+            applied: None,
+            applying: None,
+            values: BTreeMap::new(),
+            watch: None,
+            answers: Vec::new(),
+            is_cut: false,
+            instance: 0,
+        };
+        let mut world = Self {
+            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            store: Store {
+                has_majority: true,
+                ..Store::default()
+            },
+            directors: (0..DIRECTORS).map(director).collect(),
+            now: Duration::ZERO,
+            wiped: false,
+            calm: false,
+            ordered: BTreeMap::new(),
+            written: BTreeMap::new(),
+            counter: 0,
+            failures: BTreeMap::new(),
+            requests: 0,
+        };
+        (0..DIRECTORS).for_each(|n| world.start(n));
+        world
+    }
+
+    fn start(&mut self, n: usize) {
+        let instance = self.random.next();
+        let director = &mut self.directors[n];
+        director.instance = instance;
+        director.watch = None;
+        director.answers.clear();
+        director.applying = None;
+        let settings = Settings {
+            group: "edge".to_owned(),
+            member: format!("lb{n}"),
+            identity: n as u64 + 1,
+            instance,
+            ttl: TTL,
+            key: None,
+            agreement: true,
+        };
+        let (applied, saved) = (director.applied.clone(), director.saved.clone());
+        director.machine = Some(Machine::new(settings, applied, saved, self.now));
+    }
+
+    fn order(&mut self, n: usize) {
+        self.counter += 1;
+        let (value, key) = (self.counter, key(self.random.below(3)));
+        let now = self.now;
+        self.ordered.insert(value, now);
+        let director = &mut self.directors[n];
+        if let Some(machine) = &mut director.machine {
+            director.values.insert(key.clone(), value);
+            let value = json!({ "weight": value });
+            machine.handle(Input::Changed { key, value }, now);
+        }
+    }
+
+    fn publish(&mut self, n: usize, is_good: bool) {
+        self.counter += 1;
+        self.requests += 1;
+        let text = format!("{} {}", if is_good { "good" } else { "bad" }, self.counter);
+        let (request, now) = (self.requests, self.now);
+        if let Some(machine) = &mut self.directors[n].machine {
+            let input = Input::Publish {
+                request,
+                text,
+                guard_ms: 0,
+            };
+            machine.handle(input, now);
+        }
+    }
+
+    fn fault(&mut self) {
+        let n = usize::try_from(self.random.below(DIRECTORS as u64)).expect("small");
+        match self.random.below(14) {
+            0 | 1 => self.directors[n].is_cut = true,
+            2 | 3 => self.directors[n].is_cut = false,
+            4 => self.store.has_majority = false,
+            5 | 6 => self.store.has_majority = true,
+            7 => {
+                // Compaction of all revisions but the last.
+                let revision = self.store.revision;
+                self.store.history.retain(|(at, _)| *at >= revision);
+                self.store.compacted = revision;
+            }
+            8 => self.directors[n].machine = None,
+            9 => {
+                if self.directors[n].machine.is_none() {
+                    self.start(n);
+                }
+            }
+            10 if self.wiped => self.store.wipe(),
+            11 => self.publish(n, true),
+            12 => self.publish(n, false),
+            _ => self.order(n),
+        }
+    }
+
+    fn step(&mut self) {
+        self.now += STEP;
+        self.store.expire(self.now);
+        for n in 0..DIRECTORS {
+            self.deliver(n);
+            self.watch(n);
+            self.finish(n);
+            let now = self.now;
+            if let Some(machine) = &mut self.directors[n].machine
+                && machine.next_deadline(now - STEP) <= now
+            {
+                machine.handle_time(now);
+            }
+            self.drain(n);
+        }
+    }
+
+    fn deliver(&mut self, n: usize) {
+        let now = self.now;
+        let director = &mut self.directors[n];
+        let Some(machine) = &mut director.machine else {
+            return;
+        };
+        let (due, later) = std::mem::take(&mut director.answers)
+            .into_iter()
+            .partition(|(at, _)| *at <= now);
+        director.answers = later;
+        let due: Vec<(Duration, Input)> = due;
+        for (_, input) in due {
+            machine.handle(input, now);
+        }
+    }
+
+    fn watch(&mut self, n: usize) {
+        let director = &mut self.directors[n];
+        let (Some(from), Some(machine)) = (director.watch, &mut director.machine) else {
+            return;
+        };
+        let now = self.now;
+        let reason = "compacted".to_owned();
+        if from < self.store.compacted || from > self.store.revision + 1 {
+            director.watch = None;
+            let ended = Input::WatchEnded {
+                is_compacted: true,
+                reason,
+            };
+            machine.handle(ended, now);
+            return;
+        }
+        // A watch that is cut reports nothing.
+        if director.is_cut || !self.store.has_majority || self.random.chance(50) {
+            return;
+        }
+        let events = self.store.history.iter().filter(|(at, _)| *at >= from);
+        let events: Vec<Event> = events.map(|(_, event)| event.clone()).collect();
+        let revision = self.store.revision;
+        director.watch = Some(revision + 1);
+        if !events.is_empty() {
+            machine.handle(Input::Watched { revision, events }, now);
+        }
+    }
+
+    fn finish(&mut self, n: usize) {
+        let now = self.now;
+        let director = &mut self.directors[n];
+        let Some(machine) = &mut director.machine else {
+            return;
+        };
+        let Some((at, version, text)) = director.applying.take_if(|(at, ..)| *at <= now) else {
+            return;
+        };
+        let _ = at;
+        let result = match text.starts_with("good") {
+            true => {
+                let former = director.applied.as_ref().map_or(0, |it| it.0);
+                assert!(version >= former, "version {version} after {former}");
+                director.applied = Some((version, text));
+                Ok(())
+            }
+            false => {
+                *self.failures.entry(version).or_default() += 1;
+                Err("a server is down".to_owned())
+            }
+        };
+        machine.handle(Input::Applied(result), now);
+    }
+
+    fn drain(&mut self, n: usize) {
+        while let Some(machine) = &mut self.directors[n].machine
+            && let Some(output) = machine.poll_output()
+        {
+            self.execute(n, output);
+        }
+    }
+
+    fn execute(&mut self, n: usize, output: Output) {
+        match output {
+            Output::Apply { version, text, .. } => {
+                let at = self.now + Duration::from_millis(self.random.below(500));
+                self.directors[n].applying = Some((at, version, text));
+            }
+            Output::Shared { key, value } => {
+                let value = value["weight"].as_u64().expect("a weight");
+                self.directors[n].values.insert(key, value);
+            }
+            Output::Save(state) => self.directors[n].saved = state,
+            Output::Watch { from } => self.directors[n].watch = Some(from),
+            Output::List | Output::Grant { .. } | Output::Renew { .. } | Output::Txn { .. } => {
+                self.request(n, output)
+            }
+            Output::Published { .. } | Output::Held(_) | Output::Verdicts(_) => {}
+        }
+    }
+
+    /// A request: its answer comes later, is lost, or is that etcd does not answer.
+    fn request(&mut self, n: usize, output: Output) {
+        let is_lost = self.directors[n].is_cut || !self.store.has_majority;
+        let loses_answer = !self.calm && self.random.chance(2);
+        let answer = match (is_lost, &output) {
+            (true, _) => None,
+            (false, Output::List) => {
+                let keys = self.store.keys.keys();
+                Some(Input::Listed {
+                    revision: self.store.revision,
+                    entries: keys.filter_map(|key| self.store.entry(key)).collect(),
+                })
+            }
+            (false, Output::Grant { .. }) => {
+                self.store.next_lease += 1;
+                let lease = self.store.next_lease;
+                self.store.leases.insert(lease, self.now + TTL);
+                Some(Input::Granted { lease, ttl: TTL })
+            }
+            (false, Output::Renew { lease }) => Some(match self.store.leases.get_mut(lease) {
+                Some(until) => {
+                    *until = self.now + TTL;
+                    Input::Renewed
+                }
+                None => Input::LeaseEnded,
+            }),
+            (false, Output::Txn { lease, txn }) => {
+                let result = self.store.txn(txn, *lease);
+                if matches!(result, TxnResult::Done { .. }) {
+                    self.check_writes(txn);
+                }
+                Some(Input::Txn(result))
+            }
+            _ => None,
+        };
+        let reason = "no answer".to_owned();
+        let failed = match output {
+            Output::List => Input::ListFailed(reason),
+            Output::Txn { .. } => Input::Txn(TxnResult::Unknown(reason)),
+            _ => Input::LeaseFailed(reason),
+        };
+        let (slow, limit) = (self.random.below(100), Duration::from_secs(1));
+        let answer = match answer {
+            Some(answer) if !loses_answer => (self.now + Duration::from_millis(slow), answer),
+            _ => (self.now + limit, failed),
+        };
+        self.directors[n].answers.push(answer);
+    }
+
+    /// A write never replaces a value that was in the store only after the order was given.
+    fn check_writes(&mut self, txn: &Txn) {
+        for write in &txn.writes {
+            let Write::Put(put) = write else { continue };
+            if !put.key.contains("/override/") {
+                continue;
+            }
+            let value: serde_json::Value = serde_json::from_slice(&put.value).expect("JSON");
+            let value = value["weight"].as_u64().expect("a weight");
+            self.written.entry(value).or_insert(self.now);
+            let compare = txn.compares.first().expect("a condition");
+            let Compare::Revision(_, base) = compare else {
+                panic!("{txn:?}")
+            };
+            let history = self.store.history.iter();
+            let mut former = history.filter(|(at, event)| {
+                at == base && matches!(event, Event::Put(entry) if entry.key == put.key)
+            });
+            if let Some((_, Event::Put(former))) = former.next() {
+                let former: serde_json::Value =
+                    serde_json::from_slice(&former.value).expect("JSON");
+                let former = former["weight"].as_u64().expect("a weight");
+                assert!(
+                    self.wiped || self.written[&former] <= self.ordered[&value],
+                    "{former} was written at {:?}, {value} was ordered at {:?}",
+                    self.written[&former],
+                    self.ordered[&value]
+                );
+            }
+        }
+    }
+
+    fn heal(&mut self) {
+        self.calm = true;
+        self.store.has_majority = true;
+        for n in 0..DIRECTORS {
+            self.directors[n].is_cut = false;
+            if self.directors[n].machine.is_none() {
+                self.start(n);
+            }
+        }
+    }
+
+    fn run_for(&mut self, seconds: u64) {
+        let until = self.now + Duration::from_secs(seconds);
+        while self.now < until {
+            self.step();
+        }
+    }
+
+    fn assert_agreed(&self) {
+        let status: Vec<_> = self
+            .directors
+            .iter()
+            .map(|it| it.machine.as_ref().expect("it runs").status(self.now))
+            .collect();
+        for (n, one) in status.iter().enumerate() {
+            assert_eq!(one.link, Link::Connected, "lb{n}");
+            assert_eq!(one.refused, None);
+            assert_eq!(one.pending, 0, "lb{n}");
+            let present = one.members.iter().filter(|it| it.absent_since.is_none());
+            assert_eq!(present.count(), DIRECTORS, "lb{n}: {:?}", one.members);
+            assert_eq!(one.rollout, RolloutState::Complete, "lb{n}: {one:?}");
+            assert_eq!(
+                (one.version, &one.digest),
+                (status[0].version, &status[0].digest)
+            );
+            assert_eq!(self.directors[n].values, self.directors[0].values, "lb{n}");
+            assert_eq!(
+                self.directors[n].applied, self.directors[0].applied,
+                "lb{n}"
+            );
+        }
+    }
+}
+
+fn schedule(seed: u64, wiped: bool) {
+    let mut world = World::new(seed);
+    world.wiped = wiped;
+    world.run_for(3);
+    world.publish(0, true);
+    world.run_for(5);
+    for _ in 0..40 {
+        world.fault();
+        let pause = world.random.below(60);
+        (0..pause).for_each(|_| world.step());
+    }
+    world.heal();
+    world.run_for(20);
+    // A rollout that was stopped ends with the next publication.
+    for n in 0..DIRECTORS {
+        world.publish(n, true);
+        world.run_for(10);
+    }
+    world.run_for(10);
+    world.assert_agreed();
+    if !wiped {
+        let most = world.failures.values().copied().max().unwrap_or_default();
+        assert!(most <= 1, "a bad configuration failed on {most} directors");
+    }
+}
+
+fn all(wiped: bool, seeds: impl Iterator<Item = u64>) {
+    for seed in seeds {
+        let outcome = std::panic::catch_unwind(|| schedule(seed, wiped));
+        assert!(outcome.is_ok(), "seed {seed}, wiped {wiped}");
+    }
+}
+
+#[test]
+fn directors_agree_after_any_schedule_of_faults() {
+    all(false, 1..=SCHEDULES / 40);
+}
+
+#[test]
+fn directors_agree_after_schedules_that_lose_the_data() {
+    all(true, 1..=SCHEDULES / 40);
+}
+
+#[test]
+fn directors_agree_at_length() {
+    if std::env::var_os("WEIR_SOAK").is_none() {
+        return;
+    }
+    for wiped in [false, true] {
+        all(wiped, 1..=SCHEDULES / 2);
+    }
+}

@@ -1,0 +1,112 @@
+//! `[cluster]`: state that directors share in etcd.
+
+use std::time::Duration;
+
+use crate::key::{Key, Kind, Presence, Section};
+
+use Presence::{Absent, Default, Required};
+
+const PATH: Kind = Kind::DescribedText("an absolute path");
+
+/// `[cluster]`.
+pub(crate) static CLUSTER: Section = Section {
+    path: "cluster",
+    page: "cluster",
+    purpose: "Makes this director a member of a group that shares state in etcd: the configuration \
+              (`weir cluster publish`), overrides, servers added by the API, and which servers are down. Without etcd \
+              every director continues with what it has.",
+    example: "[cluster]\netcd = [\"https://10.0.0.11:2379\", \"https://10.0.0.12:2379\"]\nname = \"edge\"\n",
+    keys: &[
+        Key::new(
+            "etcd",
+            Kind::List(&Kind::DescribedText("a URL like \"https://10.0.0.11:2379\"")),
+            Required,
+            "The client URLs of etcd's members, version 3.4 or later. One is used at a time; the next one is used when \
+             it fails.",
+            "etcd = [\"https://10.0.0.11:2379\"]",
+        )
+        .known_as(&["endpoints"]),
+        Key::new(
+            "name",
+            Kind::DescribedText("the name of the group"),
+            Required,
+            "Name of the group. Its keys in etcd begin with `/weir/NAME/`. Directors of one group have the same name.",
+            "name = \"edge\"",
+        ),
+        Key::new(
+            "member",
+            Kind::DescribedText("the name of a director"),
+            Absent("the host name"),
+            "Name of this director in the group. No other director of the group may have it.",
+            "member = \"lb1\"",
+        ),
+        Key::new(
+            "ca",
+            PATH,
+            Absent("the system's authorities"),
+            "File with the authorities that issue the certificates of etcd's members.",
+            "ca = \"/etc/weir/etcd-ca.pem\"",
+        ),
+        Key::new(
+            "certificate",
+            PATH,
+            Absent("none"),
+            "File with this director's certificate, if etcd requires one (`--client-cert-auth`), with its chain.",
+            "certificate = \"/etc/weir/etcd.pem\"",
+        ),
+        Key::new(
+            "key",
+            PATH,
+            Absent("the key is in `certificate`"),
+            "File with the key of `certificate`.",
+            "key = \"/etc/weir/etcd.key\"",
+        ),
+        Key::new(
+            "user",
+            Kind::DescribedText("the name of a user of etcd"),
+            Absent("no authentication"),
+            "User of etcd. It needs the permission to read and write `/weir/NAME/`.",
+            "user = \"weir\"",
+        ),
+        Key::new(
+            "password",
+            Kind::Secret,
+            Absent("none"),
+            "Password of `user`.",
+            "password = { file = \"/etc/weir/etcd.password\" }",
+        ),
+        Key::new(
+            "group_key",
+            Kind::Secret,
+            Absent("configurations are not sealed"),
+            "Secret that all directors of the group share and etcd never gets, at least 16 bytes. Published \
+             configurations are sealed with it (AES-256-GCM), so that they may contain secrets.",
+            "group_key = { file = \"/etc/weir/group.key\" }",
+        ),
+        Key::new(
+            "lease",
+            Kind::Duration {
+                min: Duration::from_secs(2),
+                max: Duration::from_secs(300),
+            },
+            Default("10s"),
+            "How long a director that has died stays a member. Whole seconds.",
+            "lease = \"5s\"",
+        ),
+        Key::new(
+            "agreement",
+            Kind::Flag,
+            Default("true"),
+            "A server is also down if a quorum of the directors that can reach any server reports it down.",
+            "agreement = false",
+        ),
+        Key::new(
+            "files",
+            Kind::List(&PATH),
+            Absent("those that this file names"),
+            "Files and directories that a published configuration may name, in addition to those that this file \
+             names.",
+            "files = [\"/etc/weir/certs\"]",
+        ),
+    ],
+};

@@ -1,0 +1,49 @@
+//! The published configuration of a group as a part of a director's own.
+
+use std::borrow::Cow;
+
+use super::{Rejected, rejected};
+use crate::daemon::GroupConfiguration;
+
+/// Adds what the group has published to a director's own configuration, if that is of this group. It gains no rights:
+/// programs and files must be those of the director's own.
+pub(super) fn with_published<'t>(
+    own: &'t str,
+    name: &str,
+    group: Option<&GroupConfiguration>,
+    color: bool,
+) -> Result<Cow<'t, str>, Rejected> {
+    let Some(published) = group else {
+        return Ok(own.into());
+    };
+    let Some((group, files)) = weir_config::group_of(own) else {
+        return Ok(own.into());
+    };
+    if group != published.group {
+        return Ok(own.into());
+    }
+    // The record of the active configuration contains a published one.
+    let own = weir_config::without_published(own, &group);
+    if !weir_config::is_publishable(&published.text) {
+        let summary = "the published text contains control characters".to_owned();
+        return Err(Rejected {
+            diagnostics: format!("{summary}\n"),
+            summary,
+            found: Vec::new(),
+        });
+    }
+    let bundle = weir_config::with_published(own, &group, &published.text);
+    let found = weir_config::published_findings(own, &bundle, &files);
+    if !found.is_empty() {
+        return Err(rejected(&bundle, name, &found, color));
+    }
+    Ok(bundle.into())
+}
+
+/// The director's own part of an active text.
+pub(crate) fn own_part<'t>(text: &'t str, group: Option<&GroupConfiguration>) -> &'t str {
+    match group {
+        Some(published) => weir_config::without_published(text, &published.group),
+        None => text,
+    }
+}

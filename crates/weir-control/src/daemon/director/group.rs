@@ -1,0 +1,141 @@
+//! Orders of the group of directors, and publications by operators.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use weir_cluster::{Kind, Output, SharedKey};
+use weir_model::{Secret, SecretSource};
+
+use super::{Director, refused};
+use crate::api::{Caller, FileRequest, PublishRequest, Published, Refusal, Reply, ServerOrder};
+use crate::configuration;
+use crate::daemon::group::{GroupConfiguration, GroupEvent};
+use crate::plane::Plane;
+
+impl<P: Plane> Director<P> {
+    /// Waits for an order of the group. Cancel-safe.
+    pub(in crate::daemon) async fn wait_for_group(&self) -> GroupEvent {
+        self.group.next().await
+    }
+
+    /// Executes an order of the group.
+    pub(in crate::daemon) async fn handle_group(&mut self, event: GroupEvent) {
+        let order = match event {
+            GroupEvent::Applied(result) => {
+                self.group.applied(result);
+                return;
+            }
+            GroupEvent::Order(order) => order,
+        };
+        match order {
+            Output::Apply {
+                version,
+                text,
+                guard_ms,
+                ..
+            } => {
+                tracing::info!(version, "applying the configuration of the group");
+                let (candidate, reply) = self.group.apply(version, text);
+                let request = FileRequest {
+                    group: Some(candidate),
+                    guard_ms: (guard_ms > 0).then_some(guard_ms),
+                    ..FileRequest::default()
+                };
+                self.guarded_reload(&request, &Caller::this_process(), reply)
+                    .await;
+            }
+            Output::Shared { key, value } => {
+                if let Err(error) = self.adopt(&key, value).await {
+                    let (pool, server) = (key.pool, key.server);
+                    tracing::debug!(%error, pool, server, "a change of the group has no effect here");
+                }
+            }
+            Output::Published { request, result } => {
+                let result = result.map_err(|error| error.to_string());
+                self.group.published_as(request, result);
+            }
+            Output::Held(held) => {
+                self.group.set_held(held);
+                self.announce();
+            }
+            Output::Verdicts(verdicts) => {
+                let news = self.group.set_verdicts(verdicts);
+                if let Err(error) = self.plane.apply_health(news) {
+                    tracing::error!(%error, "failed to apply the group's view of servers");
+                }
+                self.notify_pool_changes();
+            }
+            Output::Save(shared) => self.group.keep(shared),
+            // The driver executes these.
+            Output::List
+            | Output::Watch { .. }
+            | Output::Grant { .. }
+            | Output::Renew { .. }
+            | Output::Txn { .. } => {}
+        }
+    }
+
+    /// Adopts an override or an added server of another director.
+    async fn adopt(&mut self, key: &SharedKey, value: Value) -> Result<(), Refusal> {
+        match key.kind {
+            Kind::Override => {
+                let order: ServerOrder = serde_json::from_value(value).map_err(Refusal::new)?;
+                let now = self.server_now(&key.pool, &key.server)?;
+                let wanted = order.0.map(|it| it.to_string());
+                if now.overridden != wanted {
+                    self.order_server(&key.pool, &key.server, order).await?;
+                }
+            }
+            Kind::Server => {
+                let keys = match value {
+                    Value::Object(keys) if keys.get("removed") != Some(&Value::Bool(true)) => {
+                        Some(keys)
+                    }
+                    _ => None,
+                };
+                self.order_member(&key.pool, &key.server, keys).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Validates a configuration here, and publishes it.
+    pub(super) fn publish(&mut self, request: PublishRequest, reply: Reply<Published>) {
+        match self.publishable(&request) {
+            Ok(()) => self.group.publish(request.text, request.guard_ms, reply),
+            Err(refusal) => drop(reply.send(Err(refusal))),
+        }
+    }
+
+    fn publishable(&self, request: &PublishRequest) -> Result<(), Refusal> {
+        let Some(cluster) = &self.configured.cluster else {
+            return Err(Refusal::new("[cluster] is not configured"));
+        };
+        let candidate = Arc::new(GroupConfiguration {
+            group: cluster.name.clone(),
+            version: 0,
+            text: request.text.clone(),
+        });
+        let file = FileRequest {
+            group: Some(candidate),
+            color: request.color,
+            ..FileRequest::default()
+        };
+        let (path, loaded) = self.load(&file, &Caller::this_process())?;
+        if let Some(claim) = self.plane.claim(&loaded.desired) {
+            return Err(Refusal::new(format!("{}:{claim}", path.display())));
+        }
+        if cluster.group_key.is_some() {
+            return Ok(());
+        }
+        let own = configuration::load_own(&self.file, request.color).map_err(refused)?;
+        let is_text = |it: &&Secret| *it.source() == SecretSource::Text;
+        let exposed = loaded.desired.secrets().filter(is_text).count();
+        if exposed > own.desired.secrets().filter(is_text).count() {
+            return Err(Refusal::new(
+                "the configuration contains secrets; configure `group_key` in [cluster], so that etcd never gets them",
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! What this director reports to its group.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use weir_cluster::{Facts, GroupKey, HealthView, MemberRecord};
+use weir_health::{Standing, State};
+use weir_model::{Cluster, Desired};
+
+pub(super) fn of(
+    config: &Cluster,
+    desired: &Desired,
+    standings: &BTreeMap<(String, String), Standing>,
+    vips: BTreeMap<IpAddr, bool>,
+) -> Facts {
+    let down = standings.iter().filter(|(_, it)| it.state == State::Down);
+    let down = down.map(|((pool, server), it)| (format!("{pool}/{server}"), it.reason.clone()));
+    Facts {
+        record: MemberRecord {
+            weir: env!("CARGO_PKG_VERSION").to_owned(),
+            features: features(desired),
+            secrets: secrets(config, desired),
+            order: order(desired),
+            ..MemberRecord::default()
+        },
+        vips,
+        health: HealthView {
+            reaches: standings.values().any(|it| it.state == State::Up),
+            down: down.collect(),
+        },
+    }
+}
+
+fn features(desired: &Desired) -> Vec<String> {
+    let features = [
+        ("[sync]", desired.sync.is_some()),
+        ("[announce]", desired.announce.is_some()),
+        ("[vrrp]", !desired.vrrp.is_empty()),
+    ];
+    let present = features.into_iter().filter(|(_, is_present)| *is_present);
+    present.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Fingerprints under the group key: without the key they reveal nothing.
+fn secrets(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
+    let key = config.group_key.as_ref();
+    let Some(Ok(key)) = key.map(|key| GroupKey::new(key.expose())) else {
+        return BTreeMap::new();
+    };
+    let print = |bytes: &[u8]| key.digest(bytes)[..16].to_owned();
+    let mut secrets = BTreeMap::new();
+    if let Some(sync) = &desired.sync {
+        secrets.insert("key of [sync]".to_owned(), print(sync.key.expose()));
+    }
+    for pool in &desired.pools {
+        let sticky = pool.sticky.as_ref().and_then(|it| it.secret.as_ref());
+        if let Some(secret) = sticky {
+            let name = format!("secret of the cookie of pool {}", pool.name);
+            secrets.insert(name, print(secret.expose()));
+        }
+    }
+    for proxy in &desired.proxies {
+        let keys = proxy.tls.iter().flat_map(|tls| &tls.ticket_keys);
+        let keys: Vec<u8> = keys.flat_map(|key| key.expose().to_vec()).collect();
+        if !keys.is_empty() {
+            let name = format!("ticket keys of service {}", proxy.name);
+            secrets.insert(name, print(&keys));
+        }
+    }
+    secrets
+}
+
+/// A digest of all servers in their order.
+fn order(desired: &Desired) -> String {
+    let mut text = String::new();
+    for pool in &desired.pools {
+        text.push_str(&pool.name);
+        for server in &pool.servers {
+            text.push_str(&format!(" {}*{}", server.name, server.weight));
+        }
+        text.push('\n');
+    }
+    weir_cluster::digest(text.as_bytes())[..16].to_owned()
+}

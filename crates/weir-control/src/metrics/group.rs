@@ -1,0 +1,55 @@
+//! The group of directors.
+
+use super::text::Text;
+use crate::status::Report;
+
+pub(super) fn members(text: &mut Text, report: &Report) {
+    let Some(group) = &report.cluster else {
+        return;
+    };
+    text.single(
+        "weir_cluster_connected",
+        "gauge",
+        "1 while etcd answers.",
+        u64::from(group.etcd == "connected"),
+    );
+    text.single(
+        "weir_cluster_published_version",
+        "gauge",
+        "Version of the published configuration.",
+        group.published,
+    );
+    text.single(
+        "weir_cluster_pending",
+        "gauge",
+        "Changes of this director that are not in etcd yet.",
+        group.pending as u64,
+    );
+    text.single(
+        "weir_cluster_rollout_stopped",
+        "gauge",
+        "1 while the rollout of the configuration is stopped.",
+        u64::from(group.rollout == "stopped"),
+    );
+    text.single(
+        "weir_cluster_servers_down",
+        "gauge",
+        "Servers that are down for the group.",
+        group.down.len() as u64,
+    );
+    let name = "weir_cluster_member_present";
+    text.family(name, "gauge", "1 while the director's lease is valid.");
+    for member in &group.members {
+        let is_present = u64::from(member.state == "present");
+        text.sample(name, &[("member", member.name.as_str())], is_present);
+    }
+    let name = "weir_cluster_member_version";
+    text.family(
+        name,
+        "gauge",
+        "Version of the configuration that the director has applied.",
+    );
+    for member in &group.members {
+        text.sample(name, &[("member", member.name.as_str())], member.version);
+    }
+}

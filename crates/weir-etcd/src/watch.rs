@@ -1,0 +1,100 @@
+//! A watch: lines of JSON on a connection that stays open.
+
+use http_body_util::BodyExt;
+use hyper::Response;
+use hyper::body::Incoming;
+use serde_json::Value;
+use weir_cluster::Input;
+
+use crate::client::{Client, Error};
+use crate::message;
+
+/// Largest line, bytes.
+const LINE_MAX: usize = 64 << 20;
+
+/// Watches a range until the watch ends. Passes on what it reports.
+pub(crate) async fn run(
+    client: &Client,
+    (key, end): (&str, &str),
+    from: i64,
+    report: impl Fn(Input),
+) {
+    let ended = match client.watch(key, end, from).await {
+        Ok(response) => read(client, response, &report).await,
+        Err(error) => ended(error),
+    };
+    report(ended);
+}
+
+fn ended(error: Error) -> Input {
+    Input::WatchEnded {
+        is_compacted: false,
+        reason: error.to_string(),
+    }
+}
+
+async fn read(client: &Client, response: Response<Incoming>, report: &impl Fn(Input)) -> Input {
+    let mut body = response.into_body();
+    let mut buffer: Vec<u8> = Vec::new();
+    loop {
+        let frame = match body.frame().await {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return ended(client.protocol(error)),
+            None => return ended(client.protocol("the watch was closed")),
+        };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        let searched = buffer.len();
+        buffer.extend_from_slice(&data);
+        if buffer.len() > LINE_MAX {
+            return ended(client.protocol("a watch response is too large"));
+        }
+        if !buffer[searched..].contains(&b'\n') {
+            continue;
+        }
+        let mut start = 0;
+        while let Some(length) = buffer[start..].iter().position(|byte| *byte == b'\n') {
+            let line = &buffer[start..start + length];
+            start += length + 1;
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            if let Some(end) = line_of(client, line, report) {
+                return end;
+            }
+        }
+        buffer.drain(..start);
+    }
+}
+
+/// Reports a line; `Some` = the watch has ended.
+fn line_of(client: &Client, line: &[u8], report: &impl Fn(Input)) -> Option<Input> {
+    let Ok(line) = serde_json::from_slice::<Value>(line) else {
+        return Some(ended(client.protocol("a watch response is no JSON")));
+    };
+    let result = &line["result"];
+    if let Some(error) = line.get("error") {
+        let message = error["message"].as_str().unwrap_or("an error");
+        return Some(ended(client.protocol(message)));
+    }
+    if result["canceled"] == true {
+        let compacted = message::integer(&result["compact_revision"]) > 0;
+        let reason = result["cancel_reason"].as_str();
+        return Some(Input::WatchEnded {
+            is_compacted: compacted,
+            reason: reason.unwrap_or("the watch was cancelled").to_owned(),
+        });
+    }
+    let events = result["events"].as_array();
+    let events: Vec<_> = events
+        .into_iter()
+        .flatten()
+        .filter_map(message::event)
+        .collect();
+    report(Input::Watched {
+        revision: message::revision(result),
+        events,
+    });
+    None
+}

@@ -1,0 +1,112 @@
+//! Addresses of etcd's members.
+
+use std::fmt;
+
+/// `http://HOST:PORT` or `https://HOST:PORT`; the port is 2379 by default.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EtcdEndpoint {
+    /// Whether TLS is used.
+    pub tls: bool,
+    /// Host name or address, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+/// An endpoint that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadEndpoint;
+
+/// Without a port.
+const PORT: u16 = 2379;
+
+impl EtcdEndpoint {
+    /// Parses a URL without a path.
+    ///
+    /// # Errors
+    /// [`BadEndpoint`].
+    pub fn parse(text: &str) -> Result<Self, BadEndpoint> {
+        let (scheme, rest) = text.split_once("://").ok_or(BadEndpoint)?;
+        let tls = match scheme {
+            "https" => true,
+            "http" => false,
+            _ => return Err(BadEndpoint),
+        };
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let (host, port) = match rest.strip_prefix('[') {
+            Some(rest) => {
+                let (host, port) = rest.split_once(']').ok_or(BadEndpoint)?;
+                host.parse::<std::net::Ipv6Addr>()
+                    .map_err(|_| BadEndpoint)?;
+                let port = match port.strip_prefix(':') {
+                    Some(port) => Some(port),
+                    None if port.is_empty() => None,
+                    None => return Err(BadEndpoint),
+                };
+                (host, port)
+            }
+            None => match rest.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (rest, None),
+            },
+        };
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-.:_".contains(c);
+        if host.is_empty() || !host.chars().all(is_name) {
+            return Err(BadEndpoint);
+        }
+        let port = match port {
+            Some(port) => port.parse().map_err(|_| BadEndpoint)?,
+            None => PORT,
+        };
+        if port == 0 {
+            return Err(BadEndpoint);
+        }
+        Ok(Self {
+            tls,
+            host: host.to_owned(),
+            port,
+        })
+    }
+}
+
+impl fmt::Display for EtcdEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        let Self { host, port, .. } = self;
+        match host.contains(':') {
+            true => write!(f, "{scheme}://[{host}]:{port}"),
+            false => write!(f, "{scheme}://{host}:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_urls_without_a_path() {
+        for (text, shown) in [
+            ("http://127.0.0.1", "http://127.0.0.1:2379"),
+            (
+                "https://etcd-1.example:4001/",
+                "https://etcd-1.example:4001",
+            ),
+            ("https://[2001:db8::1]", "https://[2001:db8::1]:2379"),
+        ] {
+            assert_eq!(EtcdEndpoint::parse(text).unwrap().to_string(), shown);
+        }
+        for wrong in [
+            "127.0.0.1:2379",
+            "ftp://a",
+            "http://",
+            "http://a/b",
+            "http://a:0",
+            "http://[::1",
+            "http://a:b",
+            "http://user@a",
+        ] {
+            assert_eq!(EtcdEndpoint::parse(wrong), Err(BadEndpoint), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! `weir cluster`.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use weir_control::api::PublishRequest;
+use weir_control::client::Client;
+use weir_control::status::Group;
+
+use super::{Outcome, REPLY_TIMEOUT, with_progress};
+use crate::arguments::{Cluster, GlobalOptions};
+use crate::failure::Failure;
+use crate::terminal;
+
+/// Pause between two looks at the rollout.
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(super) fn cluster(global: &GlobalOptions, command: &Cluster) -> Outcome {
+    match command {
+        Cluster::Status { json } => status(global, *json),
+        Cluster::Publish {
+            file,
+            guard,
+            no_wait,
+            json,
+        } => {
+            let published = publish(global, file, *guard)?;
+            match no_wait {
+                true => report(
+                    published,
+                    *json,
+                    &format!("published version {published}\n"),
+                ),
+                false => follow(global, published, *json),
+            }
+        }
+    }
+}
+
+fn status(global: &GlobalOptions, json: bool) -> Outcome {
+    let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
+    let group = with_progress("the status", group(&client))??;
+    let text = match json {
+        true => serde_json::to_string_pretty(&group).map_err(Failure::failed)? + "\n",
+        false => group.table(),
+    };
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn group(client: &Client) -> Result<Group, Failure> {
+    let report = client.status().await?;
+    report.cluster.ok_or_else(|| Failure::Failed {
+        message: "[cluster] is not configured".to_owned(),
+    })
+}
+
+fn publish(global: &GlobalOptions, file: &Path, guard: Duration) -> Result<u64, Failure> {
+    let named = |error: io::Error| Failure::Failed {
+        message: format!("{}: {error}", file.display()),
+    };
+    let text = if file == Path::new("-") {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        fs::read_to_string(file)
+    };
+    let request = PublishRequest {
+        text: text.map_err(named)?,
+        guard_ms: u64::try_from(guard.as_millis()).unwrap_or(u64::MAX),
+        color: terminal::color(),
+    };
+    let client = Client::new(&global.runtime_dir);
+    let published = with_progress("the publication", client.publish(&request))?;
+    Ok(published?.version)
+}
+
+/// Waits until the rollout has ended, and shows its steps on stderr.
+fn follow(global: &GlobalOptions, version: u64, json: bool) -> Outcome {
+    let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
+    let mut shown = String::new();
+    let wait = async {
+        loop {
+            match group(&client).await {
+                Ok(group) => {
+                    let step = step(&group);
+                    if step != shown && !json {
+                        terminal::eprint(&format!("{step}\n"));
+                        shown = step;
+                    }
+                    if group.published > version || group.rollout != "running" {
+                        return Ok(group);
+                    }
+                }
+                // The director reloads.
+                Err(Failure::NoDaemon { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let group = with_progress("the rollout", wait)??;
+    if group.published > version {
+        return Err(Failure::Failed {
+            message: format!("version {} was published meanwhile", group.published),
+        });
+    }
+    if group.rollout == "stopped" {
+        let member = group.rollout_member.unwrap_or_default();
+        let reason = group.rollout_reason.unwrap_or_default();
+        return Err(Failure::Failed {
+            message: format!("the rollout of version {version} was stopped by {member}: {reason}"),
+        });
+    }
+    report(
+        version,
+        json,
+        &format!("all directors have version {version}\n"),
+    )
+}
+
+fn step(group: &Group) -> String {
+    let present = group.members.iter().filter(|it| it.state == "present");
+    let (all, done) = (
+        present.clone().count(),
+        present.filter(|it| it.lag == 0).count(),
+    );
+    let turn = group.rollout_member.as_ref();
+    let turn = turn.map_or(String::new(), |member| format!(", {member} applies it"));
+    format!(
+        "version {}: {done} of {all} directors{turn}",
+        group.published
+    )
+}
+
+fn report(version: u64, json: bool, text: &str) -> Outcome {
+    let json_text = serde_json::json!({ "version": version }).to_string() + "\n";
+    terminal::print(if json { &json_text } else { text })?;
+    Ok(ExitCode::SUCCESS)
+}

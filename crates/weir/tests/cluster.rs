@@ -1,0 +1,475 @@
+//! Directors that share state in a real etcd.
+
+mod world;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use world::{World, privileged, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const DIRECTORS: [&str; 3] = ["director", "second", "third"];
+
+/// A number of etcd's members and of directors on one segment, with two servers.
+struct Group {
+    world: World,
+    etcd: Vec<Option<Child>>,
+    directors: Vec<Option<Child>>,
+    /// More lines of `[cluster]`.
+    more: &'static str,
+}
+
+impl Group {
+    fn new(etcd: usize, directors: usize) -> Self {
+        let mut world = World::new(2);
+        world.start_nginx(64);
+        for n in 0..etcd {
+            world.add_router(&format!("etcd{n}"), 40 + u16::try_from(n).expect("few"));
+        }
+        for (n, name) in DIRECTORS.iter().enumerate().take(directors).skip(1) {
+            world.add_router(name, 3 + u16::try_from(n).expect("few"));
+        }
+        let mut group = Self {
+            world,
+            etcd: (0..etcd).map(|_| None).collect(),
+            directors: (0..directors).map(|_| None).collect(),
+            more: "",
+        };
+        for n in 0..etcd {
+            group.start_etcd(n);
+        }
+        group.wait_for_etcd();
+        group
+    }
+
+    /// On tmpfs: etcd waits for the disk with each write.
+    fn data(&self, n: usize) -> PathBuf {
+        PathBuf::from(format!(
+            "/dev/shm/{}",
+            self.world.namespace(&format!("etcd{n}"))
+        ))
+    }
+
+    fn start_etcd(&mut self, n: usize) {
+        let address = |n: usize| format!("10.71.0.{}", 40 + n);
+        let all = (0..self.etcd.len()).map(|n| format!("e{n}=http://{}:2380", address(n)));
+        let all = all.collect::<Vec<_>>().join(",");
+        let (client, peer) = (
+            format!("http://{}:2379", address(n)),
+            format!("http://{}:2380", address(n)),
+        );
+        let log = fs::File::create(self.world.path(&format!("etcd{n}.log"))).expect("a log");
+        let mut command = self.world.command(&format!("etcd{n}"), "etcd");
+        command
+            .args(["--name", &format!("e{n}"), "--initial-cluster", &all])
+            .arg("--data-dir")
+            .arg(self.data(n))
+            .args([
+                "--listen-client-urls",
+                &client,
+                "--advertise-client-urls",
+                &client,
+            ])
+            .args([
+                "--listen-peer-urls",
+                &peer,
+                "--initial-advertise-peer-urls",
+                &peer,
+            ])
+            .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        self.etcd[n] = Some(command.spawn().expect("etcd runs"));
+    }
+
+    fn kill_etcd(&mut self, n: usize) {
+        if let Some(mut child) = self.etcd[n].take() {
+            child.kill().expect("it runs");
+            child.wait().expect("it ends");
+        }
+    }
+
+    fn etcdctl(&self, arguments: &[&str]) -> Output {
+        let mut command = self.world.command("director", "etcdctl");
+        let endpoints = self.endpoints("http://").join(",");
+        command
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &endpoints]);
+        command.args(arguments).output().expect("etcdctl runs")
+    }
+
+    fn endpoints(&self, scheme: &str) -> Vec<String> {
+        let urls = (0..self.etcd.len()).map(|n| format!("{scheme}10.71.0.{}:2379", 40 + n));
+        urls.collect()
+    }
+
+    fn wait_for_etcd(&self) {
+        wait_for("etcd", PATIENCE, || {
+            self.etcdctl(&["get", "x"]).status.success()
+        });
+    }
+
+    fn own_config(&self, n: usize) -> String {
+        format!(
+            "[cluster]\netcd = {:?}\nname = \"edge\"\nmember = \"lb{n}\"\nlease = \"2s\"\n{}\n",
+            self.endpoints("http://"),
+            self.more
+        )
+    }
+
+    fn start(&mut self, n: usize) {
+        let host = DIRECTORS[n];
+        let path = self.world.path(&format!("{host}.toml"));
+        fs::write(&path, self.own_config(n)).expect("written");
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.world.path(&format!("{host}.log")))
+            .expect("a log");
+        let child = self
+            .world
+            .weir(host)
+            .args(["run", "-c"])
+            .arg(&path)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("it starts");
+        self.directors[n] = Some(child);
+        wait_for("the daemon", Duration::from_secs(120), || {
+            self.weir(n, &["status"]).status.success()
+        });
+    }
+
+    fn start_all(&mut self) {
+        for n in 0..self.directors.len() {
+            self.start(n);
+        }
+        let count = self.directors.len();
+        for n in 0..count {
+            wait_for("all members", PATIENCE, || self.present(n) == count);
+        }
+    }
+
+    fn stop(&mut self, n: usize) {
+        if let Some(mut child) = self.directors[n].take() {
+            let pid = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+            child.wait().expect("it ends");
+        }
+    }
+
+    fn weir(&self, n: usize, arguments: &[&str]) -> Output {
+        let mut command = self.world.weir(DIRECTORS[n]);
+        command.args(arguments).output().expect("weir runs")
+    }
+
+    fn succeed(&self, n: usize, arguments: &[&str]) -> String {
+        let output = self.weir(n, arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {text}{errors}");
+        text
+    }
+
+    fn status(&self, n: usize) -> Value {
+        serde_json::from_slice(&self.weir(n, &["status", "--json"]).stdout).unwrap_or_default()
+    }
+
+    fn group(&self, n: usize) -> Value {
+        self.status(n)["cluster"].clone()
+    }
+
+    fn present(&self, n: usize) -> usize {
+        let group = self.group(n);
+        let members = group["members"].as_array().cloned().unwrap_or_default();
+        members.iter().filter(|it| it["state"] == "present").count()
+    }
+
+    fn publish(&self, n: usize, text: &str, guard: &str) -> Output {
+        let path = self.world.path("published.toml");
+        fs::write(&path, text).expect("written");
+        let path = path.to_str().expect("a path").to_owned();
+        self.weir(n, &["cluster", "publish", &path, "--guard", guard])
+    }
+
+    fn get(&self, n: usize, port: u16) -> bool {
+        let address = format!("http://10.71.0.{}:{port}/name", 3 + n);
+        self.world.get(&address).is_ok()
+    }
+
+    /// The override of the first server of a director's pool.
+    fn state(&self, n: usize, address: &str) -> String {
+        let status = self.status(n);
+        let servers = status["services"][0]["servers"].as_array().cloned();
+        let servers = servers.unwrap_or_default();
+        let found = servers.iter().find(|it| it["address"] == address);
+        found.map_or(String::new(), |it| {
+            it["state"].as_str().unwrap_or_default().to_owned()
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for name in DIRECTORS {
+                let log = fs::read_to_string(self.world.path(&format!("{name}.log")));
+                eprintln!("the log of {name}:\n{}", log.unwrap_or_default());
+            }
+        }
+        for child in self.etcd.iter_mut().chain(&mut self.directors).flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for n in 0..self.etcd.len() {
+            let _ = fs::remove_dir_all(self.data(n));
+        }
+    }
+}
+
+fn config(port: u16, servers: &[&str]) -> String {
+    let servers: Vec<String> = servers.iter().map(|it| format!("\"{it}\"")).collect();
+    format!(
+        "[pool.web]\nservers = [{}]\n[pool.web.check]\nkind = \"http\"\npath = \"/name\"\ninterval = \"200ms\"\n\
+         timeout = \"150ms\"\nfall = 2\nrise = 1\n[service.web]\nlisten = [\"0.0.0.0:{port}\"]\nforward = \"proxy\"\n\
+         protocol = \"http\"\npool = \"web\"\n",
+        servers.join(", ")
+    )
+}
+
+const SERVERS: [&str; 2] = ["10.71.0.20:80", "10.71.0.21:80"];
+
+#[test]
+fn publication_reaches_all_directors_or_stops() {
+    if !privileged() {
+        return;
+    }
+    let mut group = Group::new(1, 3);
+    group.start_all();
+    let published = group.publish(0, &config(8080, &SERVERS), "1s");
+    let text = String::from_utf8_lossy(&published.stdout);
+    let errors = String::from_utf8_lossy(&published.stderr);
+    assert!(
+        text.contains("all directors have version 1"),
+        "{text}{errors}"
+    );
+    for n in 0..3 {
+        assert!(group.get(n, 8080), "director {n}");
+        let here = group.group(n);
+        assert_eq!(
+            (&here["version"], &here["name"]),
+            (&1.into(), &"edge".into()),
+            "{here}"
+        );
+    }
+    assert!(
+        group
+            .succeed(1, &["cluster", "status"])
+            .contains("rollout complete")
+    );
+    let metrics = group.world.metrics();
+    assert!(
+        metrics.contains("weir_cluster_member_version{member=\"lb2\"} 1"),
+        "{metrics}"
+    );
+
+    // The next one takes servers down: the first director rolls it back, and no other one applies it.
+    let refused = group.publish(1, &config(8080, &["10.71.0.20:81", "10.71.0.21:81"]), "3s");
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && errors.contains("was stopped by lb"),
+        "{errors}"
+    );
+    for n in 0..3 {
+        wait_for("version 1", PATIENCE, || group.group(n)["version"] == 1);
+        assert!(group.get(n, 8080), "director {n}");
+    }
+
+    // It has no more rights than each director's own file, and errors have positions.
+    let script = format!(
+        "{}[check.x]\nkind = \"script\"\ncommand = [\"/bin/true\"]\nuser = \"nobody\"\n",
+        config(8080, &SERVERS)
+    );
+    for (text, expected) in [
+        (script.as_str(), "cluster/edge:"),
+        ("[node]\nmax_flows = 1024\n", "`node` cannot be published"),
+        ("[pool.a]\nservers = 1\n", "cluster/edge:2:11"),
+    ] {
+        let refused = group.publish(2, text, "0s");
+        let errors = String::from_utf8_lossy(&refused.stderr);
+        assert!(
+            !refused.status.success() && errors.contains(expected),
+            "{errors}"
+        );
+    }
+
+    // Overrides and added servers are shared.
+    group.succeed(2, &["server", "web/10.71.0.20:80", "drain"]);
+    for n in 0..3 {
+        wait_for("the override", PATIENCE, || {
+            group.state(n, "10.71.0.20:80") == "drain"
+        });
+    }
+    group.succeed(0, &["server", "web/10.71.0.20:80", "ready"]);
+    for n in 0..3 {
+        wait_for("no override", PATIENCE, || {
+            group.state(n, "10.71.0.20:80") == "up"
+        });
+    }
+
+    // A director that stops is no member any more; one that starts gets the configuration that all have.
+    group.stop(2);
+    wait_for("its departure", PATIENCE, || group.present(0) == 2);
+    fs::remove_file(group.world.path("run-third").join("cluster.json")).expect("its record");
+    group.start(2);
+    wait_for("the configuration", PATIENCE, || group.get(2, 8080));
+    let published = group.publish(2, &config(8081, &SERVERS), "0s");
+    assert!(published.status.success(), "{published:?}");
+    assert!(group.get(0, 8081) && group.get(1, 8081) && group.get(2, 8081));
+}
+
+#[test]
+fn losing_etcd_or_its_data_changes_nothing() {
+    if !privileged() {
+        return;
+    }
+    let mut group = Group::new(3, 2);
+    group.start_all();
+    let published = group.publish(0, &config(8080, &SERVERS), "0s");
+    assert!(published.status.success(), "{published:?}");
+    let (stop, failed, served) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let load = {
+        let (stop, failed, served) = (Arc::clone(&stop), Arc::clone(&failed), Arc::clone(&served));
+        group.world.inside("client", move || {
+            while !stop.load(Ordering::Relaxed) {
+                for director in ["10.71.0.3:8080", "10.71.0.4:8080"] {
+                    match request(director) {
+                        Ok(()) => served.fetch_add(1, Ordering::Relaxed),
+                        Err(error) => {
+                            eprintln!("{director}: {error}");
+                            failed.fetch_add(1, Ordering::Relaxed)
+                        }
+                    };
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        })
+    };
+
+    // Each member of etcd fails once; the group stays connected to the others.
+    for n in 0..3 {
+        group.kill_etcd(n);
+        group.succeed(
+            0,
+            &[
+                "server",
+                "web/10.71.0.20:80",
+                "weight",
+                &(n + 2).to_string(),
+            ],
+        );
+        let weight = Value::from(n + 2);
+        wait_for("the weight", PATIENCE, || {
+            let status = group.status(1);
+            let servers = status["services"][0]["servers"].clone();
+            servers[0]["effective_weight"] == weight
+        });
+        group.start_etcd(n);
+        group.wait_for_etcd();
+    }
+
+    // Without a majority: orders wait, nothing is removed, and a director starts with what it has.
+    group.kill_etcd(0);
+    group.kill_etcd(1);
+    for n in 0..2 {
+        wait_for("the loss of etcd", PATIENCE, || {
+            group.group(n)["etcd"] == "away"
+        });
+    }
+    group.succeed(0, &["server", "web/10.71.0.21:80", "maint"]);
+    assert_eq!(group.state(0, "10.71.0.21:80"), "maint");
+    assert_eq!(group.group(0)["pending"], 1);
+    let refused = group.publish(0, &config(8081, &SERVERS), "0s");
+    assert!(!refused.status.success(), "{refused:?}");
+    for n in 0..2 {
+        let members = group.group(n)["members"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        assert_eq!(members.len(), 2, "{members:?}");
+        assert!(group.get(n, 8080), "director {n}");
+    }
+
+    // All data is lost: the directors restore it.
+    group.kill_etcd(2);
+    for n in 0..3 {
+        fs::remove_dir_all(group.data(n)).expect("the data");
+        group.start_etcd(n);
+    }
+    group.wait_for_etcd();
+    for n in 0..2 {
+        wait_for("the members", PATIENCE, || group.present(n) == 2);
+        wait_for("the configuration", PATIENCE, || {
+            let here = group.group(n);
+            (&here["rollout"], &here["version"], &here["published"])
+                == (&"complete".into(), &1.into(), &1.into())
+        });
+        wait_for("the override", PATIENCE, || {
+            group.state(n, "10.71.0.21:80") == "maint"
+        });
+        let servers = group.status(n)["services"][0]["servers"]
+            .as_array()
+            .map(Vec::len);
+        assert_eq!(servers, Some(2));
+    }
+    wait_for("no pending changes", PATIENCE, || {
+        group.group(0)["pending"] == 0
+    });
+    stop.store(true, Ordering::Relaxed);
+    load.join().expect("the load ends");
+    let (failed, served) = (
+        failed.load(Ordering::Relaxed),
+        served.load(Ordering::Relaxed),
+    );
+    println!("{served} requests, {failed} failed");
+    assert_eq!(failed, 0, "of {served}");
+    assert!(served > 100, "{served}");
+
+    // A director starts without etcd.
+    for n in 0..3 {
+        group.kill_etcd(n);
+    }
+    group.stop(1);
+    group.start(1);
+    wait_for("its service", PATIENCE, || group.get(1, 8080));
+    assert_eq!(group.group(1)["version"], 1);
+    assert_eq!(group.state(1, "10.71.0.21:80"), "maint");
+}
+
+/// A request on a connection of its own.
+fn request(address: &str) -> std::io::Result<()> {
+    use std::io::{Error, Read, Write};
+    let address = address.parse().map_err(Error::other)?;
+    let limit = Duration::from_secs(5);
+    let mut stream = std::net::TcpStream::connect_timeout(&address, limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.write_all(b"GET /name HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    match answer.starts_with("HTTP/1.1 200 ") {
+        true => Ok(()),
+        false => Err(Error::other(answer)),
+    }
+}
