@@ -334,8 +334,8 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
     }
 }
 
-/// The source ports that this director assigns. Directors with `[sync]` divide them: each knows the ports of the others'
-/// flows only after some time, and may insert a flow of a peer at any time.
+/// The source ports that this director assigns. Directors with `[sync]` divide them: each receives the ports of the
+/// others' flows only after some time, and may insert a flow of a peer at any time.
 fn own_ports(desired: &Indexed, snat: &Snat) -> (u16, u16) {
     match &desired.sync {
         // A range that cannot be divided is a configuration error; flows then fail with `drop_no_place`.

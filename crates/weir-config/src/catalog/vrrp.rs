@@ -550,8 +550,8 @@ pub(crate) static VRRP_TRACK: Section = Section {
             "data_plane",
             Kind::Flag,
             Absent("tracked, if there are services of layer 4"),
-            "Whether the data plane must be able to forward. With `false` a director has the addresses even if its data \
-             plane is not attached.",
+            "Whether the data plane must be able to forward. With `false` a director has the addresses even if its \
+             data plane is not attached.",
             "data_plane = true",
         ),
         Key::new(

@@ -500,7 +500,7 @@ fn rule(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<Vir
 
 fn tracks(sink: &mut Sink<'_>, view: &View<'_, '_>, known: &Known<'_>) -> Vec<Track> {
     let mut tracks = Vec::new();
-    // A director that cannot forward must not have the addresses, unless the file says otherwise.
+    // A director that cannot forward must not have the addresses, unless the configuration permits it.
     let mut by_default = known.forwards;
     for item in view.list(sink, "track").unwrap_or_default() {
         match &item.value {

@@ -234,8 +234,8 @@ impl Engine {
         Ok(flow)
     }
 
-    /// The device towards the client of a `nat` server, where the kernel does not forward: then it tells the data plane
-    /// no routes, and no packet of the client was seen here. The socket sends nothing.
+    /// The device towards the client of a `nat` server, where the kernel does not forward: then it returns no
+    /// routes to the data plane, and no packet of the client was seen here. The socket sends nothing.
     fn device_to(&self, client: IpAddr, dest: u32) -> Option<u32> {
         let learns = self.sync.settings.flags & SETTINGS_LEARN_CLIENTS != 0;
         let row = self.rows.dests.get(&dest)?;

@@ -2,8 +2,9 @@
 //!
 //! [`Model::packet`] follows the stages of the data plane: parse, check whether the packet concerns Weir, look up the
 //! flow, bind a new one, forward. Files: `config` (configuration), `flows` (entries), `bind` (choice of a server),
-//! `forward` (towards servers and clients), `refuse` (ICMP errors), `sync` (flows of other directors). Received ICMP messages and fragments have stages
-//! that the model does not cover: their verdict is [`Verdict::Unmodelled`].
+//! `forward` (towards servers and clients), `refuse` (ICMP errors), `sync` (flows of other directors).
+//! Received ICMP messages and fragments have stages that the model does not cover: their verdict is
+//! [`Verdict::Unmodelled`].
 
 mod bind;
 mod config;

@@ -208,8 +208,8 @@ fn table(rows: &[Row]) -> String {
 }
 
 fn note() -> String {
-    "Version 3, advertisements every 100 ms, priorities 200 and 100. Outage: the longest time without an\nanswer to a UDP \
-     client that sends once per millisecond. Flows: open TCP connections, maglev, direct."
+    "Version 3, advertisements every 100 ms, priorities 200 and 100. Outage: the longest time without an\n\
+     answer to a UDP client that sends once per millisecond. Flows: open TCP connections, maglev, direct."
         .to_owned()
 }
 

@@ -56,7 +56,12 @@ pub(super) fn measure(client: &Namespace, fault: impl FnOnce() -> Result<()>) ->
     let all: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
     let started = Instant::now();
     std::thread::scope(|scope| {
-        let run = || client.enter(|| Ok(send(&stop, &all)));
+        let run = || {
+            client.enter(|| {
+                send(&stop, &all);
+                Ok(())
+            })
+        };
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(run)).collect();
         let happened = fault();
         stop.store(true, Ordering::Relaxed);

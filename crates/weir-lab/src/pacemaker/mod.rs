@@ -1,5 +1,5 @@
-//! `weir lab run clustered-rest --pacemaker`: the fourth report's cluster under real Corosync and Pacemaker. The VIP and
-//! Weir are on one node, the application is on the others; the active node fails while clients send requests.
+//! `weir lab run clustered-rest --pacemaker`: the fourth report's cluster under Corosync and Pacemaker. The VIP
+//! and Weir are on one node, the application is on the others; the active node fails while clients send requests.
 //!
 //! Three nodes: with two, none would be left for the application, which is kept off the director.
 

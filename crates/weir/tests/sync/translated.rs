@@ -101,7 +101,7 @@ fn directors_assign_different_source_ports_at_the_same_time() {
 const CLOCK: &str = "[pool.clock]\nservers = [\"10.0.0.5:81\"]\n[service.clock]\nlisten = \
                      [\"10.0.0.10:81\"]\nforward = \"nat\"\npool = \"clock\"";
 
-/// The kernel that does not forward tells the data plane no routes to clients.
+/// A kernel that does not forward returns no routes to clients to the data plane.
 #[test]
 fn replies_of_received_flows_are_translated_without_forwarding() {
     if !privileged() {

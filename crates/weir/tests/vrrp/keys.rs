@@ -187,7 +187,7 @@ fn director_whose_data_plane_is_lost_releases_the_addresses() {
     pair.wait_for("no address", || !pair.holds("director", "10.0.0.12"));
     pair.ip("director", "link set eth1 up");
     pair.wait_for_state("director", "active");
-    // A file may say that it does not matter.
+    // The configuration may permit it.
     pair.ip("director", "link set eth1 down");
     pair.wait_for_state("director", "fault");
     pair.reload("director", &text("track = [{ data_plane = false }]"));

