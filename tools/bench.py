@@ -139,7 +139,7 @@ def parse(text):
             cells = cells_of(line)
             if heads is None:
                 heads = cells
-            elif set("".join(cells)) > set("-"):
+            elif set("".join(cells)) != {"-"}:
                 named = table_row(heads, cells)
                 if named:
                     rows[named[0]] = named[1]
