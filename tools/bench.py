@@ -15,9 +15,9 @@ those of ROWS (packets and the proxy); --all measures every row of the packet be
 same rounds (HAProxy's, whose program does not change) shows how much of a difference is the machine's.
 
 --only selects rows whose program and argument, as ROWS has them ("packet: nat TCP, 1 flow"), contain PART; only the
-programs of these rows are built. N is 5 by default. --profile dev builds without optimization, which is faster and makes
-no difference to packet rows: these programs run in the kernel. WEIR_BENCH_PACKETS and WEIR_BENCH_SECONDS apply as in the
-programs. Exit code: 1 if a program failed or a row is missing; 0 says nothing about goals.
+programs of these rows are built. N is 5 by default. --profile dev builds without optimization, which is faster and
+makes no difference to packet rows: these programs run in the kernel. WEIR_BENCH_PACKETS and WEIR_BENCH_SECONDS apply as
+in the programs. Exit code: 1 if a program failed or a row is missing; 0 says nothing about goals.
 """
 
 import argparse
@@ -25,6 +25,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -161,8 +162,12 @@ def parse(text):
     return rows
 
 
-def build(tree, programs, profile=None):
-    """Builds the benchmarks of a tree; returns their executables by name. A tree may lack some of them."""
+def build(tree, programs, profile=None, keep=None):
+    """Builds the benchmarks of a tree; returns their executables by name. A tree may lack some of them.
+
+    Trees share the target directory, and with it the libraries of others. The crates of both trees have the same file
+    names there, so the executables are copied to the directory `keep`.
+    """
     command = [CARGO, "metadata", "--locked", "--format-version", "1", "--no-deps"]
     metadata = json.loads(subprocess.run(command, cwd=tree, check=True, capture_output=True).stdout)
     arguments = []
@@ -180,7 +185,11 @@ def build(tree, programs, profile=None):
     for line in built.stdout.splitlines():
         message = json.loads(line)
         if message.get("executable") and "bench" in message["target"]["kind"]:
-            found[message["target"]["name"]] = message["executable"]
+            executable = Path(message["executable"])
+            if keep:
+                keep.mkdir(parents=True, exist_ok=True)
+                executable = Path(shutil.copy2(executable, keep / message["target"]["name"]))
+            found[message["target"]["name"]] = executable
     return found
 
 
@@ -321,8 +330,9 @@ def wanted_rows(arguments, programs):
 def compare(arguments):
     commit = commit_of(arguments.compare)
     needed = {program for program, _ in selected(ROWS, arguments)} | ({"packet"} if arguments.all else set())
-    mine = build(ROOT, needed, arguments.profile)
-    theirs = build(worktree(commit), needed, arguments.profile)
+    # This tree last: the target directory then has its crates, and the next build of this tree has nothing to repeat.
+    theirs = build(worktree(commit), needed, arguments.profile, TARGET / "compare/programs" / commit[:12])
+    mine = build(ROOT, needed, arguments.profile, TARGET / "compare/programs/this")
     head = git("rev-parse", "HEAD")[:12] + ("+" if git("status", "--porcelain", "-uno") else "")
     print(f"\nthis build ({head}) and {arguments.compare} ({commit[:12]}), {arguments.rounds} rounds in turn\n")
     print(f"| row | unit | this build | {arguments.compare} | ratio |\n| --- | --- | --- | --- | --- |", flush=True)
