@@ -133,7 +133,37 @@ def table_row(heads, cells):
 
 
 def parse(text):
-    """The rows of a program's output, by name, in order."""
+    """The rows of a program's output, by name, in order.
+
+    >>> output = '''
+    ... | forward | packets | floor | net | least…most | hits |
+    ... | --- | --- | --- | --- | --- | --- |
+    ... | direct, wlc | TCP, 1 flow | 30 | 31 | 29…33 | 100.0 % |
+    ... | tunnel gue | TCP, 1 flow |  | not built |  |  |
+    ...
+    ... direct to katran ipip, TCP, 1 flow: 0.40 (0.17…0.50) (goal: ≤ 0.5, met)
+    ... | director | packets | Mpps | ns | least…most | net ns |
+    ... | --- | --- | --- | --- | --- | --- |
+    ... | weir nat, xdp | both ways | 1.64 | 610 | 565…687 | 321 |
+    ... small, keep-alive, 64 connections: CPU per request, and to haproxy in the same round
+    ...   haproxy    12.34 us   1.00
+    ...   weir        9.10 us   0.74
+    ... memory of an idle keep-alive connection: weir     531 octets, with 5000 of them
+    ... | what | ms | least…most | of it on the CPU | goal | |
+    ... | --- | --- | --- | --- | --- | --- |
+    ... | a weight by the API | 0.27 | 0.23…16 | 0.27 | < 10 | met |
+    ... '''
+    >>> for name, value in parse(output).items():
+    ...     print(f"{name} | {value.unit} {value.median} {value.least} {value.most}")
+    direct, wlc, TCP, 1 flow | ns 31.0 29.0 33.0
+    direct to katran ipip, TCP, 1 flow | × 0.4 0.17 0.5
+    pipeline: weir nat, xdp, both ways | ns 610.0 565.0 687.0
+    small, keep-alive, 64 connections: haproxy | us 12.34 12.34 12.34
+    small, keep-alive, 64 connections: weir | us 9.1 9.1 9.1
+    small, keep-alive, 64 connections: weir to haproxy | × 0.74 0.74 0.74
+    memory of an idle keep-alive connection: weir | bytes 531.0 531.0 531.0
+    10 000 services: a weight by the API | ms 0.27 0.23 16.0
+    """
     rows, heads, heading = {}, None, None
     for line in text.splitlines():
         if line.startswith("|"):
