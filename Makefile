@@ -45,6 +45,7 @@ demo: require-root deps build ## install, build, and show the main job: four ser
 
 check: require-cargo ## format, lints, docs, dependency rules, licences, style
 	$(CARGO) fmt --all -- --check
+	python3 -B -m doctest tools/bench.py
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	$(CARGO) test --locked -p weir-lab --test dependency_rules --test import_cycles --test supply_chain --test tidy

@@ -15,9 +15,9 @@ those of ROWS (packets and the proxy); --all measures every row of the packet be
 same rounds (HAProxy's, whose program does not change) shows how much of a difference is the machine's.
 
 --only selects rows whose program and argument, as ROWS has them ("packet: nat TCP, 1 flow"), contain PART; only the
-programs of these rows are built. N is 5 by default. --profile dev builds without optimization, which is faster and makes
-no difference to packet rows: these programs run in the kernel. WEIR_BENCH_PACKETS and WEIR_BENCH_SECONDS apply as in the
-programs. Exit code: 1 if a program failed or a row is missing; 0 says nothing about goals.
+programs of these rows are built. N is 5 by default. --profile dev builds without optimization, which is faster and
+makes no difference to packet rows: these programs run in the kernel. WEIR_BENCH_PACKETS and WEIR_BENCH_SECONDS apply as
+in the programs. Exit code: 1 if a program failed or a row is missing; 0 says nothing about goals.
 """
 
 import argparse
@@ -25,6 +25,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -132,14 +133,44 @@ def table_row(heads, cells):
 
 
 def parse(text):
-    """The rows of a program's output, by name, in order."""
+    """The rows of a program's output, by name, in order.
+
+    >>> output = '''
+    ... | forward | packets | floor | net | least…most | hits |
+    ... | --- | --- | --- | --- | --- | --- |
+    ... | direct, wlc | TCP, 1 flow | 30 | 31 | 29…33 | 100.0 % |
+    ... | tunnel gue | TCP, 1 flow |  | not built |  |  |
+    ...
+    ... direct to katran ipip, TCP, 1 flow: 0.40 (0.17…0.50) (goal: ≤ 0.5, met)
+    ... | director | packets | Mpps | ns | least…most | net ns |
+    ... | --- | --- | --- | --- | --- | --- |
+    ... | weir nat, xdp | both ways | 1.64 | 610 | 565…687 | 321 |
+    ... small, keep-alive, 64 connections: CPU per request, and to haproxy in the same round
+    ...   haproxy    12.34 us   1.00
+    ...   weir        9.10 us   0.74
+    ... memory of an idle keep-alive connection: weir     531 octets, with 5000 of them
+    ... | what | ms | least…most | of it on the CPU | goal | |
+    ... | --- | --- | --- | --- | --- | --- |
+    ... | a weight by the API | 0.27 | 0.23…16 | 0.27 | < 10 | met |
+    ... '''
+    >>> for name, value in parse(output).items():
+    ...     print(f"{name} | {value.unit} {value.median} {value.least} {value.most}")
+    direct, wlc, TCP, 1 flow | ns 31.0 29.0 33.0
+    direct to katran ipip, TCP, 1 flow | × 0.4 0.17 0.5
+    pipeline: weir nat, xdp, both ways | ns 610.0 565.0 687.0
+    small, keep-alive, 64 connections: haproxy | us 12.34 12.34 12.34
+    small, keep-alive, 64 connections: weir | us 9.1 9.1 9.1
+    small, keep-alive, 64 connections: weir to haproxy | × 0.74 0.74 0.74
+    memory of an idle keep-alive connection: weir | bytes 531.0 531.0 531.0
+    10 000 services: a weight by the API | ms 0.27 0.23 16.0
+    """
     rows, heads, heading = {}, None, None
     for line in text.splitlines():
         if line.startswith("|"):
             cells = cells_of(line)
             if heads is None:
                 heads = cells
-            elif set("".join(cells)) > set("-"):
+            elif set("".join(cells)) != {"-"}:
                 named = table_row(heads, cells)
                 if named:
                     rows[named[0]] = named[1]
@@ -161,8 +192,12 @@ def parse(text):
     return rows
 
 
-def build(tree, programs, profile=None):
-    """Builds the benchmarks of a tree; returns their executables by name. A tree may lack some of them."""
+def build(tree, programs, profile=None, keep=None):
+    """Builds the benchmarks of a tree; returns their executables by name. A tree may lack some of them.
+
+    Trees share the target directory, and with it the libraries of others. The crates of both trees have the same file
+    names there, so the executables are copied to the directory `keep`.
+    """
     command = [CARGO, "metadata", "--locked", "--format-version", "1", "--no-deps"]
     metadata = json.loads(subprocess.run(command, cwd=tree, check=True, capture_output=True).stdout)
     arguments = []
@@ -180,7 +215,11 @@ def build(tree, programs, profile=None):
     for line in built.stdout.splitlines():
         message = json.loads(line)
         if message.get("executable") and "bench" in message["target"]["kind"]:
-            found[message["target"]["name"]] = message["executable"]
+            executable = Path(message["executable"])
+            if keep:
+                keep.mkdir(parents=True, exist_ok=True)
+                executable = Path(shutil.copy2(executable, keep / message["target"]["name"]))
+            found[message["target"]["name"]] = executable
     return found
 
 
@@ -321,8 +360,9 @@ def wanted_rows(arguments, programs):
 def compare(arguments):
     commit = commit_of(arguments.compare)
     needed = {program for program, _ in selected(ROWS, arguments)} | ({"packet"} if arguments.all else set())
-    mine = build(ROOT, needed, arguments.profile)
-    theirs = build(worktree(commit), needed, arguments.profile)
+    # This tree last: the target directory then has its crates, and the next build of this tree has nothing to repeat.
+    theirs = build(worktree(commit), needed, arguments.profile, TARGET / "compare/programs" / commit[:12])
+    mine = build(ROOT, needed, arguments.profile, TARGET / "compare/programs/this")
     head = git("rev-parse", "HEAD")[:12] + ("+" if git("status", "--porcelain", "-uno") else "")
     print(f"\nthis build ({head}) and {arguments.compare} ({commit[:12]}), {arguments.rounds} rounds in turn\n")
     print(f"| row | unit | this build | {arguments.compare} | ratio |\n| --- | --- | --- | --- | --- |", flush=True)

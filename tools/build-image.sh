@@ -30,7 +30,8 @@ ldd "$BINARY" 2>/dev/null | awk '{ for (n = 1; n <= NF; n++) if ($n ~ /^\//) pri
   done
 install -m 644 /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 install -m 600 docs/packaging/files/weir.toml "$root/etc/weir/"
-printf '%s\n' 'root:x:0:0:root:/:/usr/bin/weir' 'weir:x:989:989::/:/usr/bin/weir' 'weir-vrrp:x:990:990::/:/usr/bin/weir' \
+printf '%s\n' 'root:x:0:0:root:/:/usr/bin/weir' 'weir:x:989:989::/:/usr/bin/weir' \
+  'weir-vrrp:x:990:990::/:/usr/bin/weir' \
   'nobody:x:65534:65534::/:/usr/bin/weir' >"$root/etc/passwd"
 printf '%s\n' 'root:x:0:' 'weir:x:989:' 'weir-vrrp:x:990:' 'nogroup:x:65534:' >"$root/etc/group"
 

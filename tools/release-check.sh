@@ -29,7 +29,8 @@ only='' suites='12 13' quick=false keep=false run=''
 while [[ $# -gt 0 ]]; do
   case $1 in
     --only)
-      [[ $2 =~ ^(debian|kernels|packages|programs|reproducible)$ ]] || { echo "release-check.sh: --only $2 is unknown" >&2; exit 2; }
+      [[ $2 =~ ^(debian|kernels|packages|programs|reproducible)$ ]] ||
+        { echo "release-check.sh: --only $2 is unknown" >&2; exit 2; }
       only=$2 && shift
       ;;
     --suite) suites=$2 && shift ;;

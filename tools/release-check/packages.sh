@@ -72,7 +72,8 @@ passed() {
   for line in 'servers: both' 'answers: some, others: 0' 'version: 0.2.0' 'kept: 2' removed cleaned purged; do
     grep -qxF "$line" "$1" || return 1
   done
-  steps=$(sed -n 's/^steps: \([0-9]*\),.*/\1/p' "$1") seconds=$(sed -n 's/^steps: .* after \([0-9]*\) s$/\1/p' "$1")
+  steps=$(sed -n 's/^steps: \([0-9]*\),.*/\1/p' "$1")
+  seconds=$(sed -n 's/^steps: .* after \([0-9]*\) s$/\1/p' "$1")
   [[ -n $steps && $steps -le 12 && -n $seconds && $seconds -lt 300 ]]
 }
 
@@ -101,8 +102,9 @@ rpm_package() {
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export DPKG_DEB_COMPRESSOR_TYPE=${DPKG_DEB_COMPRESSOR_TYPE:-gzip}
 for version in 0.1.0 0.2.0; do
-  WEIR_PACKAGE_VERSION=$version DPKG_DEB_COMPRESSOR_TYPE=${DPKG_DEB_COMPRESSOR_TYPE:-gzip} tools/build-deb.sh "$BINARY" "$work/deb" >/dev/null
+  WEIR_PACKAGE_VERSION=$version tools/build-deb.sh "$BINARY" "$work/deb" >/dev/null
 done
 rm -f "$work"/deb/weir-dbgsym_*
 tools/build-repository.sh "$work/apt" "$work"/deb/*.deb >/dev/null
