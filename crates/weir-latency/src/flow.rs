@@ -216,8 +216,8 @@ impl Step<'_> {
         } else if self.flow.is(LATENCY_TIMESTAMPS) && packet.ts_ecr.is_none() {
             return self.ignore(Reason::Options);
         }
-        // More than a FIN was lost on the way here. If it was a request, it acknowledged the answer before it first, and
-        // the server sends that answer again.
+        // More than a FIN was lost on the way here. If it was a request, it was the first to acknowledge the answer
+        // before it, and the server sends that answer again.
         if packet.seq.wrapping_sub(self.flow.seq) as i32 > 1 && self.flow.is(LATENCY_PENDING) {
             self.flow.flags |= LATENCY_LOSSY;
         }

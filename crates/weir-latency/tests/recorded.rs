@@ -5,10 +5,11 @@
 //!
 //! - `TIME > CONNECTION SEQ ACK ECHO FLAGS LENGTH FIRST`, from the client. Times in microseconds; sequence numbers and
 //!   the echoed timestamp are relative to those of the SYN and the SYN-ACK.
-//! - `TIME < CONNECTION LENGTH`, from the server: the first payload of at least `least` bytes after payload of the client.
+//! - `TIME < CONNECTION LENGTH`, from the server: the first payload of at least `least` bytes after payload of the
+//!   client.
 //!
-//! `skipped` = exchanges at the start of a connection that are no requests; `ignored` = lengths of client's payloads that
-//! ask for nothing; `coverage` = least percentage of the exchanges that must yield a sample.
+//! `skipped` = exchanges at the start of a connection that are no requests; `ignored` = lengths of client's payloads
+//! that ask for nothing; `coverage` = least percentage of the exchanges that must yield a sample.
 
 #![allow(clippy::disallowed_methods, reason = "recordings are files")]
 

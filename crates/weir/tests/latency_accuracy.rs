@@ -40,8 +40,8 @@ const fn work(name: &'static str, port: u16, load: &'static str) -> Work {
     }
 }
 
-/// At least 60 connections each, begun at different times: a clock with a unit of 1 ms makes the samples of a connection
-/// wrong by up to half of it on average, and those of connections that begin in the same moment by the same.
+/// At least 60 connections each, begun at different times: a clock with a unit of 1 ms makes the samples of a
+/// connection wrong by up to half of it on average, and those of connections that begin in the same moment by the same.
 const WORKS: [Work; 9] = [
     work("nginx", 80, "ab -q -n NUMBER -c 4 http://VIP:80/page"),
     Work {
@@ -109,8 +109,8 @@ const SPREAD: &str = "at_once=$1; shift; seq 60 | xargs -P $at_once -I{} \"$@\" 
 const NUMBER: u32 = 400;
 const FAR_NUMBER: u32 = 240;
 
-/// Those that run with a distant client too. Not small answers over TLS: the client
-/// acknowledges them together with a ticket that was sent before the request, so that their time is unknown.
+/// Those that run with a distant client too. Not small answers over TLS: the client acknowledges them together with a
+/// ticket that was sent before the request, so that their time is unknown.
 const FAR: [&str; 4] = ["nginx", "tls", "http2", "redis"];
 
 fn config() -> String {
