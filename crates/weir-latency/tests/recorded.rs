@@ -22,8 +22,8 @@ use weir_latency::{First, Packet, Table};
 
 /// The unit of the servers' clock in microseconds.
 const TICK_US: i64 = 1_000;
-/// Tolerance of a single sample besides the clock's unit, microseconds: the server's interface is not the director, and
-/// the SYN was answered a little later than it arrived.
+/// Tolerance of a single sample in addition to the clock's unit, microseconds: the server's interface is not the
+/// director, and the SYN was answered a little later than it arrived.
 const SLACK_US: i64 = 200;
 
 /// What is known about a connection from both directions.
