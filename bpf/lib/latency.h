@@ -27,6 +27,7 @@
 #define LATENCY_OVERLAP_NS      (250 * LATENCY_US)
 #define LATENCY_SLACK_NS        (64 * LATENCY_US)
 #define LATENCY_FULL_SEGMENT    536
+#define LATENCY_UPLOAD_BYTES    16384 /* a longer request is an upload, which may come in pieces */
 #define LATENCY_TLS_WINDOW      1200 /* session tickets, SETTINGS of HTTP/2 */
 #define LATENCY_TICKET_BYTES    640  /* two session tickets are shorter */
 #define LATENCY_TICKETS_NS      (5 * LATENCY_MS) /* after such a pause all tickets are acknowledged */
@@ -353,7 +354,8 @@ static __always_inline void latency_payload(struct weir_latency_flow *flow, cons
 		latency_flush(flow);
 	if (!(flow->flags & WEIR_LATENCY_PENDING))
 		latency_begin(flow, p, tickets_known);
-	else if (flow->length < LATENCY_FULL_SEGMENT && now - flow->request_ns > LATENCY_OVERLAP_NS && !flow->window)
+	else if (flow->length < LATENCY_FULL_SEGMENT && now - flow->request_ns > LATENCY_OVERLAP_NS && !flow->window &&
+		 flow->sent < LATENCY_UPLOAD_BYTES)
 		flow->flags |= WEIR_LATENCY_OVERLAP;
 	if (ahead > 0)
 		flow->flags |= WEIR_LATENCY_LOSSY;

@@ -34,6 +34,8 @@ pub const HANDSHAKE_NS: u64 = 900 * MS;
 pub const ANCHOR_NS: u64 = 10_000 * MS;
 /// Payload that follows the last one of a request by more than this is another request, unless segments are full.
 pub const OVERLAP_NS: u64 = 250 * US;
+/// A request that is longer is an upload: a program that writes it in pieces fills the last segment of none.
+const UPLOAD_BYTES: u32 = 16_384;
 /// A drift-independent tolerance for the order of request and answer.
 const SLACK_NS: i64 = 64 * US as i64;
 /// Smallest payload of a segment that the client filled.
@@ -214,8 +216,8 @@ impl Step<'_> {
         } else if self.flow.is(LATENCY_TIMESTAMPS) && packet.ts_ecr.is_none() {
             return self.ignore(Reason::Options);
         }
-        // More than a FIN was lost on the way here. If it was a request, it acknowledged the answer before it first, and
-        // the server sends that answer again.
+        // More than a FIN was lost on the way here. If it was a request, it was the first to acknowledge the answer
+        // before it, and the server sends that answer again.
         if packet.seq.wrapping_sub(self.flow.seq) as i32 > 1 && self.flow.is(LATENCY_PENDING) {
             self.flow.flags |= LATENCY_LOSSY;
         }
@@ -509,6 +511,7 @@ impl Step<'_> {
         } else if self.flow.length < FULL_SEGMENT
             && self.now_ns.wrapping_sub(self.flow.request_ns) > OVERLAP_NS
             && self.flow.window == 0
+            && self.flow.sent < UPLOAD_BYTES
         {
             self.flow.flags |= LATENCY_OVERLAP;
         }

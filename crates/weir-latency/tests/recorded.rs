@@ -5,10 +5,11 @@
 //!
 //! - `TIME > CONNECTION SEQ ACK ECHO FLAGS LENGTH FIRST`, from the client. Times in microseconds; sequence numbers and
 //!   the echoed timestamp are relative to those of the SYN and the SYN-ACK.
-//! - `TIME < CONNECTION LENGTH`, from the server: the first payload of at least `least` bytes after payload of the client.
+//! - `TIME < CONNECTION LENGTH`, from the server: the first payload of at least `least` bytes after payload of the
+//!   client.
 //!
-//! `skipped` = exchanges at the start of a connection that are no requests; `ignored` = lengths of client's payloads that
-//! ask for nothing; `coverage` = least percentage of the exchanges that must yield a sample.
+//! `skipped` = exchanges at the start of a connection that are no requests; `ignored` = lengths of client's payloads
+//! that ask for nothing; `coverage` = least percentage of the exchanges that must yield a sample.
 
 #![allow(clippy::disallowed_methods, reason = "recordings are files")]
 
@@ -21,8 +22,8 @@ use weir_latency::{First, Packet, Table};
 
 /// The unit of the servers' clock in microseconds.
 const TICK_US: i64 = 1_000;
-/// Tolerance of a single sample besides the clock's unit, microseconds: the server's interface is not the director, and
-/// the SYN was answered a little later than it arrived.
+/// Tolerance of a single sample in addition to the clock's unit, microseconds: the server's interface is not the
+/// director, and the SYN was answered a little later than it arrived.
 const SLACK_US: i64 = 200;
 
 /// What is known about a connection from both directions.

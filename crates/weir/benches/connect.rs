@@ -147,8 +147,8 @@ fn row(what: &str, ends: [SocketAddr; 2], calls: u32, call: impl Fn(SocketAddr) 
     let of_call = |sum: Duration| sum.as_secs_f64() * 1e9 / f64::from(calls * ROUNDS);
     let ([direct, vip], [direct_passed, vip_passed]) = (cpu.map(of_call), passed.map(of_call));
     println!(
-        "  {what:<28} {direct:>7.0} ns {vip:>7.0} ns   {:+.0} ns, {:.2} x   {direct_passed:>7.0} ns {vip_passed:>7.0} ns   \
-         {:+.0} ns",
+        "  {what:<28} {direct:>7.0} ns {vip:>7.0} ns   {:+.0} ns, {:.2} x   {direct_passed:>7.0} ns \
+         {vip_passed:>7.0} ns   {:+.0} ns",
         vip - direct,
         vip / direct,
         vip_passed - direct_passed

@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use world::{Family, World, privileged, sh, wait_for};
@@ -40,8 +40,8 @@ const fn work(name: &'static str, port: u16, load: &'static str) -> Work {
     }
 }
 
-/// At least 60 connections each, begun at different times: a clock with a unit of 1 ms makes the samples of a connection
-/// wrong by up to half of it on average, and those of connections that begin in the same moment by the same.
+/// At least 60 connections each, begun at different times: a clock with a unit of 1 ms makes the samples of a
+/// connection wrong by up to half of it on average, and those of connections that begin in the same moment by the same.
 const WORKS: [Work; 9] = [
     work("nginx", 80, "ab -q -n NUMBER -c 4 http://VIP:80/page"),
     Work {
@@ -109,8 +109,8 @@ const SPREAD: &str = "at_once=$1; shift; seq 60 | xargs -P $at_once -I{} \"$@\" 
 const NUMBER: u32 = 400;
 const FAR_NUMBER: u32 = 240;
 
-/// Those that run with a distant client too. Not small answers over TLS: the client
-/// acknowledges them together with a ticket that was sent before the request, so that their time is unknown.
+/// Those that run with a distant client too. Not small answers over TLS: the client acknowledges them together with a
+/// ticket that was sent before the request, so that their time is unknown.
 const FAR: [&str; 4] = ["nginx", "tls", "http2", "redis"];
 
 fn config() -> String {
@@ -258,9 +258,12 @@ fn compare(world: &World, work: &Work, number: u32, client: &str) {
     let truth = measured(world, work, number);
     let exchanges = truth["samples"].as_u64().expect("a number");
     assert!(exchanges >= 50, "{}: {truth}", work.name);
-    wait_for("samples", LIMIT, || {
-        service(world, work.name)["samples"].as_u64() >= Some(exchanges.min(200) / 3)
-    });
+    let least = exchanges.min(200) / 3;
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let samples = |estimate: &Value| estimate["samples"].as_u64().unwrap_or(0);
+    while samples(&service(world, work.name)) < least && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+    }
     let estimate = service(world, work.name);
     let of = |value: &Value, name: &str| value[name].as_f64().unwrap_or(f64::NAN);
     println!(
@@ -285,6 +288,7 @@ fn compare(world: &World, work: &Work, number: u32, client: &str) {
     }
     counted.retain(|_, count| *count > 0);
     println!("          {counted:?}");
+    assert!(samples(&estimate) >= least, "{}: {estimate}", work.name);
     assert_eq!(estimate["method"], "timestamps");
     let (truth, estimate) = (of(&truth, "mean"), of(&estimate, "mean_ms"));
     let limit = match std::env::var_os("WEIR_ACCURACY") {

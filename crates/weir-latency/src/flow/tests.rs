@@ -626,3 +626,17 @@ fn window_ends_with_the_first_answer() {
     connection.acknowledge(67_000, 2_896, 57_000);
     connection.check(&[5_000, 3_000], &[Reason::Handshake]);
 }
+
+#[test]
+fn upload_in_pieces_is_not_pipelined() {
+    let mut connection = Connection::new(1).open();
+    for piece in 0..4 {
+        for packet in 0..12 {
+            connection.payload(20_000 + piece * 2_000 + packet * 10, 1_448, 0);
+        }
+        // The end of a piece.
+        connection.payload(20_200 + piece * 2_000, 376, 0);
+    }
+    connection.acknowledge(40_200, 146, 30_200);
+    connection.check(&[4_000], &[]);
+}

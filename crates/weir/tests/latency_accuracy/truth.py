@@ -2,7 +2,8 @@
 
 Arguments: the port; the least payload of an answer, so that session tickets do not count; how many exchanges at the
 start of a connection are left out; lengths of payloads that ask for nothing, as the SETTINGS acknowledgement of HTTP/2.
-Payload that arrived before is not part of a request. Prints JSON when its standard input ends. Times are those of the kernel.
+Payload that arrived before is not part of a request. Prints JSON when its standard input ends. Times are those of the
+kernel.
 """
 import json
 import select
