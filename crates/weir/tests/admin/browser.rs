@@ -242,7 +242,14 @@ fn page_of_10000_servers_contains_the_visible_rows_at_length() {
             )
         })
         .collect();
-    let daemon = AdminDaemon::start_with("", &servers.join(",\n"));
+    let daemon = AdminDaemon::start("");
+    let config = std::fs::read_to_string(daemon.config()).expect("a file");
+    daemon.write(
+        "weir.toml",
+        &config.replace("\"127.0.0.1:1\"", &servers.join(",\n")),
+    );
+    let (is_done, said) = daemon.weir(&["reload"]);
+    assert!(is_done, "{said}");
     let browser = Browser::start();
     browser.open(&format!("http://{}/", daemon.admin));
     browser.until(
