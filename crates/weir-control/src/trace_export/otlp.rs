@@ -1,7 +1,7 @@
 //! Traced requests as OTLP: an `ExportTraceServiceRequest` in the JSON encoding of opentelemetry-proto (trace.proto),
 //! with the attributes of the semantic conventions for HTTP (version 1.23 and later, stable).
 //!
-//! JSON, because every collector accepts it and it needs no library besides serde. Identifiers are hexadecimal, 64-bit
+//! JSON, because every collector accepts it and it needs no library but serde. Identifiers are hexadecimal, 64-bit
 //! integers are strings (OTLP specification, "JSON Protobuf Encoding"). Names that begin with `weir.` have no
 //! counterpart in the conventions.
 
