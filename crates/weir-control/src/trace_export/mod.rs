@@ -109,7 +109,7 @@ impl TraceExport {
         });
     }
 
-    /// Sends what is left, for a limited time.
+    /// Sends the remaining requests, for a limited time.
     pub(crate) async fn close(&mut self) {
         if let Some(running) = self.running.take() {
             running.stop.set();

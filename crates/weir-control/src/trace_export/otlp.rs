@@ -1,7 +1,7 @@
 //! Traced requests as OTLP: an `ExportTraceServiceRequest` in the JSON encoding of opentelemetry-proto (trace.proto),
 //! with the attributes of the semantic conventions for HTTP (version 1.23 and later, stable).
 //!
-//! JSON, because every collector accepts it and it needs no library besides serde. Identifiers are hexadecimal, 64-bit
+//! JSON, because every collector accepts it and it needs no library but serde. Identifiers are hexadecimal, 64-bit
 //! integers are strings (OTLP specification, "JSON Protobuf Encoding"). Names that begin with `weir.` have no
 //! counterpart in the conventions.
 
@@ -92,12 +92,15 @@ struct Attribute {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 enum Value {
-    StringValue(String),
-    IntValue(String),
-    DoubleValue(f64),
-    BoolValue(bool),
+    #[serde(rename = "stringValue")]
+    Text(String),
+    #[serde(rename = "intValue")]
+    Integer(String),
+    #[serde(rename = "doubleValue")]
+    Number(f64),
+    #[serde(rename = "boolValue")]
+    Flag(bool),
 }
 
 /// Attributes of a span; empty texts are left out.
@@ -111,17 +114,17 @@ impl Attributes {
 
     fn text(&mut self, key: &'static str, value: &str) {
         if !value.is_empty() {
-            self.add(key, Value::StringValue(value.to_owned()));
+            self.add(key, Value::Text(value.to_owned()));
         }
     }
 
     fn integer(&mut self, key: &'static str, value: impl Into<i64>) {
-        self.add(key, Value::IntValue(value.into().to_string()));
+        self.add(key, Value::Integer(value.into().to_string()));
     }
 
     fn seconds(&mut self, key: &'static str, value: Option<Duration>) {
         if let Some(value) = value {
-            self.add(key, Value::DoubleValue(value.as_secs_f64()));
+            self.add(key, Value::Number(value.as_secs_f64()));
         }
     }
 
@@ -280,7 +283,7 @@ fn client_span(request: &TracedRequest, upstream: &TracedUpstream) -> Span {
     }
     attributes.text("weir.pool", &upstream.pool);
     attributes.text("weir.server", &upstream.server);
-    let reused = Value::BoolValue(upstream.is_reused);
+    let reused = Value::Flag(upstream.is_reused);
     attributes.add("weir.connection.reused", reused);
     if request.retries > 0 {
         attributes.integer("http.request.resend_count", request.retries);

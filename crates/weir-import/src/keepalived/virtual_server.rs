@@ -10,7 +10,7 @@ use self::directive::{Directives, PERSISTENT_S, Sorry, directive};
 use self::header::{Header, header, is_ipv6, listen};
 use self::real::real_server;
 use super::Globals;
-use super::field;
+use super::field::{self, Located};
 use super::tree::Node;
 use crate::layer4::{Method, Persistent, Real, Sourced, Virtual, Writer, mask_length, name_of};
 use crate::mail::Mail;
@@ -83,12 +83,16 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     };
     let pool = writer.write(spec, notes);
     let alerts = directives.alerts.or(globals.alerts);
-    if alerts.is_some_and(|(is_on, _)| is_on) && !globals.mail.to.is_empty() {
-        writer.mails.push(Mail {
-            pools: vec![pool],
-            ..globals.mail.clone()
-        });
-    }
+    writer.mails.extend(mail(globals, alerts, pool));
+}
+
+/// The mails of a virtual server, if it sends any.
+fn mail(globals: &Globals, alerts: Located<bool>, pool: String) -> Option<Mail> {
+    let is_on = alerts.is_some_and(|(is_on, _)| is_on);
+    (is_on && !globals.mail.to.is_empty()).then(|| Mail {
+        pools: vec![pool],
+        ..globals.mail.clone()
+    })
 }
 
 /// Returns method and scheduler, or keepalived's defaults.

@@ -138,6 +138,7 @@ const ROWS: &str = "return [...document.querySelectorAll('#list tbody tr[data-id
                     [...row.cells].map(cell => cell.textContent))";
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one visit of the page")]
 fn page_shows_the_status_and_drains_a_server_at_length() {
     if !is_soak() {
         return;
@@ -208,7 +209,9 @@ fn page_shows_the_status_and_drains_a_server_at_length() {
         "the button",
         "return !!document.querySelector('#panel-actions button')",
     );
-    browser.run("[...document.querySelectorAll('#panel-actions button')].find(it => it.textContent === 'drain').click()");
+    browser.run(
+        "[...document.querySelectorAll('#panel-actions button')].find(it => it.textContent === 'drain').click()",
+    );
     browser.until(
         "the question",
         "return document.getElementById('confirm').open",
@@ -239,7 +242,14 @@ fn page_of_10000_servers_contains_the_visible_rows_at_length() {
             )
         })
         .collect();
-    let daemon = AdminDaemon::start_with("", &servers.join(", "));
+    let daemon = AdminDaemon::start("");
+    let config = std::fs::read_to_string(daemon.config()).expect("a file");
+    daemon.write(
+        "weir.toml",
+        &config.replace("\"127.0.0.1:1\"", &servers.join(",\n")),
+    );
+    let (is_done, said) = daemon.weir(&["reload"]);
+    assert!(is_done, "{said}");
     let browser = Browser::start();
     browser.open(&format!("http://{}/", daemon.admin));
     browser.until(
@@ -262,8 +272,10 @@ fn page_of_10000_servers_contains_the_visible_rows_at_length() {
     println!(
         "10000 servers: first contentful paint {paint} ms, status received {loaded} ms after the navigation"
     );
-    browser.run("const search = document.getElementById('search'); search.value = '127.1.3.7:'; search.dispatchEvent(new \
-                 Event('input'))");
+    browser.run(
+        "const search = document.getElementById('search'); search.value = '127.1.3.7:'; \
+         search.dispatchEvent(new Event('input'))",
+    );
     browser.until(
         "the search",
         "return document.getElementById('count').textContent === '1 of 10000'",

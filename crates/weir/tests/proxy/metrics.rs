@@ -127,6 +127,62 @@ fn results_and_durations_are_counted_for_each_part() {
     assert_eq!(service["servers"][0]["active_max"], 1);
 }
 
+/// HTTP/2 over plain TCP, by curl.
+#[test]
+fn connections_frames_peaks_and_longest_times_are_counted() {
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let url = format!("http://{}/a", proxy.listen);
+    let output = Command::new("curl")
+        .args([
+            "-sS",
+            "--http2-prior-knowledge",
+            "-w",
+            "%{http_code}",
+            "-d",
+            "body",
+            &url,
+        ])
+        .output()
+        .expect("curl runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.ends_with("200"), "{said}");
+    Client::connect(proxy.listen).ask("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    let service = || proxy.status()["services"][0].clone();
+    super::keeper::until("the end of both connections", || {
+        let service = service();
+        service["clients"] == 0 && service["requests_per_second_max"].as_u64() >= Some(1)
+    });
+    let service = service();
+    let details = &service["details"];
+    for (name, count) in [
+        ("h2_connections", 1),
+        ("h2_clients", 0),
+        ("h2_requests", 1),
+        ("h2_headers", 1),
+        ("h2_data", 1),
+        ("h2_active", 0),
+        ("active", 0),
+        ("h2_errors", 0),
+        ("internal_errors", 0),
+    ] {
+        assert_eq!(details[name], count, "{name}: {details:#}");
+    }
+    assert!(details["h2_settings"].as_u64() >= Some(1), "{details:#}");
+    assert!(details["h2_bytes_out"].as_u64() < service["bytes_out"].as_u64());
+    let server = &service["servers"][0];
+    let times = &server["exchanges"]["times"];
+    let (longest, sum) = (
+        times["response"]["max_us"].as_u64(),
+        times["response"]["sum_us"].as_u64(),
+    );
+    assert!(longest > Some(0) && longest <= sum, "{times:#}");
+    assert!(
+        server["unused_ms"].is_u64() && server["backup"] == false,
+        "{server:#}"
+    );
+}
+
 #[test]
 fn histograms_of_servers_are_exported_on_request() {
     let origin = Origin::start("o");

@@ -184,6 +184,7 @@ fn find<'a>(spans: &'a [Span], path: &str, kind: u64) -> &'a Span {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one request with all its attributes")]
 fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
     let collector = Collector::start();
     let origin = Origin::start("o");
@@ -330,8 +331,8 @@ fn failed_attempts_and_refusals_are_part_of_the_trace() {
     let collector = Collector::start();
     let origin = Origin::start("o");
     let dead = free_address();
-    let route = "[[route]]\nservice = \"s\"\npath = \"/moved/*\"\nredirect = \"http://e.example/\"\n[[route]]\nservice = \
-                 \"s\"\npath = \"/dead/*\"\npool = \"dead\"\n";
+    let route = "[[route]]\nservice = \"s\"\npath = \"/moved/*\"\nredirect = \"http://e.example/\"\n[[route]]\n\
+                 service = \"s\"\npath = \"/dead/*\"\npool = \"dead\"\n";
     let pool = format!("[pool.dead]\nservers = [\"{dead}\"]\n");
     let more = table(collector.address, "") + &pool + route;
     let proxy = Proxy::start("http", &[origin.address(), dead], &more);
