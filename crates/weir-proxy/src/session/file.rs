@@ -1,6 +1,5 @@
 //! Sending files: the file is opened and read by other threads, part by part, while the client takes what was read.
 
-use std::fs::File;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -9,62 +8,14 @@ use weir_http::{Field, reason};
 use weir_model::{HeaderEdits, StaticFiles};
 
 use super::state::Phase;
+use super::transfer::{Line, Sent, Transfer};
 use super::{Session, Step};
 use crate::context::Context;
-use crate::job::{self, Done, FILES, Ticket};
+use crate::done::Done;
+use crate::job::FILES;
 use crate::plan::Service;
 use crate::slab::Key;
 use crate::static_file::{self, Found, PART_MAX, Query, Response};
-
-/// A file on its way to the client.
-#[derive(Debug)]
-pub(super) struct Transfer {
-    /// The job that is awaited.
-    awaited: Option<Ticket>,
-    /// Path and query, for a redirect.
-    target: Vec<u8>,
-    missing: u16,
-    /// Fields that the configuration adds.
-    edits: Vec<Line>,
-    removed: Vec<String>,
-    /// Once the head was sent.
-    sent: Option<Sent>,
-}
-
-#[derive(Debug)]
-struct Sent {
-    status: u16,
-    file: Arc<File>,
-    next: u64,
-    left: u64,
-    /// Whether the connection persists.
-    stays: bool,
-}
-
-/// A field that the configuration adds to responses with some statuses.
-#[derive(Debug)]
-struct Line {
-    name: String,
-    value: Vec<u8>,
-    statuses: Vec<(u16, u16)>,
-    replaces: bool,
-}
-
-impl Transfer {
-    pub(super) fn expects(&self, ticket: Ticket) -> bool {
-        self.awaited == Some(ticket)
-    }
-
-    /// Whether the client received the beginning of the response.
-    pub(super) const fn is_answered(&self) -> bool {
-        self.sent.is_some()
-    }
-
-    /// The status that the client received; 0 = none.
-    pub(super) fn status(&self) -> u16 {
-        self.sent.as_ref().map_or(0, |sent| sent.status)
-    }
-}
 
 /// What a request asks for, and how it is answered; `None` = with a method that files do not have.
 pub(super) fn file_request(
@@ -270,7 +221,7 @@ impl Session {
         let (file, at) = (Arc::clone(&sent.file), sent.next);
         let size = usize::try_from(sent.left).unwrap_or(PART_MAX).min(PART_MAX);
         let ticket = cx.ticket();
-        let work = move || Done::Read(job::read_at(&file, at, size));
+        let work = move || Done::Read(static_file::read_at(&file, at, size));
         if !FILES.submit(key, ticket, &cx.inbox, work) {
             self.set_termination(*b"IL");
             return Step::Close;

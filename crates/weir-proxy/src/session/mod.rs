@@ -24,6 +24,7 @@ mod request;
 mod response;
 mod retry;
 mod state;
+mod transfer;
 mod tunnel;
 mod wait;
 
