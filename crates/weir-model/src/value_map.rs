@@ -165,9 +165,10 @@ impl MapEntries {
             MapKind::Prefix | MapKind::Suffix => {
                 let text = folded(text, self.ignore_case);
                 let mut lengths = self.lengths.iter().map(|length| usize::from(*length));
-                lengths.find_map(|length| match self.kind {
-                    MapKind::Prefix => get(text.get(..length)?),
-                    _ => get(text.get(text.len().checked_sub(length)?..)?),
+                let is_prefix = self.kind == MapKind::Prefix;
+                lengths.find_map(|length| match is_prefix {
+                    true => get(text.get(..length)?),
+                    false => get(text.get(text.len().checked_sub(length)?..)?),
                 })
             }
             MapKind::Network => {
