@@ -99,10 +99,10 @@ pub use secret::{Secret, SecretSource};
 pub use static_files::StaticFiles;
 pub use sticky::{Sticky, StickyMode};
 pub use sync::FlowSync;
-pub use template::{Part, Template, UnknownVariable, Variable};
+pub use template::{MapRef, Part, Template, UnknownVariable, ValueMap, Variable};
 pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
 pub use trace::{ParentTrace, Tracing};
-pub use value_map::{MapEntries, MapError, MapKind, MapRef, ValueMap};
+pub use value_map::{MapEntries, MapError, MapKind};
 pub use vrrp::{
     Notify, RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, Track, TrackObject,
     TrackScript, VirtualRoute, VirtualRouter, VirtualRule,

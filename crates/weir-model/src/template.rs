@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{MapRef, ValueMap};
+use crate::MapEntries;
 
 /// A variable of a text. [`Variable::TABLE`] lists their names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -110,6 +110,73 @@ impl Variable {
             self,
             Self::TlsVersion | Self::TlsCipher | Self::TlsSni | Self::ClientCertSubject
         )
+    }
+}
+
+/// A map, and what is looked up in it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ValueMap {
+    /// Name.
+    pub name: String,
+    /// Text of a request that is looked up.
+    pub key: Template,
+    /// Value without a match; `None` = none was configured.
+    pub default: Option<String>,
+    /// Entries.
+    pub entries: Arc<MapEntries>,
+}
+
+impl ValueMap {
+    /// Key of a map that does not set one.
+    pub const KEY: &'static str = "{host}";
+
+    /// A map without entries.
+    pub fn empty() -> Self {
+        Self {
+            name: String::new(),
+            key: Template::default(),
+            default: None,
+            entries: Arc::new(MapEntries::empty()),
+        }
+    }
+
+    /// The value of a text; empty without a match and a default.
+    pub fn value(&self, text: &[u8]) -> &str {
+        let found = self.entries.find(text);
+        let found = found.and_then(|at| self.entries.values().get(at));
+        found.or(self.default.as_ref()).map_or("", String::as_str)
+    }
+}
+
+/// `hosts by {host}, exact, 3 entries, default web`.
+impl fmt::Display for ValueMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, key, count) = (&self.name, &self.key, self.entries.len());
+        let plural = if count == 1 { "y" } else { "ies" };
+        let kind = self.entries.kind().as_str();
+        write!(f, "{name} by {key}, {kind}, {count} entr{plural}")?;
+        if self.entries.ignores_case() {
+            f.write_str(", ignoring case")?;
+        }
+        match &self.default {
+            None => Ok(()),
+            Some(default) => write!(f, ", default {default}"),
+        }
+    }
+}
+
+/// A map as a text names it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct MapRef {
+    /// Name.
+    pub name: String,
+    /// The map, once it is known.
+    pub map: Option<Arc<ValueMap>>,
+}
+
+impl fmt::Debug for MapRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MapRef({})", self.name)
     }
 }
 

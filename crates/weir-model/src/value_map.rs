@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use crate::{Network, RegexSet, Template, TextRegex};
+use crate::{Network, RegexSet, TextRegex};
 
 named_enum! {
     /// How keys are compared.
@@ -119,6 +118,29 @@ impl MapEntries {
         })
     }
 
+    /// No entries.
+    pub fn empty() -> Self {
+        Self {
+            kind: MapKind::Exact,
+            ignore_case: false,
+            entries: Vec::new(),
+            values: Vec::new(),
+            by_key: HashMap::new(),
+            lengths: Vec::new(),
+            regexes: None,
+        }
+    }
+
+    /// How keys are compared.
+    pub const fn kind(&self) -> MapKind {
+        self.kind
+    }
+
+    /// Whether ASCII case is ignored.
+    pub const fn ignores_case(&self) -> bool {
+        self.ignore_case
+    }
+
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -143,9 +165,10 @@ impl MapEntries {
             MapKind::Prefix | MapKind::Suffix => {
                 let text = folded(text, self.ignore_case);
                 let mut lengths = self.lengths.iter().map(|length| usize::from(*length));
-                lengths.find_map(|length| match self.kind {
-                    MapKind::Prefix => get(text.get(..length)?),
-                    _ => get(text.get(text.len().checked_sub(length)?..)?),
+                let is_prefix = self.kind == MapKind::Prefix;
+                lengths.find_map(|length| match is_prefix {
+                    true => get(text.get(..length)?),
+                    false => get(text.get(text.len().checked_sub(length)?..)?),
                 })
             }
             MapKind::Network => {
@@ -218,81 +241,6 @@ impl fmt::Debug for MapEntries {
     }
 }
 
-/// A map, and what is looked up in it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ValueMap {
-    /// Name.
-    pub name: String,
-    /// Text of a request that is looked up.
-    pub key: Template,
-    /// Value without a match; `None` = none was configured.
-    pub default: Option<String>,
-    /// Entries.
-    pub entries: Arc<MapEntries>,
-}
-
-impl ValueMap {
-    /// Key of a map that does not set one.
-    pub const KEY: &'static str = "{host}";
-
-    /// A map without entries.
-    pub fn empty() -> Self {
-        Self {
-            name: String::new(),
-            key: Template::default(),
-            default: None,
-            entries: Arc::new(MapEntries {
-                kind: MapKind::Exact,
-                ignore_case: false,
-                entries: Vec::new(),
-                values: Vec::new(),
-                by_key: HashMap::new(),
-                lengths: Vec::new(),
-                regexes: None,
-            }),
-        }
-    }
-
-    /// The value of a text; empty without a match and a default.
-    pub fn value(&self, text: &[u8]) -> &str {
-        let found = self.entries.find(text);
-        let found = found.and_then(|at| self.entries.values.get(at));
-        found.or(self.default.as_ref()).map_or("", String::as_str)
-    }
-}
-
-/// `hosts by {host}, exact, 3 entries, default web`.
-impl fmt::Display for ValueMap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, key, count) = (&self.name, &self.key, self.entries.len());
-        let plural = if count == 1 { "y" } else { "ies" };
-        let kind = self.entries.kind.as_str();
-        write!(f, "{name} by {key}, {kind}, {count} entr{plural}")?;
-        if self.entries.ignore_case {
-            f.write_str(", ignoring case")?;
-        }
-        match &self.default {
-            None => Ok(()),
-            Some(default) => write!(f, ", default {default}"),
-        }
-    }
-}
-
-/// A map as a text names it.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct MapRef {
-    /// Name.
-    pub name: String,
-    /// The map, once it is known.
-    pub map: Option<Arc<ValueMap>>,
-}
-
-impl fmt::Debug for MapRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MapRef({})", self.name)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,22 +253,19 @@ mod tests {
         })
     }
 
-    fn map(kind: MapKind, ignore_case: bool, list: &[(&str, &str)]) -> ValueMap {
-        let list = list.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-        let entries = MapEntries::new(kind, ignore_case, list, network).unwrap();
-        ValueMap {
-            name: "m".to_owned(),
-            key: Template::default(),
-            default: Some("none".to_owned()),
-            entries: Arc::new(entries),
-        }
+    fn map(kind: MapKind, ignore_case: bool, list: &[(&str, &str)]) -> MapEntries {
+        let list = list
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        MapEntries::new(kind, ignore_case, list, network).unwrap()
     }
 
-    fn values<'a>(map: &'a ValueMap, texts: &[&str]) -> Vec<&'a str> {
-        texts
-            .iter()
-            .map(|text| map.value(text.as_bytes()))
-            .collect()
+    fn values<'a>(map: &'a MapEntries, texts: &[&str]) -> Vec<&'a str> {
+        let value = |text: &&str| {
+            let found = map.find(text.as_bytes());
+            found.map_or("none", |at| map.values()[at].as_str())
+        };
+        texts.iter().map(value).collect()
     }
 
     #[test]

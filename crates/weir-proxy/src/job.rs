@@ -5,36 +5,18 @@
 //! caller's to refuse.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use crate::done::{Done, Ticket};
 use crate::queue::{Call, Inbox};
 use crate::slab::Key;
-use crate::static_file::Found;
 
 /// Verifies passwords: few threads, because each of them uses a whole CPU.
 pub(crate) static PASSWORDS: Jobs = Jobs::new("weir-password", 2, 256);
 /// Opens and reads files.
 pub(crate) static FILES: Jobs = Jobs::new("weir-file", 4, 4096);
-
-/// Result of a job.
-#[derive(Debug)]
-pub(crate) enum Done {
-    /// Whether the password is valid.
-    Verified(bool),
-    /// A file for a request.
-    Found(Found),
-    /// A part of an opened file.
-    Read(io::Result<Vec<u8>>),
-    /// The job panicked.
-    Failed,
-}
-
-/// Identifies a job of a session: its result may come after the session has given up waiting.
-pub(crate) type Ticket = u64;
 
 type Work = Box<dyn FnOnce() -> Done + Send>;
 
@@ -138,23 +120,6 @@ impl Jobs {
             state.idle -= 1;
         }
     }
-}
-
-/// Reads `size` bytes of a file; fewer if it has become shorter.
-pub(crate) fn read_at(file: &File, at: u64, size: usize) -> io::Result<Vec<u8>> {
-    use std::os::unix::fs::FileExt;
-    let mut bytes = vec![0; size];
-    let mut filled = 0;
-    while filled < size {
-        match file.read_at(&mut bytes[filled..], at + filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.truncate(filled);
-    Ok(bytes)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

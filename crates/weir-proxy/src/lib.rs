@@ -10,6 +10,7 @@
 
 mod context;
 mod descriptor;
+mod done;
 mod encoder;
 mod error;
 #[doc(hidden)]

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::job::{Done, Ticket};
+use crate::done::{Done, Ticket};
 use crate::slab::Key;
 
 /// Calls from other threads to a worker.

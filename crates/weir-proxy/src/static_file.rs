@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +15,6 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use weir_model::{Desired, Proxy, Route, StaticFiles};
 
-use crate::job;
 use crate::tls::Problem;
 
 /// Most bytes that are read at once.
@@ -273,7 +273,7 @@ fn respond(query: &Query, file: File, name: &str) -> Result<Found, Errno> {
     }
     let sent = if query.to_head { 0 } else { length };
     let first = usize::try_from(sent).unwrap_or(PART_MAX).min(PART_MAX);
-    let first = job::read_at(&file, start, first)
+    let first = read_at(&file, start, first)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     Ok(Found::Response(Response {
         status,
@@ -283,6 +283,22 @@ fn respond(query: &Query, file: File, name: &str) -> Result<Found, Errno> {
         first,
         file: Arc::new(file),
     }))
+}
+
+/// Reads `size` bytes of a file; fewer if it has become shorter.
+pub(crate) fn read_at(file: &File, at: u64, size: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; size];
+    let mut filled = 0;
+    while filled < size {
+        match file.read_at(&mut bytes[filled..], at + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
 }
 
 /// Evaluates the conditions of a request (RFC 9110 section 13.2.2): 304, 412, or `None` for the usual response.

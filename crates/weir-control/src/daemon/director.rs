@@ -572,6 +572,12 @@ impl<P: Plane> Director<P> {
         Ok(())
     }
 
+    /// Loads certificates and lists whose files have changed.
+    pub async fn watch_files(&mut self) {
+        self.watch_certificates().await;
+        self.watch_lists().await;
+    }
+
     /// Loads certificate files that have changed. If they cannot be used, the former ones stay in use.
     pub async fn watch_certificates(&mut self) {
         let number = weir_proxy::certificate_files(&self.desired);

@@ -299,10 +299,7 @@ async fn serve<P: Plane>(
                 director.report_tracked();
                 director.repair_real_server().await;
             }
-            _ = certificates.tick() => {
-                director.watch_certificates().await;
-                director.watch_lists().await;
-            }
+            _ = certificates.tick() => director.watch_files().await,
             _ = ticks.tick() => {
                 network.reopen();
                 if let Err(error) = director.plane().tick().await {

@@ -3,29 +3,18 @@
 use weir_http::route::Asked;
 use weir_http::{Field, Request, RequestPath, path};
 use weir_model::BasicAuth;
-use weir_select::limit::{Admission, Slot};
+use weir_select::limit::Admission;
 use weir_select::route::Facts;
 use weir_sys::{Clock, now_ns};
 
-use super::state::Phase;
+use super::state::{Gate, Phase};
 use super::{Outcome, Session, Step};
 use crate::context::Context;
-use crate::job::{Done, PASSWORDS, Ticket};
+use crate::done::{Done, Ticket};
+use crate::job::PASSWORDS;
 use crate::password;
 use crate::plan::Service;
 use crate::slab::Key;
-
-/// What is known of a request's user.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Gate {
-    /// The user is valid, or none is needed.
-    #[default]
-    Open,
-    /// Name or password is missing or wrong.
-    Closed,
-    /// Too many passwords are being verified.
-    Busy,
-}
 
 impl Session {
     /// Verifies the user of a request whose head begins `bytes`. `None`: the password is verified by another thread,
@@ -177,9 +166,6 @@ impl Session {
         Ok(())
     }
 }
-
-/// Slots of a request, apart from that of its service.
-pub(super) type Slots = Vec<Slot>;
 
 /// Name and password of a request.
 fn authorization(head: &[u8], fields: &[Field]) -> Option<(String, Vec<u8>)> {

@@ -1,6 +1,5 @@
 //! Sending files: the file is opened and read by other threads, part by part, while the client takes what was read.
 
-use std::fs::File;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -8,98 +7,15 @@ use weir_http::route::{self, Surroundings, Target};
 use weir_http::{Field, reason};
 use weir_model::{HeaderEdits, StaticFiles};
 
-use super::edit::AnswerFields;
 use super::state::Phase;
+use super::transfer::{Line, Sent, Transfer, is_replaced};
 use super::{Session, Step};
 use crate::context::Context;
-use crate::job::{self, Done, FILES, Ticket};
+use crate::done::Done;
+use crate::job::FILES;
 use crate::plan::Service;
 use crate::slab::Key;
 use crate::static_file::{self, Found, PART_MAX, Query, Response};
-
-/// A file on its way to the client.
-#[derive(Debug)]
-pub(super) struct Transfer {
-    /// The job that is awaited.
-    awaited: Option<Ticket>,
-    /// Path and query, for a redirect.
-    target: Vec<u8>,
-    missing: u16,
-    /// Fields that the configuration adds.
-    edits: Vec<Line>,
-    removed: Vec<String>,
-    /// Once the head was sent.
-    sent: Option<Sent>,
-}
-
-#[derive(Debug)]
-struct Sent {
-    status: u16,
-    file: Arc<File>,
-    next: u64,
-    left: u64,
-    /// Whether the connection persists.
-    stays: bool,
-}
-
-/// A field that the configuration adds to responses with some statuses.
-#[derive(Debug)]
-struct Line {
-    name: String,
-    value: Vec<u8>,
-    statuses: Vec<(u16, u16)>,
-    replaces: bool,
-}
-
-impl Line {
-    fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.name.as_bytes());
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(&self.value);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
-impl Transfer {
-    pub(super) fn expects(&self, ticket: Ticket) -> bool {
-        self.awaited == Some(ticket)
-    }
-
-    /// Whether the client received the beginning of the response.
-    pub(super) const fn is_answered(&self) -> bool {
-        self.sent.is_some()
-    }
-
-    /// The fields that the configuration adds to a response with this status.
-    fn lines(&self, status: u16) -> Vec<&Line> {
-        let is_of = |line: &&Line| {
-            let mut ranges = line.statuses.iter();
-            line.statuses.is_empty() || ranges.any(|(from, to)| (*from..=*to).contains(&status))
-        };
-        let all: Vec<&Line> = self.edits.iter().filter(is_of).collect();
-        let stays = |(at, line): (usize, &&Line)| !is_replaced(&line.name, &all[at + 1..]);
-        let kept = all.iter().enumerate().filter(|it| stays((it.0, it.1)));
-        kept.map(|(_, line)| *line).collect()
-    }
-
-    /// The same for a response that has no file.
-    fn answer_fields(&self, status: u16) -> AnswerFields {
-        let mut fields = AnswerFields::default();
-        for line in self.lines(status) {
-            if line.replaces && line.name.eq_ignore_ascii_case("Content-Type") {
-                fields.kind = Some(String::from_utf8_lossy(&line.value).into_owned());
-            } else {
-                line.write(&mut fields.lines);
-            }
-        }
-        fields
-    }
-
-    /// The status that the client received; 0 = none.
-    pub(super) fn status(&self) -> u16 {
-        self.sent.as_ref().map_or(0, |sent| sent.status)
-    }
-}
 
 /// What a request asks for, and how it is answered; `None` = with a method that files do not have.
 pub(super) fn file_request(
@@ -310,7 +226,7 @@ impl Session {
         let (file, at) = (Arc::clone(&sent.file), sent.next);
         let size = usize::try_from(sent.left).unwrap_or(PART_MAX).min(PART_MAX);
         let ticket = cx.ticket();
-        let work = move || Done::Read(job::read_at(&file, at, size));
+        let work = move || Done::Read(static_file::read_at(&file, at, size));
         if !FILES.submit(key, ticket, &cx.inbox, work) {
             self.set_termination(*b"IL");
             return Step::Close;
@@ -359,10 +275,4 @@ fn write_head(response: &Response, transfer: &Transfer, out: &mut Vec<u8>) {
     for line in lines {
         line.write(out);
     }
-}
-
-/// Whether one of these lines replaces the fields of that name.
-fn is_replaced(name: &str, lines: &[&Line]) -> bool {
-    let mut lines = lines.iter();
-    lines.any(|line| line.replaces && line.name.eq_ignore_ascii_case(name))
 }

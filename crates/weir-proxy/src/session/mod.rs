@@ -25,6 +25,7 @@ mod response;
 mod retry;
 mod state;
 mod trace;
+mod transfer;
 mod tunnel;
 mod wait;
 

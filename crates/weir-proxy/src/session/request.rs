@@ -13,10 +13,10 @@ use weir_select::key::hash_of_request;
 use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
 
-use super::admission::Gate;
 use super::edit::{answer_fields, drop_fields};
 use super::encode::compression;
 use super::file::file_request;
+use super::state::Gate;
 use super::{Session, Step, state};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::{PREFACE, first_stream};
@@ -336,6 +336,24 @@ impl Session {
             (_, None) => return None,
             (_, Some(route)) => route,
         };
+        self.follow_route(key, cx, service, incoming, route)
+    }
+
+    /// Does what a route says whose pool is not known yet. `Some` if the request needs no server.
+    fn follow_route(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        service: &Service,
+        incoming: Incoming<'_>,
+        route: usize,
+    ) -> Option<Step> {
+        let Incoming {
+            head,
+            request,
+            target,
+            tls,
+        } = incoming;
         self.request.route = Some(route);
         let index = route;
         let route = service.routes.get(route)?;

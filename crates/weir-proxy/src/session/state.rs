@@ -8,11 +8,10 @@ use weir_model::Coding;
 use weir_select::Selection;
 use weir_select::limit::Slot;
 
-use super::admission::{Gate, Slots};
 use super::bulk::Bulk;
-use super::file::Transfer;
 use super::record::NORMAL_END;
 use super::trace::Trace;
+use super::transfer::Transfer;
 use crate::encoder::Encoder;
 use crate::queue::Queue;
 use crate::times::Stage;
@@ -33,7 +32,7 @@ pub(super) enum Phase {
     /// A slot at a server.
     Queue(Ticket),
     /// The verification of a password, by this job.
-    Verify(crate::job::Ticket),
+    Verify(crate::done::Ticket),
     /// A file.
     File(Box<Transfer>),
     /// A server's connection.
@@ -104,6 +103,18 @@ pub(super) enum Watch {
     Yes,
 }
 
+/// What is known of a request's user.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Gate {
+    /// The user is valid, or none is needed.
+    #[default]
+    Open,
+    /// Name or password is missing or wrong.
+    Closed,
+    /// Too many passwords are being verified.
+    Busy,
+}
+
 /// The data of one request, or of one connection of a TCP service. It is replaced as a whole, so that nothing of it
 /// remains for the next request.
 #[derive(Debug)]
@@ -119,7 +130,7 @@ pub(super) struct Request {
     /// Its slot among its client's requests in progress.
     pub(super) slot: Option<Slot>,
     /// Its slots among the requests of its route.
-    pub(super) more_slots: Slots,
+    pub(super) more_slots: Vec<Slot>,
     /// What is known of its user.
     pub(super) gate: Gate,
     /// When it was sent to the server, if a scheduler needs the latency; else 0.
@@ -182,7 +193,7 @@ impl Request {
             route: None,
             selection: Selection::default(),
             slot: None,
-            more_slots: Slots::new(),
+            more_slots: Vec::new(),
             gate: Gate::Open,
             sent_ns: 0,
             times: Times::default(),
