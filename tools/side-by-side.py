@@ -62,19 +62,25 @@ def main():
         return ask(json.loads(pathlib.Path(arguments.ask).read_text()))
     if os.geteuid() != 0:
         sys.exit("side-by-side needs root: it makes network namespaces")
-    results = [(name, compare(arguments.weir, *name.split(":", 1))) for name in arguments.files]
-    return report(results, arguments.show)
+    results = []
+    for name in arguments.files:
+        outcome, details = compare(arguments.weir, *name.split(":", 1))
+        show(name, outcome, details, arguments.show)
+        results.append(outcome)
+    return report(results)
 
 
-def report(results, show):
-    """Prints the result of each file and the shares; returns the exit status."""
-    for name, (outcome, details) in results:
-        print(f"{outcome:10} {name}" + (f": {details}" if outcome == "not run" else ""))
-        if outcome == "different" or (show and outcome == "noted"):
-            for detail in details[:None if show else 5]:
-                print(f"           {detail}")
-    counts = {kind: sum(outcome == kind for _, (outcome, _) in results)
-              for kind in ["identical", "noted", "different", "not run"]}
+def show(name, outcome, details, everything):
+    """Prints the result of a file."""
+    print(f"{outcome:10} {name}" + (f": {details}" if outcome == "not run" else ""), flush=True)
+    if outcome == "different" or (everything and outcome == "noted"):
+        for detail in details[:None if everything else 5]:
+            print(f"           {detail}")
+
+
+def report(results):
+    """Prints the shares, and returns the exit status."""
+    counts = {kind: results.count(kind) for kind in ["identical", "noted", "different", "not run"]}
     both = len(results) - counts["not run"]
     share = f"{100 * counts['identical'] / both:.1f}%" if both else "-"
     print(f"{counts['identical']} of {both} files that both programs run are identical ({share}); {counts['noted']} "
