@@ -41,6 +41,8 @@ def main():
     for entry in files:
         results.append(measure(entry, directory, rules, arguments))
     report(results, arguments)
+    if arguments.run:
+        sys.exit(run(files, directory, arguments))
     if any(result["unchecked"] for result in results):
         sys.exit(1)
 
@@ -53,6 +55,8 @@ def parse_arguments():
     parser.add_argument("--held-out", action="store_true", help="measure the other half of the files")
     parser.add_argument("--kind", choices=KINDS, help="measure one kind only")
     parser.add_argument("--only", help="measure files whose path or repository contains this text")
+    parser.add_argument("--run", action="store_true",
+                        help="also run haproxy or nginx and Weir with each file, and compare them (needs root)")
     parser.add_argument("--show", action="store_true", help="list the lines that are not carried over")
     return parser.parse_args()
 
@@ -171,6 +175,15 @@ def continued(lines):
         if code:
             is_open = code[-1] not in ";{}"
     return gone
+
+
+def run(files, directory, arguments):
+    """Compares the original programs with Weir, and returns the exit status."""
+    command = [sys.executable, str(ROOT / "tools/side-by-side.py"), "--weir", arguments.weir]
+    command += ["--show"] if arguments.show and not arguments.held_out else []
+    of_programs = [entry for entry in files if entry[0] in ("haproxy", "nginx")]
+    named = [f"{kind}:{local(directory, repository, path)}" for kind, repository, _, path, _ in of_programs]
+    return subprocess.run(command + named).returncode if named else 0
 
 
 def measure(entry, directory, rules, arguments):

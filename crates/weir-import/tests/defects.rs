@@ -302,3 +302,112 @@ fn lines_that_keepalived_ignores_are_no_losses() {
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     assert!(!imported.notes.is_empty());
 }
+
+#[test]
+fn names_of_several_servers_are_a_list() {
+    let imported = of_haproxy(
+        "defaults\n mode http\nlisten web\n bind :80\n server a one.example:8080 check weight 3\n \
+         server b two.example:8080 check maxconn 9\n server c 10.0.0.5:8080 check\n",
+    );
+    let pool = table(&imported.toml, &["[pool.web]"]);
+    assert!(
+        pool.contains(
+            "servers_dns = [{ name = \"one.example\", weight = 3, port = 8080 }, \
+             { name = \"two.example\", max_connections = 9, port = 8080 }]"
+        ),
+        "{pool}"
+    );
+    assert!(pool.contains("\"10.0.0.5:8080\""), "{pool}");
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let imported = of_nginx(
+        "upstream u { server one.example; server two.example weight=2; }\n\
+         server { listen 80; location / { proxy_pass http://u; } }",
+    );
+    assert!(imported.toml.contains(
+        "servers_dns = [{ name = \"one.example\", port = 80 }, { name = \"two.example\", port = 80, weight = 2 }]"
+    ));
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn server_listed_twice_has_both_weights() {
+    let imported = of_haproxy(
+        "defaults\n mode http\nlisten web\n bind :80\n server a 10.0.0.5:80 weight 2\n server b 10.0.0.5:80\n",
+    );
+    assert!(imported.toml.contains("weight = 3"), "{}", imported.toml);
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn networks_without_forwarded_for_are_left_out() {
+    let imported = of_frontend("option forwardfor except 127.0.0.0/8");
+    let service = table(&imported.toml, &["[service.web]"]);
+    assert!(
+        service.contains("x_forwarded = { for = \"append\", except = [\"127.0.0.0/8\"] }"),
+        "{service}"
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn port_of_the_listener_is_a_constant() {
+    let imported = of_frontend("http-request set-header X-Forwarded-Port %[dst_port]");
+    assert!(
+        imported.toml.contains("\"X-Forwarded-Port: 80\""),
+        "{}",
+        imported.toml
+    );
+    let imported = of_frontend("bind :81\n http-request set-header X-Forwarded-Port %[dst_port]");
+    assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
+}
+
+#[test]
+fn fields_of_a_response_without_server_are_kept() {
+    let imported = of_server(
+        "location /a { return 301 https://a.example/; add_header X-A a; }\n\
+         location /b { return 404; add_header X-B b; add_header X-C c always; }",
+    );
+    let redirect = table(&imported.toml, &["path = \"/a*\""]);
+    assert!(
+        redirect.contains("add_response_header = [\"X-A: a\"]"),
+        "{redirect}"
+    );
+    let answer = table(&imported.toml, &["path = \"/b*\""]);
+    assert!(
+        answer.contains("add_response_header = [\"X-C: c\"]"),
+        "{answer}"
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn location_that_denies_all_needs_no_target() {
+    let imported = of_server("location /a { deny all; }\nlocation / { return 204; }");
+    let route = table(&imported.toml, &["path = \"/a*\""]);
+    assert!(route.contains("status = 403"), "{route}");
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn forwarded_for_of_one_location_only_is_a_loss() {
+    let imported = of_server(
+        "location /a { proxy_pass http://10.0.0.5; proxy_set_header Host $host; \
+         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; }\nlocation / { proxy_pass http://10.0.0.5; }",
+    );
+    assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
+    assert!(imported.losses[0].contains("X-Forwarded-For too"));
+}
+
+#[test]
+fn later_check_option_replaces_earlier_ones() {
+    let imported = of_haproxy(
+        "defaults\n mode tcp\n option httpchk\nlisten web\n bind :80\n option ssl-hello-chk\n \
+         server a 10.0.0.5:443 check\n",
+    );
+    assert!(
+        imported.toml.contains("kind = \"tls\""),
+        "{}",
+        imported.toml
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}

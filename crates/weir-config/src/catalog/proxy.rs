@@ -345,8 +345,8 @@ pub(crate) static STICKY: Section = Section {
             "private",
             Kind::Flag,
             Default("false"),
-            "Adds `Cache-Control: private` to responses in which Weir inserts the cookie, so that no shared cache \
-             sends the cookie to other clients.",
+            "Adds `Cache-Control: private` to responses in which Weir inserts the cookie and that a cache may store, \
+             so that no shared cache sends the cookie to other clients.",
             "private = true",
         )
         .known_as(&["nocache"]),

@@ -15,6 +15,9 @@ use crate::edit::Edits;
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Position};
 
+/// Addresses of a service, with their lines.
+type Listeners<'a> = &'a [(String, Position)];
+
 /// A rule to be converted for each service of the frontend.
 struct FrontendRule<'l> {
     line: &'l Line,
@@ -208,7 +211,7 @@ fn changes(
     context: &mut Context<'_>,
     proxy: &Proxy,
     all: &[Proxy],
-    (tls, default, listen): (bool, Option<&(String, String)>, &[(String, Position)]),
+    (tls, default, listen): (bool, Option<&(String, String)>, Listeners<'_>),
     (acls, frontend_routes): (&Acls, &[FrontendRoute]),
     notes: &mut Notes,
 ) -> HashMap<String, Edits> {

@@ -281,15 +281,16 @@ fn refuses(block: &Node) -> bool {
 }
 
 fn sets_forwarded_for(nodes: &[Node]) -> bool {
-    nodes.iter().any(|node| {
-        node.keyword() == "proxy_set_header"
-            && node
-                .word(1)
-                .is_some_and(|name| name.eq_ignore_ascii_case("X-Forwarded-For"))
-            && node
-                .word(2)
-                .is_some_and(|value| value.contains("$proxy_add_x_forwarded_for"))
-    })
+    nodes.iter().any(appends_forwarded_for)
+}
+
+fn appends_forwarded_for(node: &Node) -> bool {
+    let is_field = |name: &str| name.eq_ignore_ascii_case("X-Forwarded-For");
+    node.keyword() == "proxy_set_header"
+        && node.word(1).is_some_and(is_field)
+        && node
+            .word(2)
+            .is_some_and(|value| value.contains("$proxy_add_x_forwarded_for"))
 }
 
 #[expect(clippy::too_many_lines, reason = "the parts of one block in order")]
@@ -345,6 +346,15 @@ fn location(
     let found = found.or_else(|| content(context, node, text, &levels));
     let (action, position, cases) = guarded(context, node, found, &levels, notes);
     context.used.insert(node.position);
+    if routes.forwarded && action.pool().is_some() {
+        let lines = super::header::inherited(&levels, "proxy_set_header");
+        if !lines.into_iter().any(appends_forwarded_for) {
+            notes.add(
+                node.position,
+                "servers get X-Forwarded-For too: `x_forwarded` applies to the whole service, and another location sets it",
+            );
+        }
+    }
     let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
     let refused = refusals(context, node);
     note_unused_lines(context, node, notes);

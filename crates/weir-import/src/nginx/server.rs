@@ -117,6 +117,8 @@ fn service(
     let mut rest = None;
     let mut idle = None;
     let mut forwarded = false;
+    // Server blocks whose servers do not get X-Forwarded-For.
+    let mut without = Vec::new();
     let mut path_use = PathUse::default();
     let mut taken: Vec<String> = Vec::new();
     let (pages, paths) = page::pages(context, default, outer, notes);
@@ -134,6 +136,9 @@ fn service(
         idle = found.idle;
         path_use = found.path_use;
         forwarded |= found.forwarded;
+        if !found.forwarded && found.all.iter().any(|route| route.action.pool().is_some()) {
+            without.push(server.position);
+        }
         // The first server block with a name has it.
         let mut names = names(server);
         names.retain(|name| !taken.contains(name));
@@ -148,6 +153,12 @@ fn service(
         for name in names {
             routes.extend(of_host(&name, &found.all, server.position));
         }
+    }
+    for position in without.into_iter().filter(|_| forwarded) {
+        notes.add(
+            position,
+            "servers get X-Forwarded-For too: `x_forwarded` applies to the whole service, and another server block sets it",
+        );
     }
     // Exact names come before `*.`, longer ones before shorter ones.
     routes.sort_by_key(|(order, ..)| *order);

@@ -37,6 +37,10 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
     match variable {
         "$scheme" => return constant(scheme),
         "$https" => return constant(if scheme == "https" { "on" } else { "" }),
+        // Without TLS it is empty.
+        "$ssl_protocol" | "$ssl_cipher" if value.is_empty() => {
+            return constant(if scheme == "https" { "TLS" } else { "" });
+        }
         // `*` would become a wildcard, `~` would begin an expression.
         _ if value.is_empty() => return None,
         _ if matches!(sign, "=" | "!=") && (value.contains('*') || value.starts_with('~')) => {

@@ -52,6 +52,7 @@ impl Session {
     pub(super) fn set_sticky_cookie<'a>(
         &self,
         targets: &'a Targets,
+        head: &[u8],
         room: &mut Vec<u8>,
     ) -> Option<CookieEdit<'a>> {
         let sticky = targets.sticky.as_ref()?;
@@ -78,10 +79,52 @@ impl Session {
                 b"\r\n",
             ];
             parts.iter().for_each(|part| room.extend_from_slice(part));
-            if sticky.kind.private {
+            if sticky.kind.private && may_be_stored(head) {
                 room.extend_from_slice(b"Cache-Control: private\r\n");
             }
         }
         None
+    }
+}
+
+/// Whether a cache may store a response: it has a lifetime or a validator, and no field forbids it (RFC 9111 section
+/// 3). A head that is not complete counts as far as it is received.
+fn may_be_stored(head: &[u8]) -> bool {
+    let mut has_reason = false;
+    let lines = head.split(|byte| *byte == b'\n').skip(1);
+    for line in lines.take_while(|line| !line.trim_ascii().is_empty()) {
+        let line = String::from_utf8_lossy(line).to_ascii_lowercase();
+        let (name, value) = line.split_once(':').unwrap_or((&line, ""));
+        match name {
+            "etag" | "last-modified" | "expires" => has_reason = true,
+            "cache-control" => {
+                let has = |word: &&str| value.contains(*word);
+                if ["no-store", "no-cache", "private"].iter().any(has) {
+                    return false;
+                }
+                has_reason |= value.contains("max-age") || value.contains("s-maxage");
+            }
+            _ => {}
+        }
+    }
+    has_reason
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_be_stored;
+
+    #[test]
+    fn only_storable_responses_become_private() {
+        let head = |fields: &str| format!("HTTP/1.1 200 OK\r\n{fields}\r\nETag: \"body\"\r\n");
+        for (fields, expected) in [
+            ("", false),
+            ("ETag: \"a\"\r\n", true),
+            ("Cache-Control: max-age=60\r\n", true),
+            ("Last-Modified: x\r\nCache-Control: no-store\r\n", false),
+            ("X-ETag: a\r\n", false),
+        ] {
+            assert_eq!(may_be_stored(head(fields).as_bytes()), expected, "{fields}");
+        }
     }
 }

@@ -161,14 +161,16 @@ impl Session {
         texts
     }
 
-    /// Returns the changes to a response's head: those of the service and of the route, and the cookie.
+    /// Returns the changes to a response's head: those of the service and of the route, and the cookie. `head` begins
+    /// with the head as received.
     pub(super) fn response_edit<'a>(
         &self,
         service: &'a Service,
         targets: &'a Targets,
+        head: &[u8],
         texts: &'a mut ResponseTexts<'a>,
     ) -> ResponseEdit<'a> {
-        let cookie = self.set_sticky_cookie(targets, &mut texts.add);
+        let cookie = self.set_sticky_cookie(targets, head, &mut texts.add);
         ResponseEdit {
             add: &texts.add,
             remove: &texts.remove,

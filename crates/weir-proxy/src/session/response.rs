@@ -223,7 +223,9 @@ impl Session {
             false => ResponseTexts::default(),
         };
         let touch = match targets {
-            Some(targets) if first => self.response_edit(&local.service, targets, &mut texts),
+            Some(targets) if first => {
+                self.response_edit(&local.service, targets, bytes, &mut texts)
+            }
             _ => ResponseEdit::default(),
         };
         if first {

@@ -1,0 +1,40 @@
+//! haproxy and nginx, and Weir with the imported file, in front of the same servers: clients and servers see the same.
+//!
+//! The files of `side_by_side/` are written for this test; `make corpus ARGS=--run` does the same for real ones.
+
+use std::path::Path;
+use std::process::Command;
+
+use weir_testing::require_root as privileged;
+
+/// Runs the files of one program.
+fn compare(kind: &str, file: &str) {
+    if !privileged() {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let tool = root.join("../../tools/side-by-side.py");
+    let file = root.join("tests/side_by_side").join(file);
+    let done = Command::new("python3")
+        .arg(tool)
+        .args(["--weir", env!("CARGO_BIN_EXE_weir"), "--show"])
+        .arg(format!("{kind}:{}", file.display()))
+        .output()
+        .expect("python3 runs");
+    let shown = String::from_utf8_lossy(&done.stdout);
+    let errors = String::from_utf8_lossy(&done.stderr);
+    assert!(
+        done.status.success() && shown.starts_with("identical "),
+        "{shown}{errors}"
+    );
+}
+
+#[test]
+fn imported_haproxy_file_behaves_like_haproxy() {
+    compare("haproxy", "rules.haproxy.cfg");
+}
+
+#[test]
+fn imported_nginx_file_behaves_like_nginx() {
+    compare("nginx", "locations.nginx.conf");
+}

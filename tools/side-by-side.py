@@ -1,0 +1,594 @@
+#!/usr/bin/env python3
+"""Runs haproxy or nginx and Weir with the same configuration, and compares what clients and servers see.
+
+For each haproxy.cfg or nginx.conf: the program itself, then Weir with the output of `weir import`, in a network
+namespace in front of the same stub servers. Requests are generated from the file: each of its ports, hosts and paths,
+and the header fields of its conditions. Compared are the status, the header fields, the pool of the chosen server, the
+request that the server received, and the body.
+
+Both programs get a copy of the file without process settings, and with generated certificates in place of those that
+it names. A response of the program itself (not of a server) is compared by its status, Location and added fields; its
+body only if the file sets it. Not compared: Date, Server, Via, and fields about the connection.
+
+  identical   no difference
+  noted       there are differences, and the import reports lines that change behaviour
+  different   there are differences although the import reports none: the exit status is 1
+  not run     one of the programs does not start with the file
+
+Needs root, iproute2, openssl, and the program. Everything is in namespaces and a directory of its own.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+REPEAT = 3
+REQUESTS_MAX = 90
+SERVER_NET = "198.18.0."
+IGNORED = {"date", "server", "via", "connection", "keep-alive", "content-length", "transfer-encoding", "x-stub",
+           "accept-ranges", "etag", "last-modified", "vary", "retry-after", "cache-control-stub"}
+IGNORED_AT_SERVER = {"via", "connection", "keep-alive", "te", "proxy-connection"}
+ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?![\d.])")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weir", default=str(ROOT / "target/release/weir"), help="the program to compare")
+    parser.add_argument("--show", action="store_true", help="list the differences")
+    parser.add_argument("files", nargs="*", help="KIND:FILE, with KIND haproxy or nginx")
+    parser.add_argument("--servers", help=argparse.SUPPRESS)
+    parser.add_argument("--names", help=argparse.SUPPRESS)
+    parser.add_argument("--ask", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.servers:
+        return serve(json.loads(arguments.servers))
+    if arguments.names:
+        return answer_names(json.loads(arguments.names))
+    if arguments.ask:
+        return ask(json.loads(pathlib.Path(arguments.ask).read_text()))
+    if os.geteuid() != 0:
+        sys.exit("side-by-side needs root: it makes network namespaces")
+    results = []
+    for name in arguments.files:
+        outcome, details = compare(arguments.weir, *name.split(":", 1))
+        show(name, outcome, details, arguments.show)
+        results.append(outcome)
+    return report(results)
+
+
+def show(name, outcome, details, everything):
+    """Prints the result of a file."""
+    print(f"{outcome:10} {name}" + (f": {details}" if outcome == "not run" else ""), flush=True)
+    if outcome == "different" or (everything and outcome == "noted"):
+        for detail in details[:None if everything else 5]:
+            print(f"           {detail}")
+
+
+def report(results):
+    """Prints the shares, and returns the exit status."""
+    counts = {kind: results.count(kind) for kind in ["identical", "noted", "different", "not run"]}
+    both = len(results) - counts["not run"]
+    share = f"{100 * counts['identical'] / both:.1f}%" if both else "-"
+    print(f"{counts['identical']} of {both} files that both programs run are identical ({share}); {counts['noted']} "
+          f"differ and the import says so, {counts['different']} differ silently; {counts['not run']} do not run")
+    return 1 if counts["different"] else 0
+
+
+# ------------------------------------------------------------------------------------------- one file
+
+
+def compare(weir, kind, path):
+    """Returns the outcome for a file, and the differences or the reason why it does not run."""
+    text = pathlib.Path(path).read_bytes().decode("utf-8", "replace")
+    with tempfile.TemporaryDirectory(prefix="side-by-side-") as directory:
+        directory = pathlib.Path(directory)
+        os.chmod(directory, 0o755)
+        prepared = prepare(kind, text, directory)
+        file = directory / f"{kind}.cfg"
+        file.write_text(prepared)
+        done = subprocess.run([weir, "import", kind, str(file)], capture_output=True, timeout=60)
+        toml = directory / "weir.toml"
+        toml.write_bytes(done.stdout)
+        with World(kind, prepared, directory) as world:
+            requests = generate(kind, prepared, world)
+            if not requests:
+                return "not run", "it has no port for clients"
+            programs = {"haproxy": ["haproxy", "-db", "-f", str(file)],
+                        "nginx": ["nginx", "-p", str(directory), "-c", str(file), "-g", "daemon off;"]}
+            ours = [weir, "run", "-c", str(toml), "--runtime-dir", str(directory / "run"), "--pin-dir",
+                    str(directory / "pins")]
+            answers = []
+            for command in [programs[kind], ours]:
+                found = world.run(command, requests)
+                if isinstance(found, str):
+                    return "not run", f"{pathlib.Path(command[0]).name}: {found}"
+                answers.append(found)
+        differences = []
+        pools = groups(answers[0])
+        for request, theirs, own in zip(requests, *answers):
+            why = differing(theirs, own, pools)
+            if why:
+                differences.append(f"{request['method']} {request['host']}:{request['port']}{request['path']} "
+                                   f"{request['headers'] or ''}: {why}")
+        if not differences:
+            return "identical", []
+        return ("noted" if done.returncode else "different"), differences
+
+
+def groups(answers):
+    """Returns for each server the servers that get the same requests: its pool."""
+    found = {}
+    for request in answers:
+        servers = {answer["server"] for answer in request if answer["server"]}
+        merged = servers.union(*(found.get(server, ()) for server in servers))
+        found.update({server: merged for server in merged})
+    return found
+
+
+def differing(theirs, own, pools):
+    """Returns the first difference of two lists of responses to one request."""
+    one, other = theirs[0], own[0]
+    if one["status"] != other["status"]:
+        return f"status {one['status']}, Weir {other['status']}"
+    if bool(one["server"]) != bool(other["server"]):
+        return f"server {one['server']}, Weir {other['server']}"
+    if one["server"]:
+        chosen = {answer["server"] for answer in own}
+        if not chosen <= pools[one["server"]]:
+            return f"pool {sorted(pools[one['server']])}, Weir {sorted(map(str, chosen))}"
+        for key in ["method", "path", "body"]:
+            if one["received"][key] != other["received"][key]:
+                return f"the server receives {key} {one['received'][key]!r}, of Weir {other['received'][key]!r}"
+        found = of_fields(one["received"]["headers"], other["received"]["headers"])
+        if found:
+            return f"the server receives {found}"
+    elif one["status"] < 300 and one["body"] != other["body"]:
+        return f"body {one['body'][:60]!r}, Weir {other['body'][:60]!r}"
+    found = of_fields(one["headers"], other["headers"])
+    return f"response {found}" if found else None
+
+
+def of_fields(one, other):
+    """Returns the first field that differs. A repeated field equals one field with all values (RFC 9110 section 5.3)."""
+    joined = lambda values: None if values is None else ", ".join(values)
+    for name in sorted(set(one) | set(other)):
+        if joined(one.get(name)) != joined(other.get(name)):
+            return f"{name}: {one.get(name)!r}, Weir {other.get(name)!r}"
+    return None
+
+
+# ------------------------------------------------------------------------------------------- preparing the file
+
+
+def prepare(kind, text, directory):
+    """Returns the file without comments and process settings, and with files that exist."""
+    certificate(directory)
+    text = re.sub(r"(^|\s)#.*", "", text)
+    return {"haproxy": prepare_haproxy, "nginx": prepare_nginx}[kind](text, directory)
+
+
+def certificate(directory):
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-keyout", directory / "own.key", "-out", directory / "own.crt", "-days", "30", "-subj",
+                    "/CN=side.example", "-addext", "subjectAltName=DNS:side.example"], check=True,
+                   capture_output=True)
+    both = (directory / "own.crt").read_text() + (directory / "own.key").read_text()
+    (directory / "own.pem").write_text(both)
+
+
+def prepare_haproxy(text, directory):
+    drop = re.compile(r"^\s*(user|group|chroot|daemon|pidfile|log|nbproc|nbthread|cpu-map|stats\s+(socket|timeout)|"
+                      r"ca-base|crt-base|ssl-dh-param-file|uid|gid|ulimit-n|maxconn\s+\d{6,})\b")
+    lines = []
+    for line in text.splitlines():
+        if drop.match(line):
+            line = ""
+        # The stub servers answer HTTP only, so that other checks would fail.
+        if re.match(r"^\s*(server|default-server|server-template)\s", line):
+            line = re.sub(r"\s(check|agent-check|check-ssl)(?=\s|$)", "", line)
+        line = re.sub(r"\bcrt\s+\S+", f"crt {directory}/own.pem", line)
+        line = re.sub(r"\bca-file\s+\S+", f"ca-file {directory}/own.crt", line)
+        page = re.match(r"^\s*errorfile\s+(\d+)\s+(\S+)", line)
+        if page:
+            file = directory / f"{page.group(1)}.http"
+            file.write_text(f"HTTP/1.0 {page.group(1)} Page\r\nCache-Control: no-cache\r\nContent-Type: text/html"
+                            f"\r\n\r\npage {page.group(1)}\n")
+            line = f"    errorfile {page.group(1)} {file}"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def prepare_nginx(text, directory):
+    drop = re.compile(r"^\s*(user|pid|error_log|access_log|worker_processes|worker_rlimit_nofile|load_module|"
+                      r"ssl_dhparam|ssl_trusted_certificate|daemon|worker_cpu_affinity)\b[^{]*;")
+    lines = []
+    for line in text.splitlines():
+        if drop.match(line):
+            line = drop.sub("", line)
+        found = re.match(r"^\s*include\s+(\S+);", line)
+        if found and not found.group(1).endswith("mime.types"):
+            line = ""
+        line = re.sub(r"^(\s*)include\s+\S*mime\.types;", r"\1include /etc/nginx/mime.types;", line)
+        line = re.sub(r"\bssl_certificate\s+[^;]+;", f"ssl_certificate {directory}/own.crt;", line)
+        line = re.sub(r"\bssl_certificate_key\s+[^;]+;", f"ssl_certificate_key {directory}/own.key;", line)
+        lines.append(line)
+    text = "\n".join(lines) + "\n"
+    www = directory / "www"
+    www.mkdir()
+    for name in ["index.html", "50x.html", "404.html", "500.html", "a.css", "a.js"]:
+        (www / name).write_text(f"file {name}\n")
+    text = re.sub(r"^(\s*)(root|alias)\s+[^;]+;", rf"\1\2 {www}/;", text, flags=re.M)
+    if not re.search(r"^\s*(http|stream)\s*{", text, re.M):
+        text = "http {\n" + text + "}\n"
+    if not re.search(r"^\s*events\s*{", text, re.M):
+        text = "events {}\n" + text
+    for name in ["logs", "html"]:
+        (directory / name).mkdir(exist_ok=True)
+    return f"pid {directory}/nginx.pid;\nerror_log {directory}/error.log;\nworker_processes 1;\n" + text
+
+
+# ------------------------------------------------------------------------------------------- the world
+
+
+class World:
+    """Two network namespaces: the programs', and that of the servers."""
+
+    def __init__(self, kind, text, directory):
+        self.kind, self.directory = kind, directory
+        self.front, self.back = f"sbs{os.getpid()}f", f"sbs{os.getpid()}b"
+        self.names, self.ports, self.listeners = find(kind, text)
+        own = {address for address, _, _ in self.listeners if address not in ("0.0.0.0", "::")}
+        self.own = {address for address in own if not address.startswith("127.")}
+        all_addresses = {address for address in ADDRESS.findall(text) if usable(address)}
+        self.remote = all_addresses - self.own
+        self.processes = []
+
+    def __enter__(self):
+        run = lambda *words: subprocess.run(words, check=True, capture_output=True)
+        for name in [self.front, self.back]:
+            run("ip", "netns", "add", name)
+            run("ip", "-n", name, "link", "set", "lo", "up")
+        run("ip", "-n", self.front, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", self.back)
+        for name, address in [(self.front, "198.19.255.1/30"), (self.back, "198.19.255.2/30")]:
+            run("ip", "-n", name, "address", "add", address, "dev", "eth0")
+            run("ip", "-n", name, "link", "set", "eth0", "up")
+        run("ip", "-n", self.front, "route", "add", "default", "via", "198.19.255.2")
+        run("ip", "-n", self.back, "route", "add", "default", "via", "198.19.255.1")
+        for address in self.own:
+            run("ip", "-n", self.front, "address", "add", f"{address}/32", "dev", "lo")
+        for address in self.remote | set(self.names.values()):
+            run("ip", "-n", self.back, "address", "add", f"{address}/32", "dev", "lo")
+        etc = pathlib.Path("/etc/netns") / self.front
+        etc.mkdir(parents=True)
+        (etc / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+        hosts = [f"{address} {name}\n" for name, address in self.names.items()]
+        (etc / "hosts").write_text("127.0.0.1 localhost\n" + "".join(hosts))
+        stub = {"ports": sorted(self.ports), "directory": str(self.directory)}
+        taken = {port for _, port, _ in self.listeners}
+        local = {**stub, "ports": [port for port in stub["ports"] if port not in taken], "address": "127.0.0.1"}
+        self.start(self.back, [sys.executable, __file__, "--servers", json.dumps(stub)])
+        self.start(self.front, [sys.executable, __file__, "--servers", json.dumps(local)])
+        self.start(self.front, [sys.executable, __file__, "--names", json.dumps(self.names)])
+        time.sleep(0.3)
+        return self
+
+    def start(self, namespace, command, **options):
+        process = subprocess.Popen(["ip", "netns", "exec", namespace, *command], start_new_session=True, **options)
+        self.processes.append(process)
+        return process
+
+    def run(self, command, requests):
+        """Returns the responses to each request, or why the program does not run."""
+        log = self.directory / "log"
+        with open(log, "wb") as output:
+            process = self.start(self.front, command, stdout=output, stderr=output)
+        try:
+            wanted = {(request["address"], request["port"]) for request in requests}
+            deadline = time.monotonic() + 10
+            pending = True
+            while pending and process.poll() is None and time.monotonic() < deadline:
+                # Weir has no listener for what is not imported: a difference, not a failure to start.
+                open_ones = self.ask([{"connect": list(pair)} for pair in sorted(wanted)])
+                pending = not (any(open_ones) if command[1:2] == ["run"] else all(open_ones))
+                time.sleep(0.1)
+            if pending:
+                lines = log.read_text(errors="replace").splitlines()
+                told = [line for line in lines if re.search(r"error|alert|emerg|refused|cannot", line, re.I)] or lines[-1:]
+                return told[0][:200] if told else "it does not listen"
+            time.sleep(0.5)
+            return self.ask(requests)
+        finally:
+            stop(process)
+            self.processes.remove(process)
+
+    def ask(self, requests):
+        file = self.directory / "requests.json"
+        file.write_text(json.dumps(requests))
+        done = subprocess.run(["ip", "netns", "exec", self.front, sys.executable, __file__, "--ask", str(file)],
+                              capture_output=True, timeout=300)
+        if done.returncode:
+            sys.exit(done.stderr.decode())
+        return json.loads(done.stdout)
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            stop(process)
+        for name in [self.front, self.back]:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+        shutil.rmtree(pathlib.Path("/etc/netns") / self.front, ignore_errors=True)
+
+
+def stop(process):
+    for number in [signal.SIGTERM, signal.SIGKILL]:
+        try:
+            os.killpg(process.pid, number)
+            process.wait(3)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+        return
+
+
+def usable(address):
+    parts = [int(part) for part in address.split(".")]
+    return all(part < 256 for part in parts) and 0 < parts[0] < 224 and parts[0] != 127
+
+
+def find(kind, text):
+    """Returns the names of servers with addresses, the ports of servers, and the listeners."""
+    targets = []
+    if kind == "haproxy":
+        for line in re.findall(r"^\s*server(?:-template)?\s+(.*)$", text, re.M):
+            words = line.split()
+            if len(words) > 1:
+                targets.append((words[1], None))
+                port = re.search(r"\bport\s+(\d+)", line)
+                targets += [(f"{words[1].split(':')[0]}:{port.group(1)}", None)] if port else []
+        upstreams = []
+    else:
+        for scheme, target in re.findall(r"\b\w+_pass\s+(https?://)?([^;/\s]+)", text):
+            targets.append((target, 443 if scheme == "https://" else 80))
+        upstreams = re.findall(r"\bupstream\s+([^\s{]+)", text)
+        targets = [target for target in targets if target[0] not in upstreams]
+        targets += [(target, 80) for target in re.findall(r"\bserver\s+([^\s;{]+)", text)]
+    names, ports, without = {}, set(), False
+    for target, default in targets:
+        host, _, port = target.partition(":")
+        port = int(port) if port.isdigit() else default
+        if port is None:
+            without = True
+        else:
+            ports.add(port)
+        is_name = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", host) and not ADDRESS.fullmatch(host)
+        if is_name and host not in names and host != "localhost" and len(names) < 250:
+            names[host] = f"{SERVER_NET}{len(names) + 1}"
+    listeners = listeners_of(kind, text)
+    if without:
+        ports |= {port for _, port, _ in listeners}
+    return names, ports, listeners
+
+
+def listeners_of(kind, text):
+    """Returns the address, port and TLS of each listener."""
+    found = []
+    if kind == "haproxy":
+        # Statistics are the program's own.
+        sections = re.split(r"^(?=(?:global|defaults|frontend|backend|listen|userlist)\b)", text, flags=re.M)
+        leads = r"^\s*(server|use_backend|default_backend|redirect|http-request)\b"
+        shows = lambda section: re.search(r"^\s*stats\s", section, re.M) and not re.search(leads, section, re.M)
+        text = "".join(section for section in sections if not shows(section))
+        for line in re.findall(r"^\s*bind\s+(.*)$", text, re.M):
+            for address in line.split()[0].split(","):
+                host, _, port = address.rpartition(":")
+                if port.isdigit() and "accept-proxy" not in line:
+                    found.append((host.replace("*", "") or "0.0.0.0", int(port), " ssl" in line))
+        for host, port in re.findall(r"^\s*listen\s+\S+\s+([\d.*]*):(\d+)", text, re.M):
+            found.append((host.replace("*", "") or "0.0.0.0", int(port), False))
+    else:
+        for line in re.findall(r"\blisten\s+([^;]+);", text):
+            words = line.split()
+            host, _, port = words[0].rpartition(":")
+            port = port if port.isdigit() else "80"
+            if "[" not in words[0] and "udp" not in words:
+                found.append((host.replace("*", "") or "0.0.0.0", int(port), "ssl" in words))
+    return sorted({(host, port, tls) for host, port, tls in found if ADDRESS.fullmatch(host)})
+
+
+# ------------------------------------------------------------------------------------------- requests
+
+
+def generate(kind, text, world):
+    """Returns requests for each listener: hosts and paths of the file, and header fields of its conditions."""
+    hosts, paths, headers = ["other.example"], ["/", "/other/x.html?q=1"], []
+    if kind == "haproxy":
+        for words in re.findall(r"hdr(?:_\w+)?\(host\)\s+([^}\n]*)", text, re.I):
+            hosts += [host for host in words.split() if re.fullmatch(r"[\w.-]+\.\w+(:\d+)?", host)]
+            hosts += [f"{host.strip('.')}.example" for host in words.split() if re.fullmatch(r"\.?\w[\w.-]*", host)]
+        for words in re.findall(r"path(?:_\w+)?\s+([^}\n]*)", text):
+            paths += [path if path.startswith("/") else f"/a/{path}" for path in words.split()
+                      if re.fullmatch(r"/?[\w./-]+", path) and path not in ("if", "or")]
+        for name, words in re.findall(r"hdr(?:_\w+)?\((?!host)([\w-]+)\)\s+([^}\n]*)", text, re.I):
+            headers += [{name: word} for word in words.split() if re.fullmatch(r"[\w.:/-]+", word) and word[0] != "-"]
+    else:
+        for words in re.findall(r"\bserver_name\s+([^;]+);", text):
+            hosts += [name.replace("*", "x") for name in words.split() if re.fullmatch(r"[\w.*-]+", name)]
+        for _, path in re.findall(r"\blocation\s+(=\s*|~\*?\s*|\^~\s*)?([^\s{]+)", text):
+            plain = path if path.startswith("/") else None
+            if plain and re.fullmatch(r"[\w./-]+", plain):
+                paths += [plain, plain.rstrip("/") + "/x/y.js?a=b"]
+            paths += [f"/a.{ending}" for ending in re.findall(r"\b(css|js|png|php|jpg|html)\b", path)]
+        for name, word in re.findall(r"\$http_(\w+)\s*!?[=~*]+\s*\"?([\w-]+)", text):
+            headers.append({name.replace("_", "-"): word})
+    hosts = list(dict.fromkeys(host for host in hosts if host not in ("_", "")))
+    hosts = [host.strip(".") for host in hosts]
+    paths, requests = list(dict.fromkeys(paths)), []
+    for address, port, tls in world.listeners:
+        to = {"address": "127.0.0.1" if address == "0.0.0.0" else address, "port": port, "tls": tls, "body": ""}
+        for host in hosts:
+            for path in paths:
+                requests.append({**to, "method": "GET", "host": host, "path": path, "headers": {}})
+            for fields in headers:
+                requests.append({**to, "method": "GET", "host": host, "path": "/", "headers": fields})
+            requests.append({**to, "method": "POST", "host": host, "path": "/", "headers": {}, "body": "a=b"})
+        own = {"X-Forwarded-For": "203.0.113.7", "X-Real-IP": "203.0.113.8", "X-Forwarded-Proto": "https"}
+        requests.append({**to, "method": "GET", "host": hosts[-1], "path": "/", "headers": own})
+    step = max(1, -(-len(requests) // REQUESTS_MAX))
+    return requests[::step]
+
+
+def ask(requests):
+    """Prints the responses to the requests; connection tests print whether all succeed."""
+    if "connect" in requests[0]:
+        print(json.dumps([is_open(*request["connect"]) for request in requests]))
+        return 0
+    print(json.dumps([[fetch(request) for _ in range(REPEAT)] for request in requests]))
+    return 0
+
+
+def is_open(address, port):
+    try:
+        socket.create_connection((address, port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def fetch(request):
+    answer = {"status": 0, "server": None, "headers": {}, "body": "", "received": None}
+    try:
+        if request["tls"]:
+            context = ssl._create_unverified_context()
+            context.check_hostname = False
+            raw = socket.create_connection((request["address"], request["port"]), 3)
+            connection = http.client.HTTPConnection(request["address"], request["port"], timeout=3)
+            connection.sock = context.wrap_socket(raw, server_hostname=request["host"].split(":")[0])
+        else:
+            connection = http.client.HTTPConnection(request["address"], request["port"], timeout=3)
+        fields = {"Host": request["host"], "User-Agent": "side-by-side", "Accept": "*/*", **request["headers"]}
+        connection.request(request["method"], request["path"], request["body"] or None, fields)
+        response = connection.getresponse()
+        body = response.read().decode("latin-1")
+        connection.close()
+    except (OSError, http.client.HTTPException):
+        return answer
+    answer["status"], answer["body"] = response.status, body
+    headers = {}
+    for name, value in response.getheaders():
+        headers.setdefault(name.lower(), []).append(value)
+    answer["server"] = headers.get("x-stub", [None])[0]
+    ignored = IGNORED if answer["server"] else IGNORED | {"content-type"}
+    if response.status >= 400 and not answer["server"]:
+        ignored = ignored | {"cache-control", "allow"}
+    answer["headers"] = {name: sorted(values) for name, values in headers.items() if name not in ignored}
+    if answer["server"]:
+        try:
+            answer["received"] = json.loads(body)
+        except ValueError:
+            answer["received"] = {"method": "", "path": "", "body": body, "headers": {}}
+        kept = answer["received"]["headers"]
+        answer["received"]["headers"] = {name: kept[name] for name in kept if name not in IGNORED_AT_SERVER}
+    # A cookie of the program itself has a value of its own.
+    if "set-cookie" in answer["headers"]:
+        values = answer["headers"]["set-cookie"]
+        # Names of attributes are in any case (RFC 6265 section 5.2).
+        answer["headers"]["set-cookie"] = sorted(re.sub(r"=[^;]*", "=", value, count=1).lower() for value in values)
+    return answer
+
+
+# ------------------------------------------------------------------------------------------- stubs
+
+
+def serve(stub):
+    """Answers HTTP on each port; the body tells what was received."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(f"{stub['directory']}/own.pem")
+    for port in stub["ports"]:
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((stub.get("address", "0.0.0.0"), port))
+        except OSError:
+            continue
+        listener.listen(128)
+        threading.Thread(target=accept, args=(listener, context), daemon=True).start()
+    threading.Event().wait()
+
+
+def accept(listener, context):
+    while True:
+        connection, _ = listener.accept()
+        threading.Thread(target=converse, args=(connection, context), daemon=True).start()
+
+
+def converse(connection, context):
+    try:
+        address, port = connection.getsockname()[:2]
+        connection.settimeout(30)
+        # A TLS handshake begins with 22.
+        if connection.recv(1, socket.MSG_PEEK) == b"\x16":
+            connection = context.wrap_socket(connection, server_side=True)
+        stream = connection.makefile("rb")
+        while True:
+            line = stream.readline().decode("latin-1").split()
+            if len(line) != 3:
+                return
+            headers = {}
+            while True:
+                field = stream.readline().decode("latin-1").strip()
+                if not field:
+                    break
+                name, _, value = field.partition(":")
+                headers.setdefault(name.lower(), []).append(value.strip())
+            if "chunked" in "".join(headers.get("transfer-encoding", [])):
+                return
+            body = stream.read(int(headers.get("content-length", ["0"])[0])).decode("latin-1")
+            seen = {"method": line[0], "path": line[1], "headers": headers, "body": body}
+            text = json.dumps(seen).encode()
+            close = line[2] == "HTTP/1.0" or "close" in "".join(headers.get("connection", []))
+            head = (f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Stub: {address}:{port}\r\n"
+                    f"Content-Length: {len(text)}\r\nConnection: {'close' if close else 'keep-alive'}\r\n\r\n")
+            connection.sendall(head.encode() + (b"" if line[0] == "HEAD" else text))
+            if close:
+                return
+    except (OSError, ValueError):
+        pass
+    finally:
+        connection.close()
+
+
+def answer_names(names):
+    """Answers DNS queries for addresses (RFC 1035)."""
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.bind(("127.0.0.1", 53))
+    names = {name.lower(): address for name, address in names.items()}
+    while True:
+        query, client = server.recvfrom(4096)
+        labels, at = [], 12
+        while query[at]:
+            labels.append(query[at + 1:at + 1 + query[at]].decode("latin-1"))
+            at += 1 + query[at]
+        (kind,) = struct.unpack(">H", query[at + 1:at + 3])
+        address = names.get(".".join(labels).lower())
+        record = b""
+        if address and kind == 1:
+            record = b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(address)
+        flags = 0x8180 if address else 0x8183
+        head = query[:2] + struct.pack(">HHHHH", flags, 1, 1 if record else 0, 0, 0)
+        server.sendto(head + query[12:at + 5] + record, client)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
