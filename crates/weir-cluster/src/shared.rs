@@ -94,9 +94,10 @@ impl SharedEntries {
         }
     }
 
-    /// All values.
-    pub(crate) fn values(&self) -> impl Iterator<Item = (&SharedKey, &Value)> {
-        self.0.values().map(|it| (&it.key, &it.value))
+    /// All overrides.
+    pub(crate) fn overrides(&self) -> impl Iterator<Item = (&SharedKey, &Value)> {
+        let overrides = self.0.values().filter(|it| it.key.kind == Kind::Override);
+        overrides.map(|it| (&it.key, &it.value))
     }
 
     /// How many must still be written.

@@ -195,8 +195,7 @@ impl Running {
             | Input::Facts(_)
             | Input::Changed { .. }
             | Input::Publish { .. }
-            | Input::Applied(_)
-            | Input::Reconfigured => {}
+            | Input::Applied(_) => {}
         }
     }
 
