@@ -28,7 +28,7 @@ pub(crate) struct Applied {
     pub(crate) guard_ms: u64,
 }
 
-/// What a decision depends on, besides the state of the rollout.
+/// What a decision depends on, in addition to the state of the rollout.
 pub(crate) struct Context<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) mirror: &'a Mirror,

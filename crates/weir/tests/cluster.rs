@@ -301,7 +301,7 @@ fn publication_reaches_all_directors_or_stops() {
 
     // It has no more rights than each director's own file, and errors have positions.
     let script = format!(
-        "{}[check.x]\nkind = \"script\"\ncommand = [\"/bin/true\"]\nuser = \"nobody\"\n",
+        "{}[check.x]\nkind = \"script\"\ncommand = [\"/bin/true\"]\nuser = \"daemon\"\n",
         config(8080, &SERVERS)
     );
     for (text, expected) in [
