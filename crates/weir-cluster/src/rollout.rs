@@ -495,10 +495,8 @@ impl Rollout {
         let name = context.keys.name(&Key::Current);
         if !is_done && context.mirror.revision_of(&name) == publication.base {
             let turn: Option<Turn> = context.mirror.read(&context.keys.name(&Key::Turn));
-            if turn.is_none() {
-                // A chunk was removed meanwhile.
-                return None;
-            }
+            // Without a turn, a chunk was removed meanwhile.
+            turn.as_ref()?;
         }
         let publication = self.publication.take()?;
         let request = publication.request?;
