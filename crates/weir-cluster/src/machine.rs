@@ -113,8 +113,6 @@ pub enum Input {
     },
     /// The result of [`Output::Apply`].
     Applied(Result<(), String>),
-    /// The daemon has applied a configuration of its own: it may need all shared entries again.
-    Reconfigured,
 }
 
 /// Why a configuration was not published.
@@ -229,6 +227,13 @@ impl Machine {
             text,
             guard_ms: 0,
         });
+        let shared = SharedEntries::new(shared);
+        // The daemon may have died after it recorded an order, and before this record was written.
+        let outputs = shared.overrides().map(|(key, value)| Output::Shared {
+            key: key.clone(),
+            value: value.clone(),
+        });
+        let outputs: VecDeque<Output> = outputs.collect();
         Self {
             keys: Keys::new(&settings.group),
             settings,
@@ -236,7 +241,7 @@ impl Machine {
             mirror: Mirror::default(),
             facts: Facts::default(),
             rollout: Rollout::new(applied.unwrap_or_default()),
-            shared: SharedEntries::new(shared),
+            shared,
             serving: Serving::default(),
             verdicts: Verdicts::new(),
             held: BTreeSet::new(),
@@ -244,7 +249,7 @@ impl Machine {
             in_flight: None,
             leased: BTreeMap::new(),
             refused: None,
-            outputs: VecDeque::new(),
+            outputs,
         }
     }
 
@@ -296,14 +301,6 @@ impl Machine {
                 guard_ms,
             } => self.publish(request, &text, guard_ms, now),
             Input::Applied(result) => self.rollout.finish(result),
-            Input::Reconfigured => {
-                let values = self.shared.values();
-                let outputs = values.map(|(key, value)| Output::Shared {
-                    key: key.clone(),
-                    value: value.clone(),
-                });
-                self.outputs.extend(outputs);
-            }
         }
         self.advance(now);
     }
@@ -580,11 +577,18 @@ impl Machine {
         }
         let present: Option<MemberRecord> = self.mirror.read(&put.key);
         let is_own = |it: &MemberRecord| it.identity == self.settings.identity;
-        if present.as_ref().is_some_and(|it| !is_own(it)) {
-            let why = format!(
-                "the name {} is used by another director",
-                self.settings.member
-            );
+        let is_this = |it: &MemberRecord| it.instance == self.settings.instance;
+        // During an upgrade, the new process takes over from this one.
+        let was_registered = self.leased.contains_key(&put.key);
+        let refused = match &present {
+            Some(present) if !is_own(present) => Some("another director"),
+            Some(present) if was_registered && !is_this(present) && self.refused.is_none() => {
+                Some("another process of this director")
+            }
+            _ => None,
+        };
+        if let Some(by) = refused {
+            let why = format!("the name {} is used by {by}", self.settings.member);
             self.refused = Some((why, now));
             return false;
         }

@@ -28,7 +28,7 @@ pub(crate) struct Applied {
     pub(crate) guard_ms: u64,
 }
 
-/// What a decision depends on, besides the state of the rollout.
+/// What a decision depends on, in addition to the state of the rollout.
 pub(crate) struct Context<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) mirror: &'a Mirror,
@@ -495,10 +495,8 @@ impl Rollout {
         let name = context.keys.name(&Key::Current);
         if !is_done && context.mirror.revision_of(&name) == publication.base {
             let turn: Option<Turn> = context.mirror.read(&context.keys.name(&Key::Turn));
-            if turn.is_none() {
-                // A chunk was removed meanwhile.
-                return None;
-            }
+            // Without a turn, a chunk was removed meanwhile.
+            turn.as_ref()?;
         }
         let publication = self.publication.take()?;
         let request = publication.request?;

@@ -1,8 +1,9 @@
 //! Overrides of servers and servers that the API added, shared by all members.
 //!
-//! Each entry has the revision that it is based on. A change is written only if nobody else has changed the entry since
-//! that revision; otherwise the other change wins, so that an order which waited through a partition never replaces a
-//! newer one. Entries are never deleted: `ready` and `removed` are values. An entry that etcd has lost is written again.
+//! Each entry has the revision that it is based on. A change is written only if no other director has changed the
+//! entry since that revision; otherwise the other change wins, so that an order which waited through a partition never
+//! replaces a newer one. Entries are never deleted: `ready` and `removed` are values. An entry that etcd has lost is
+//! written again.
 
 use std::collections::BTreeMap;
 
@@ -94,9 +95,10 @@ impl SharedEntries {
         }
     }
 
-    /// All values.
-    pub(crate) fn values(&self) -> impl Iterator<Item = (&SharedKey, &Value)> {
-        self.0.values().map(|it| (&it.key, &it.value))
+    /// All overrides.
+    pub(crate) fn overrides(&self) -> impl Iterator<Item = (&SharedKey, &Value)> {
+        let overrides = self.0.values().filter(|it| it.key.kind == Kind::Override);
+        overrides.map(|it| (&it.key, &it.value))
     }
 
     /// How many must still be written.
@@ -213,7 +215,7 @@ mod tests {
         // Still pending.
         assert_eq!(entries.reconcile(&keys, &mirror(Some("drain"), 5)), []);
         assert_eq!(entries.pending(), 1);
-        // Someone else was faster.
+        // Another director was faster.
         let news = entries.reconcile(&keys, &mirror(Some("ready"), 7));
         assert_eq!(news, [(key(), state("ready"))]);
         assert_eq!(entries.pending(), 0);

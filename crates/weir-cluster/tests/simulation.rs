@@ -1,5 +1,5 @@
-//! Seeded schedules of faults against a simulated etcd: partitions, loss of the majority, compaction, slow answers, lost
-//! answers, wiped data, directors that die and start again. A failure prints its seed.
+//! Seeded schedules of faults against a simulated etcd: partitions, loss of the majority, compaction, slow answers,
+//! lost answers, wiped data, directors that die and start again. A failure prints its seed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

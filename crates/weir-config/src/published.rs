@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     const OWN: &str = "[node]\ninterfaces = [\"eth0\"]\n[cluster]\nname = \"edge\"\n[check.own]\nkind = \"script\"\n\
-        command = [\"/usr/bin/check\"]\nuser = \"nobody\"\n";
+        command = [\"/usr/bin/check\"]\nuser = \"checks\"\n";
 
     fn findings(published: &str) -> Vec<(String, u32, u32)> {
         let bundle = with_published(OWN, "edge", published);

@@ -32,7 +32,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub enum ToGroup {
     /// For the machine.
-    Input(Input),
+    Input(Box<Input>),
     /// The daemon ends: leave the group at once, instead of after the lease.
     Leave,
 }
@@ -81,7 +81,7 @@ impl Driver {
 
     /// Sends the machine an event.
     pub fn send(&self, input: Input) {
-        let _ = self.to.send(ToGroup::Input(input));
+        let _ = self.to.send(ToGroup::Input(Box::new(input)));
     }
 
     /// The group as the machine knew it last, how long ago a moment of its clock was, and the endpoint in use.
@@ -106,6 +106,9 @@ impl Driver {
     }
 }
 
+/// An answer of etcd.
+type Answer = (u64, Input);
+
 struct Running {
     machine: Machine,
     client: Arc<Client>,
@@ -114,10 +117,7 @@ struct Running {
     status: Arc<Mutex<Option<(Status, Duration, String)>>>,
     since: Instant,
     /// Answers of etcd, with the number of the watch that they belong to; 0 = none.
-    answers: (
-        UnboundedSender<(u64, Input)>,
-        UnboundedReceiver<(u64, Input)>,
-    ),
+    answers: (UnboundedSender<Answer>, UnboundedReceiver<Answer>),
     watch: Option<(u64, AbortHandle)>,
     watches: u64,
     lease: Option<i64>,
@@ -155,7 +155,7 @@ impl Running {
             tokio::select! {
                 input = inputs.recv() => match input {
                     Some(ToGroup::Input(input)) => {
-                        self.machine.handle(input, self.since.elapsed());
+                        self.machine.handle(*input, self.since.elapsed());
                     }
                     Some(ToGroup::Leave) => {
                         self.leave().await;
@@ -195,8 +195,7 @@ impl Running {
             | Input::Facts(_)
             | Input::Changed { .. }
             | Input::Publish { .. }
-            | Input::Applied(_)
-            | Input::Reconfigured => {}
+            | Input::Applied(_) => {}
         }
     }
 

@@ -20,8 +20,6 @@ struct Group {
     world: World,
     etcd: Vec<Option<Child>>,
     directors: Vec<Option<Child>>,
-    /// More lines of `[cluster]`.
-    more: &'static str,
 }
 
 impl Group {
@@ -38,7 +36,6 @@ impl Group {
             world,
             etcd: (0..etcd).map(|_| None).collect(),
             directors: (0..directors).map(|_| None).collect(),
-            more: "",
         };
         for n in 0..etcd {
             group.start_etcd(n);
@@ -115,11 +112,13 @@ impl Group {
         });
     }
 
+    /// A proxy service, so that nothing is loaded into the kernel.
     fn own_config(&self, n: usize) -> String {
         format!(
-            "[cluster]\netcd = {:?}\nname = \"edge\"\nmember = \"lb{n}\"\nlease = \"2s\"\n{}\n",
-            self.endpoints("http://"),
-            self.more
+            "[cluster]\netcd = {:?}\nname = \"edge\"\nmember = \"lb{n}\"\nlease = \"2s\"\n[pool.own]\nservers = \
+             [\"10.71.0.20:80\"]\n[service.own]\nlisten = [\"0.0.0.0:8090\"]\nforward = \"proxy\"\nprotocol = \
+             \"http\"\npool = \"own\"\n",
+            self.endpoints("http://")
         )
     }
 
@@ -205,11 +204,18 @@ impl Group {
         self.world.get(&address).is_ok()
     }
 
-    /// The override of the first server of a director's pool.
-    fn state(&self, n: usize, address: &str) -> String {
+    /// The servers of the published service.
+    fn servers(&self, n: usize) -> Vec<Value> {
         let status = self.status(n);
-        let servers = status["services"][0]["servers"].as_array().cloned();
-        let servers = servers.unwrap_or_default();
+        let services = status["services"].as_array().cloned().unwrap_or_default();
+        let mut services = services.into_iter();
+        let web = services.find(|it| it["name"] == "web").unwrap_or_default();
+        web["servers"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// The state of a server of the published service.
+    fn state(&self, n: usize, address: &str) -> String {
+        let servers = self.servers(n);
         let found = servers.iter().find(|it| it["address"] == address);
         found.map_or(String::new(), |it| {
             it["state"].as_str().unwrap_or_default().to_owned()
@@ -295,7 +301,7 @@ fn publication_reaches_all_directors_or_stops() {
 
     // It has no more rights than each director's own file, and errors have positions.
     let script = format!(
-        "{}[check.x]\nkind = \"script\"\ncommand = [\"/bin/true\"]\nuser = \"nobody\"\n",
+        "{}[check.x]\nkind = \"script\"\ncommand = [\"/bin/true\"]\nuser = \"daemon\"\n",
         config(8080, &SERVERS)
     );
     for (text, expected) in [
@@ -382,9 +388,10 @@ fn losing_etcd_or_its_data_changes_nothing() {
         );
         let weight = Value::from(n + 2);
         wait_for("the weight", PATIENCE, || {
-            let status = group.status(1);
-            let servers = status["services"][0]["servers"].clone();
-            servers[0]["effective_weight"] == weight
+            let servers = group.servers(1);
+            servers
+                .first()
+                .is_some_and(|it| it["effective_weight"] == weight)
         });
         group.start_etcd(n);
         group.wait_for_etcd();
@@ -429,10 +436,7 @@ fn losing_etcd_or_its_data_changes_nothing() {
         wait_for("the override", PATIENCE, || {
             group.state(n, "10.71.0.21:80") == "maint"
         });
-        let servers = group.status(n)["services"][0]["servers"]
-            .as_array()
-            .map(Vec::len);
-        assert_eq!(servers, Some(2));
+        assert_eq!(group.servers(n).len(), 2);
     }
     wait_for("no pending changes", PATIENCE, || {
         group.group(0)["pending"] == 0

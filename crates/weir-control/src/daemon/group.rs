@@ -6,12 +6,14 @@
 mod connection;
 mod facts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Mutex, oneshot};
 use weir_cluster::{Input, Kind, SharedKey, SharedState, Verdicts};
@@ -23,6 +25,9 @@ use weir_sys::replace_file;
 
 use crate::api::{Published, Refusal, Reloaded, Reply};
 use crate::status::Group as GroupStatus;
+
+/// How long the description of this director stays as it is: it depends on all servers.
+const RECORD_AGE: Duration = Duration::from_secs(1);
 
 /// The record in the runtime directory.
 const FILE: &str = "cluster.json";
@@ -75,6 +80,8 @@ pub(super) enum GroupEvent {
 struct Inbox {
     orders: Option<UnboundedReceiver<FromGroup>>,
     applying: Option<oneshot::Receiver<Result<Reloaded, Refusal>>>,
+    /// Changes of the group to try again.
+    retries: VecDeque<(SharedKey, Value)>,
 }
 
 /// See the module.
@@ -96,6 +103,9 @@ pub(super) struct Group {
     verdicts: Verdicts,
     /// Results of this director's own checks.
     standings: BTreeMap<(String, String), Standing>,
+    /// Changes of the group that have no effect with the active configuration.
+    unadopted: BTreeMap<SharedKey, Value>,
+    record_at: Option<Instant>,
     replies: BTreeMap<u64, Reply<Published>>,
     requests: u64,
 }
@@ -116,6 +126,8 @@ impl Group {
             held: BTreeSet::new(),
             verdicts: Verdicts::new(),
             standings: BTreeMap::new(),
+            unadopted: BTreeMap::new(),
+            record_at: None,
             replies: BTreeMap::new(),
             requests: 0,
         }
@@ -133,12 +145,13 @@ impl Group {
     /// Adopts `[cluster]`. The machine starts again only if it differs.
     pub(super) fn configure(&mut self, config: Option<&Cluster>) {
         if self.config.as_ref() == config && (self.driver.is_some() || config.is_none()) {
-            if let Some(driver) = &self.driver {
-                driver.send(Input::Reconfigured);
-            }
+            // A server may exist now.
+            let waiting = std::mem::take(&mut self.unadopted).into_iter();
+            self.inbox.get_mut().retries.extend(waiting);
             return;
         }
         self.stop();
+        self.record_at = None;
         self.config = config.cloned();
         self.error = None;
         let Some(config) = config else {
@@ -201,7 +214,12 @@ impl Group {
     /// Waits for an event. Cancel-safe.
     pub(super) async fn next(&self) -> GroupEvent {
         let mut inbox = self.inbox.lock().await;
-        let Inbox { orders, applying } = &mut *inbox;
+        if let Some((key, value)) = inbox.retries.pop_front() {
+            return GroupEvent::Order(FromGroup::Shared { key, value });
+        }
+        let Inbox {
+            orders, applying, ..
+        } = &mut *inbox;
         let order = async {
             match orders {
                 Some(orders) => orders.recv().await,
@@ -300,6 +318,15 @@ impl Group {
         self.send(Input::Changed { key, value });
     }
 
+    /// A change of another director, adopted or not.
+    pub(super) fn adopted(&mut self, key: SharedKey, value: Value, is_adopted: bool) {
+        if is_adopted {
+            self.unadopted.remove(&key);
+        } else {
+            self.unadopted.insert(key, value);
+        }
+    }
+
     pub(super) fn keep(&mut self, shared: SharedState) {
         self.record.shared = shared;
         self.save();
@@ -369,7 +396,15 @@ impl Group {
         let pools: BTreeSet<&str> = desired.pools.iter().map(|it| it.name.as_str()).collect();
         self.standings
             .retain(|(pool, _), _| pools.contains(pool.as_str()));
-        let facts = facts::of(config, desired, &self.standings, vips);
+        let is_due = self.record_at.is_none_or(|at| at.elapsed() >= RECORD_AGE);
+        let record = match is_due {
+            true => facts::record(config, desired),
+            false => self.facts.record.clone(),
+        };
+        if is_due {
+            self.record_at = Some(Instant::now());
+        }
+        let facts = facts::of(record, &self.standings, vips);
         if facts == self.facts {
             return;
         }

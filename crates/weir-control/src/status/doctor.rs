@@ -35,6 +35,48 @@ impl Report {
     }
 }
 
+impl Report {
+    /// Problems of the group of directors, and how they differ.
+    pub fn group_findings(&self) -> Vec<Diagnosis> {
+        let Some(group) = &self.cluster else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        if let Some(error) = &group.error {
+            let problem = format!("[cluster]: {error}");
+            let effect = "this director continues with what it has; changes do not reach it";
+            found.push(Diagnosis::new(&problem, effect).fix(
+                "check etcd with `etcdctl endpoint health`, and `etcd`, `ca` and `user` of [cluster]",
+            ));
+        }
+        if let (Some(member), Some(reason)) = (&group.rollout_member, &group.rollout_reason) {
+            let problem = format!(
+                "the rollout of version {} was stopped by {member}: {reason}",
+                group.published
+            );
+            let effect = "directors have different configurations";
+            let fix = "correct the configuration, and run `weir cluster publish` again";
+            found.push(Diagnosis::new(&problem, effect).fix(fix));
+        }
+        for member in &group.members {
+            if let Some(since) = &member.since {
+                let problem = format!("the director {} is absent since {since}", member.name);
+                let effect = "it may serve clients with an old configuration";
+                let fix = "check that Weir runs there and reaches etcd";
+                found.push(Diagnosis::new(&problem, effect).fix(fix));
+                continue;
+            }
+            for difference in &member.differences {
+                let problem = format!("the director {} differs: {difference}", member.name);
+                let effect = "a connection that moves to it may get another server";
+                let fix = "use the same program, secrets and configuration on all directors";
+                found.push(Diagnosis::new(&problem, effect).fix(fix));
+            }
+        }
+        found
+    }
+}
+
 fn silent_peer(listen: &str, peer: &SyncPeer) -> Diagnosis {
     let problem = format!("the peer {} of [sync] does not answer", peer.address);
     let effect = "connections of this director end when the VIP moves to it";

@@ -35,6 +35,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
         let daemon = match client.status().await {
             Ok(report) => {
                 sync = report.sync_findings();
+                sync.extend(report.group_findings());
                 Daemon::Running(report.doctor_services())
             }
             Err(client::Error::NoDaemon { .. }) => Daemon::NotRunning,

@@ -45,10 +45,12 @@ impl<P: Plane> Director<P> {
                     .await;
             }
             Output::Shared { key, value } => {
-                if let Err(error) = self.adopt(&key, value).await {
-                    let (pool, server) = (key.pool, key.server);
+                let adopted = self.adopt(&key, value.clone()).await;
+                if let Err(error) = &adopted {
+                    let (pool, server) = (&key.pool, &key.server);
                     tracing::debug!(%error, pool, server, "a change of the group has no effect here");
                 }
+                self.group.adopted(key, value, adopted.is_ok());
             }
             Output::Published { request, result } => {
                 let result = result.map_err(|error| error.to_string());

@@ -7,22 +7,26 @@ use weir_cluster::{Facts, GroupKey, HealthView, MemberRecord};
 use weir_health::{Standing, State};
 use weir_model::{Cluster, Desired};
 
+/// How this director describes itself.
+pub(super) fn record(config: &Cluster, desired: &Desired) -> MemberRecord {
+    MemberRecord {
+        weir: env!("CARGO_PKG_VERSION").to_owned(),
+        features: features(desired),
+        secrets: secrets(config, desired),
+        order: order(desired),
+        ..MemberRecord::default()
+    }
+}
+
 pub(super) fn of(
-    config: &Cluster,
-    desired: &Desired,
+    record: MemberRecord,
     standings: &BTreeMap<(String, String), Standing>,
     vips: BTreeMap<IpAddr, bool>,
 ) -> Facts {
     let down = standings.iter().filter(|(_, it)| it.state == State::Down);
     let down = down.map(|((pool, server), it)| (format!("{pool}/{server}"), it.reason.clone()));
     Facts {
-        record: MemberRecord {
-            weir: env!("CARGO_PKG_VERSION").to_owned(),
-            features: features(desired),
-            secrets: secrets(config, desired),
-            order: order(desired),
-            ..MemberRecord::default()
-        },
+        record,
         vips,
         health: HealthView {
             reaches: standings.values().any(|it| it.state == State::Up),
