@@ -160,8 +160,7 @@ fn director_has_no_rights_where_it_reads_bytes_of_clients() {
         "start proxy: served",
         "daemon: CapBnd:0000000000000000 CapEff:0000000000000000 CapPrm:0000000000000000 NoNewPrivs:1 Seccomp:2",
         "daemon: 991 991 991 991",
-        // BPF, PERFMON, NET_ADMIN, NET_RAW, SYS_ADMIN, SYS_RESOURCE, CHOWN, FOWNER, DAC_OVERRIDE, DAC_READ_SEARCH.
-        "engine: 0 CapBnd:000000c00120300f CapEff:000000c00120300f CapPrm:000000c00120300f NoNewPrivs:1 Seccomp:0",
+        "engine: user 0, other capabilities: 0, NoNewPrivs: 1",
         "directory: root weir 1771, state: root 600, overrides: weir 600",
         "status: ok",
         "added VIPs: 2",

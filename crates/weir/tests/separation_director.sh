@@ -122,7 +122,12 @@ rights() {
 }
 echo "daemon: $(rights "$daemon")"
 echo "daemon: $(awk '/^Uid/ {print $2, $3, $4, $5}' "/proc/$daemon/status")"
-echo "engine: $(awk '/^Uid/ {print $2}' "/proc/$engine/status") $(rights "$engine")"
+field() { awk "/^$2:/ {print \$2}" "/proc/$1/status"; }
+# BPF, PERFMON, NET_ADMIN, NET_RAW, SYS_ADMIN, SYS_RESOURCE, CHOWN, FOWNER, DAC_OVERRIDE, DAC_READ_SEARCH: this machine
+# may lack some of them.
+needed=0xc00120300f
+other=$(((0x$(field "$engine" CapEff) | 0x$(field "$engine" CapBnd)) & ~needed))
+echo "engine: user $(field "$engine" Uid), other capabilities: $other, NoNewPrivs: $(field "$engine" NoNewPrivs)"
 echo "directory: $(stat -c '%U %G %a' "$room/run"), state: $(owner run/state.json), overrides: $(owner run/proxy.json)"
 "$weir" status >"$room/out/status" 2>&1 && echo "status: ok" || cat "$room/out/status"
 ip -o address show dev to_client | grep -c 'inet 10\.77\.9\.' | sed 's/^/added VIPs: /'

@@ -90,6 +90,10 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
         report(attempt, ask_for_configuration(engine, &text));
     }
     let (engine, socket) = (engine.clone(), options.runtime_dir.join(SOCKET));
+    // Of a daemon before: it does not show when the engine is open.
+    if socket.exists() {
+        return;
+    }
     std::thread::spawn(move || {
         for _ in 0..LOOKS {
             if socket.exists() {
