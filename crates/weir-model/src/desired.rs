@@ -12,8 +12,7 @@ use crate::Notifier;
 use crate::{
     Admin, Announce, Check, Cluster, Family, FlowSync, Forward, HashKey, Health, Ipvs, Listener,
     Mark, Proxy, ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tracing,
-    Tunnel,
-    VirtualRouter,
+    Tunnel, VirtualRouter,
 };
 
 /// The largest weight, ipvsadm's limit.

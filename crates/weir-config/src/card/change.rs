@@ -136,7 +136,9 @@ fn every_changed_key_appears_in_diff_with_values() {
     for section in catalog::PAGES {
         // Plans show these sections as a whole, maps with the routes that use them; defaults are those of other sections.
         let is_whole = section.page.starts_with("vrrp");
-        if is_whole || ["sync", "cluster", "defaults", "notify", "tracing", "map"].contains(&section.page) {
+        if is_whole
+            || ["sync", "cluster", "defaults", "notify", "tracing", "map"].contains(&section.page)
+        {
             continue;
         }
         for key in section.built() {
