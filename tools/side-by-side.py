@@ -163,7 +163,7 @@ def differing(theirs, own, pools):
 
 
 def of_fields(one, other):
-    """Returns the first field that differs. A repeated field equals one field with all values (RFC 9110 section 5.3)."""
+    """Returns the first field that differs. Repeated fields equal one with all values (RFC 9110 section 5.3)."""
     joined = lambda values: None if values is None else ", ".join(values)
     for name in sorted(set(one) | set(other)):
         if joined(one.get(name)) != joined(other.get(name)):
@@ -307,7 +307,8 @@ class World:
                 time.sleep(0.1)
             if pending:
                 lines = log.read_text(errors="replace").splitlines()
-                told = [line for line in lines if re.search(r"error|alert|emerg|refused|cannot", line, re.I)] or lines[-1:]
+                problem = re.compile("error|alert|emerg|refused|cannot", re.I)
+                told = [line for line in lines if problem.search(line)] or lines[-1:]
                 return told[0][:200] if told else "it does not listen"
             time.sleep(0.5)
             return self.ask(requests)

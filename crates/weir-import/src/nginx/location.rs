@@ -351,7 +351,8 @@ fn location(
         if !lines.into_iter().any(appends_forwarded_for) {
             notes.add(
                 node.position,
-                "servers get X-Forwarded-For too: `x_forwarded` applies to the whole service, and another location sets it",
+                "servers get X-Forwarded-For too: `x_forwarded` applies to the whole service, and another \
+                 location sets it",
             );
         }
     }

@@ -157,7 +157,8 @@ fn service(
     for position in without.into_iter().filter(|_| forwarded) {
         notes.add(
             position,
-            "servers get X-Forwarded-For too: `x_forwarded` applies to the whole service, and another server block sets it",
+            "servers get X-Forwarded-For too: `x_forwarded` applies to the whole service, and another server \
+             block sets it",
         );
     }
     // Exact names come before `*.`, longer ones before shorter ones.
