@@ -569,6 +569,10 @@ fn directors_agree_after_schedules_that_lose_the_data() {
 }
 
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the number of schedules is an option of the test"
+)]
 fn directors_agree_at_length() {
     if std::env::var_os("WEIR_SOAK").is_none() {
         return;

@@ -311,21 +311,24 @@ async fn serve<P: Plane>(
                     director.apply_lists().await;
                 }
             }
-            _ = signals.reload.recv() => {
-                notify(notifier, Notification::Reloading);
-                // A signal has no response, so the findings go to the log.
-                if let Err(refusal) = director.reload(&FileRequest::default(), &Caller::this_process()).await {
-                    for line in refusal.diagnostics.iter().flat_map(|text| text.lines()) {
-                        eprintln!("{line}");
-                    }
-                }
-                notify(notifier, Notification::Ready);
-            }
+            _ = signals.reload.recv() => reload_by_signal(director, notifier).await,
             _ = signals.reopen.recv() => weir_proxy::reopen_logs(),
             _ = signals.terminate.recv() => return,
             _ = signals.interrupt.recv() => return,
         }
     }
+}
+
+/// A signal has no response, so the findings go to the log.
+async fn reload_by_signal(director: &mut Director<impl Plane>, notifier: &Notifier) {
+    notify(notifier, Notification::Reloading);
+    let reloaded = director.reload(&FileRequest::default(), &Caller::this_process());
+    if let Err(refusal) = reloaded.await {
+        for line in refusal.diagnostics.iter().flat_map(|text| text.lines()) {
+            eprintln!("{line}");
+        }
+    }
+    notify(notifier, Notification::Ready);
 }
 
 /// Reads the handshake counters. Returns when to read them again.
