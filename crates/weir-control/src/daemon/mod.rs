@@ -322,8 +322,8 @@ async fn serve<P: Plane>(
 /// A signal has no response, so the findings go to the log.
 async fn reload_by_signal(director: &mut Director<impl Plane>, notifier: &Notifier) {
     notify(notifier, Notification::Reloading);
-    let reloaded = director.reload(&FileRequest::default(), &Caller::this_process());
-    if let Err(refusal) = reloaded.await {
+    let (request, caller) = (FileRequest::default(), Caller::this_process());
+    if let Err(refusal) = director.reload(&request, &caller).await {
         for line in refusal.diagnostics.iter().flat_map(|text| text.lines()) {
             eprintln!("{line}");
         }
