@@ -254,6 +254,7 @@ fn config(port: u16, servers: &[&str]) -> String {
 const SERVERS: [&str; 2] = ["10.71.0.20:80", "10.71.0.21:80"];
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn publication_reaches_all_directors_or_stops() {
     if !privileged() {
         return;
@@ -343,6 +344,7 @@ fn publication_reaches_all_directors_or_stops() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn losing_etcd_or_its_data_changes_nothing() {
     if !privileged() {
         return;

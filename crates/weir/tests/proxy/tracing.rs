@@ -184,7 +184,6 @@ fn find<'a>(spans: &'a [Span], path: &str, kind: u64) -> &'a Span {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one request with all its attributes")]
 fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
     let collector = Collector::start();
     let origin = Origin::start("o");
