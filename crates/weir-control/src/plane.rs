@@ -73,6 +73,9 @@ pub trait Plane {
     /// Why an operation failed.
     type Error: Error + Send + Sync + 'static;
 
+    /// The configuration file is being loaded, and will probably be applied.
+    fn expect_file(&self) {}
+
     /// Applies a configuration and returns the revision; on an error, the former configuration stays active.
     fn apply(&mut self, wanted: Wanted<'_>) -> impl Future<Output = Result<u64, Self::Error>>;
 

@@ -1,7 +1,7 @@
 //! Who may edit the services of ipvsadm: root, and members of `socket_group` if its mode lets them use the socket.
 //!
-//! The daemon passes the client's socket, and the kernel says who connected it (SO_PEERCRED). A daemon with foreign code
-//! could pass a socket of its own, so its own account is refused, whatever groups it has.
+//! The daemon passes the client's socket, and the kernel says who connected it (SO_PEERCRED). A daemon with foreign
+//! code could pass a socket of its own, so its own account is refused, whatever groups it has.
 
 use std::os::fd::BorrowedFd;
 

@@ -19,6 +19,8 @@ pub(crate) struct Host {
     policy: Policy,
     engine: Option<Engine>,
     states: ServerStates,
+    /// See [`Request::Pause`].
+    is_paused: bool,
 }
 
 fn failed(error: &impl Display) -> Reply {
@@ -55,6 +57,7 @@ impl Host {
             policy,
             engine: None,
             states: ServerStates::default(),
+            is_paused: false,
         }
     }
 
@@ -92,11 +95,12 @@ impl Host {
             .handle_configuration(engine.desired().pools.iter());
         let reply = Reply::Active(facts(&engine));
         self.engine = Some(engine);
+        self.is_paused = false;
         self.policy.set_active(accepted);
         reply
     }
 
-    fn accept(&self, files: Vec<OwnedFd>) -> Result<Accepted, String> {
+    fn accept(&mut self, files: Vec<OwnedFd>) -> Result<Accepted, String> {
         let Some(file) = files.into_iter().next() else {
             let active = self.policy.active().cloned();
             return active.ok_or_else(|| "the configuration is missing".to_owned());
@@ -121,6 +125,24 @@ impl Host {
                 self.with(|engine, _| engine.copy_override(&record).map(|()| Reply::Done))
             }
             Request::Read(query) => self.read(&query),
+            Request::Prepare => {
+                self.policy.prepare();
+                Reply::Done
+            }
+            Request::Pause => {
+                self.is_paused = true;
+                Reply::Done
+            }
+            Request::Resume => {
+                self.is_paused = false;
+                // What happened in between.
+                self.network_event(&Event::Lost).await;
+                Reply::Done
+            }
+            Request::Close => {
+                self.engine = None;
+                Reply::Done
+            }
             Request::IsCurrent => self.with(|engine, _| Ok(Reply::Current(engine.is_current()))),
             Request::TransferCounts => self.with(|engine, _| {
                 engine.transfer_counts();
@@ -260,9 +282,15 @@ impl Host {
         }
     }
 
+    /// The engine, unless another one may be at work.
+    fn at_work(&mut self) -> Option<(&mut Engine, &ServerStates)> {
+        let engine = self.engine.as_mut().filter(|_| !self.is_paused)?;
+        Some((engine, &self.states))
+    }
+
     /// Handles a change of links, addresses, routes or neighbours.
     pub(crate) async fn network_event(&mut self, event: &Event) {
-        if let Some(engine) = &mut self.engine
+        if let Some((engine, _)) = self.at_work()
             && let Err(error) = engine.network_event(event).await
         {
             tracing::warn!(%error, "failed to handle a netlink event");
@@ -271,8 +299,8 @@ impl Host {
 
     /// Runs once per second.
     pub(crate) async fn tick(&mut self) {
-        if let Some(engine) = &mut self.engine
-            && let Err(error) = engine.tick(&self.states).await
+        if let Some((engine, states)) = self.at_work()
+            && let Err(error) = engine.tick(states).await
         {
             tracing::warn!(%error, "the periodic maintenance failed");
         }
@@ -280,14 +308,14 @@ impl Host {
 
     /// Runs twice per second.
     pub(crate) async fn repair_drift(&mut self) {
-        if let Some(engine) = &mut self.engine {
+        if let Some((engine, _)) = self.at_work() {
             engine.repair_drift().await;
         }
     }
 
     /// Publishes the costs of `least-time`. Returns the pause until the next call.
     pub(crate) fn publish_latency(&mut self) -> Option<Duration> {
-        match self.engine.as_mut()?.publish_latency() {
+        match self.at_work()?.0.publish_latency() {
             Ok(pause) => Some(pause),
             Err(error) => {
                 tracing::warn!(%error, "failed to publish latencies");

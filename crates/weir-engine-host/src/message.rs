@@ -68,6 +68,8 @@ pub enum Request {
     },
     /// Instead of the second half: leave everything as it was.
     Cancel,
+    /// The daemon loads the configuration file: read it at the same time.
+    Prepare,
     /// Apply a configuration; its text is attached if it differs from the last one.
     Apply {
         /// Servers of lists.
@@ -94,6 +96,12 @@ pub enum Request {
     },
     /// Read something.
     Read(Query),
+    /// Do nothing without a request: a successor of the daemon opens an engine of its own.
+    Pause,
+    /// The successor has failed: continue.
+    Resume,
+    /// Drop the engine: a successor has taken over. The kernel keeps everything.
+    Close,
     /// Whether the data plane is still this engine's.
     IsCurrent,
     /// Leave counters to a program that replaced the maps.

@@ -10,6 +10,7 @@
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 use weir_config::Host;
 use weir_model::{Admin, Check, Desired, MAX_WEIGHT, Metrics, Node, Server, SocketMode};
@@ -35,6 +36,8 @@ pub(crate) struct Policy {
     active: Option<Accepted>,
     /// The one before: a guarded reload returns to it.
     previous: Option<Accepted>,
+    /// The file, which another thread reads.
+    prepared: Option<JoinHandle<Option<Accepted>>>,
     /// With a random key, so that no text can be made to have the hash of another one.
     hashes: RandomState,
 }
@@ -46,6 +49,7 @@ impl Policy {
             record: runtime_dir.join(RECORD),
             active: None,
             previous: None,
+            prepared: None,
             hashes: RandomState::new(),
         }
     }
@@ -55,11 +59,25 @@ impl Policy {
         self.active.as_ref()
     }
 
+    /// Starts to read the file, so that it is parsed while the daemon parses it too.
+    pub(crate) fn prepare(&mut self) {
+        let path = self.path.clone();
+        self.prepared = Some(std::thread::spawn(move || {
+            let text = weir_helper::read_trusted(&path).ok()?;
+            let desired = parse(&text)?;
+            Some(Accepted { text, desired })
+        }));
+    }
+
     /// Checks the text that the daemon wants to apply.
     ///
     /// # Errors
     /// In words: only root can permit it.
-    pub(crate) fn accept(&self, text: Vec<u8>) -> Result<Accepted, String> {
+    pub(crate) fn accept(&mut self, text: Vec<u8>) -> Result<Accepted, String> {
+        let prepared = self.prepared.take().and_then(|it| it.join().ok()?);
+        if let Some(prepared) = prepared.filter(|it| it.text.as_bytes() == text) {
+            return Ok(prepared);
+        }
         let text =
             String::from_utf8(text).map_err(|_| "the configuration is not text".to_owned())?;
         if let Some(active) = self.active.as_ref().filter(|active| active.text == text) {
@@ -235,20 +253,20 @@ protocol = "http"
 pool = "p"
 "#;
 
-    struct Place(PathBuf);
+    struct Directory(PathBuf);
 
-    impl Drop for Place {
+    impl Drop for Directory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 
-    fn place(name: &str) -> (Place, PathBuf) {
+    fn directory(name: &str) -> (Directory, PathBuf) {
         let directory = env::temp_dir().join(format!("weir-policy-{name}-{}", process::id()));
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir(&directory).unwrap();
         let file = directory.join("weir.toml");
-        (Place(directory), file)
+        (Directory(directory), file)
     }
 
     fn write(file: &Path, text: &str) {
@@ -261,10 +279,10 @@ pool = "p"
         if !weir_testing::require_root() {
             return;
         }
-        let (directory, file) = place("part");
+        let (directory, file) = directory("part");
         write(&file, TEXT);
-        let policy = Policy::new(&file, &directory.0);
-        let accept = |text: &str| policy.accept(text.as_bytes().to_vec());
+        let mut policy = Policy::new(&file, &directory.0);
+        let mut accept = |text: &str| policy.accept(text.as_bytes().to_vec());
         assert!(accept(TEXT).is_ok());
         let other_proxy = TEXT.replace("10.0.0.8:80", "10.0.0.7:81");
         assert!(accept(&other_proxy).is_ok(), "the proxy's part is not ours");
@@ -289,28 +307,40 @@ pool = "p"
         if !weir_testing::require_root() {
             return;
         }
-        let (directory, file) = place("record");
+        let (directory, file) = directory("record");
         write(&file, TEXT);
         let mut policy = Policy::new(&file, &directory.0);
         let accepted = policy.accept(TEXT.as_bytes().to_vec()).unwrap();
         policy.set_active(accepted);
         let other = TEXT.replace("10.0.0.9", "10.0.0.5");
         write(&file, &other);
-        let accepts = |policy: &Policy, text: &str| policy.accept(text.as_bytes().to_vec());
-        assert!(accepts(&policy, TEXT).is_ok() && accepts(&policy, &other).is_ok());
-        let accepted = accepts(&policy, &other).unwrap();
+        let accepts = |policy: &mut Policy, text: &str| policy.accept(text.as_bytes().to_vec());
+        assert!(accepts(&mut policy, TEXT).is_ok() && accepts(&mut policy, &other).is_ok());
+        let accepted = accepts(&mut policy, &other).unwrap();
         policy.set_active(accepted);
         write(&file, &other.replace("10.0.0.5", "10.0.0.4"));
-        assert!(accepts(&policy, TEXT).is_ok(), "the one before");
-        let accepted = accepts(&policy, TEXT).unwrap();
+        assert!(accepts(&mut policy, TEXT).is_ok(), "the one before");
+        let accepted = accepts(&mut policy, TEXT).unwrap();
         policy.set_active(accepted);
-        let restarted = Policy::new(&file, &directory.0);
-        assert!(accepts(&restarted, TEXT).is_ok(), "recorded");
+        let mut restarted = Policy::new(&file, &directory.0);
+        assert!(accepts(&mut restarted, TEXT).is_ok(), "recorded");
+        restarted.prepare();
+        assert!(
+            accepts(&mut restarted, TEXT).is_ok(),
+            "not the prepared one"
+        );
+        restarted.prepare();
+        let in_file = other.replace("10.0.0.5", "10.0.0.4");
+        assert_eq!(
+            accepts(&mut restarted, &in_file).unwrap().text,
+            in_file,
+            "prepared"
+        );
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        let refused = accepts(&restarted, &other).unwrap_err();
+        let refused = accepts(&mut restarted, &other).unwrap_err();
         assert!(refused.contains("must belong to root"), "{refused}");
         std::os::unix::fs::chown(directory.0.join(RECORD), Some(1), None).unwrap();
-        assert!(accepts(&Policy::new(&file, &directory.0), TEXT).is_err());
+        assert!(accepts(&mut Policy::new(&file, &directory.0), TEXT).is_err());
     }
 
     #[test]

@@ -33,9 +33,9 @@ pub fn restrict() -> Result<(), Error> {
     Ok(weir_sys::keep_engine_capabilities()?)
 }
 
-/// Serves a daemon at the other end of the channel until it ends. `configuration` is the file of `weir run`. Must be
-/// called inside a tokio runtime, in the director's network namespace. Threads that exist already keep capabilities that
-/// this one gives up, so [`restrict`] comes before the runtime.
+/// Serves a daemon at the other end of the channel; the process ends with the daemon. `configuration` is the file of
+/// `weir run`. Must be called inside a tokio runtime, in the director's network namespace; [`restrict`] comes before
+/// the runtime, because threads that exist already keep their capabilities.
 ///
 /// # Errors
 /// The network cannot be watched.
@@ -106,6 +106,8 @@ impl Wire {
                     return;
                 }
             }
+            // What the daemon asked for last ends like the daemon, at once: another one may have started.
+            std::process::exit(0);
         });
         Self { channel, received }
     }

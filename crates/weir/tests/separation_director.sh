@@ -195,6 +195,10 @@ echo "directory: $(stat -c '%U %G %a' "$room/run")"
 lost upgrade
 served upgraded 10.77.9.8
 "$weir" ipvsadm -Ln | grep -q '10.77.9.4:80' && echo "ipvsadm: kept"
+# The former daemon and its engine process have ended.
+is_alone() { [ "$(process "$1" | wc -l)" = 1 ]; }
+wait_for is_alone 'weir.* run '
+wait_for is_alone 'helper --engine'
 daemon=$(process 'weir.* run ')
 echo "daemon: $(awk '/^Uid/ {print $2, $3, $4, $5}' "/proc/$daemon/status")"
 kill $keeper

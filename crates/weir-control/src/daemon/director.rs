@@ -612,6 +612,9 @@ impl<P: Plane> Director<P> {
         request: &FileRequest,
         caller: &Caller,
     ) -> Result<Reloaded, Refusal> {
+        if request.path.is_none() && request.text.is_none() {
+            self.plane.expect_file();
+        }
         let (path, loaded) = self.load(request, caller)?;
         if let Some(claim) = self.plane.claim(&loaded.desired) {
             return Err(Refusal::new(format!("{}:{claim}", path.display())));

@@ -527,6 +527,37 @@ impl Layer4 {
         }
     }
 
+    /// The other process reads the configuration file at the same time as this one.
+    pub(super) fn expect_file(&self) {
+        if let Self::Remote(remote) = self
+            && let Err(error) = remote.client.request(&Request::Prepare, &[])
+        {
+            tracing::debug!(%error, "the configuration file is read later");
+        }
+    }
+
+    /// A successor opens an engine of its own: this one does nothing until [`Self::resume`]. The one in this process
+    /// has no task of its own.
+    pub(super) fn pause(&self) {
+        if let Self::Remote(remote) = self {
+            remote.order(&Request::Pause);
+        }
+    }
+
+    /// The successor has failed.
+    pub(super) fn resume(&self) {
+        if let Self::Remote(remote) = self {
+            remote.order(&Request::Resume);
+        }
+    }
+
+    /// The successor has taken over.
+    pub(super) fn close(&self) {
+        if let Self::Remote(remote) = self {
+            remote.order(&Request::Close);
+        }
+    }
+
     pub(super) fn detach_tc(&self) {
         match self {
             Self::Local(engine) => engine.detach_tc(),

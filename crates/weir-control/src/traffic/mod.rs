@@ -114,8 +114,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Applies a configuration and adopts the pinned data plane. Must be called inside a tokio runtime, in the director's
-    /// network namespace.
+    /// Applies a configuration and adopts the pinned data plane. Must be called inside a tokio runtime, in the
+    /// director's network namespace.
     ///
     /// # Errors
     /// The configuration cannot be applied, or the kernel rejects a change. A data plane that was running continues.

@@ -27,6 +27,12 @@ use weir_engine::{Claim, Engine};
 impl Plane for Traffic {
     type Error = Error;
 
+    fn expect_file(&self) {
+        if let Some(engine) = &self.engine {
+            engine.expect_file();
+        }
+    }
+
     async fn apply(&mut self, wanted: Wanted<'_>) -> Result<u64, Error> {
         let desired = wanted.desired;
         self.check_separation(desired)?;
@@ -285,15 +291,22 @@ impl Plane for Traffic {
     fn export_state(&mut self) -> io::Result<OwnedFd> {
         let services = self.proxy.status();
         self.exported_counts.clone_from(&services);
+        if let Some(engine) = &self.engine {
+            engine.pause();
+        }
         Handover::new(&self.states, &services)
             .with_tickets(&self.proxy.tickets())
             .write()
     }
 
     async fn resume(&mut self) -> Result<(), Error> {
-        let Some(engine) = self.engine.as_ref().filter(|it| !it.is_current()) else {
+        let Some(engine) = &self.engine else {
             return Ok(());
         };
+        if engine.is_current() {
+            engine.resume();
+            return Ok(());
+        }
         engine.transfer_counts();
         tracing::warn!("the other program had begun to take over: what it changed is taken back");
         self.open_engine_again().await
@@ -303,6 +316,7 @@ impl Plane for Traffic {
         if let Some(engine) = &self.engine {
             engine.transfer_counts();
             engine.detach_tc();
+            engine.close();
         }
         let (outlet, connections) = std::sync::mpsc::channel();
         self.proxy.hand_over(outlet);
