@@ -2,6 +2,7 @@
 
 use aws_lc_rs::digest::{SHA256, digest as sha256};
 
+use crate::hex::hex;
 use crate::key::{Key, Keys};
 use crate::record::Pointer;
 use crate::seal::GroupKey;
@@ -11,10 +12,6 @@ use crate::store::Mirror;
 pub const CHUNK_BYTES: usize = 256 << 10;
 /// Most chunks of a configuration: etcd allows 128 conditions in a transaction.
 pub const CHUNKS_MAX: usize = 100;
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 /// SHA-256 in hexadecimal.
 pub fn digest(bytes: &[u8]) -> String {

@@ -12,6 +12,7 @@
 
 mod agreement;
 mod chunk;
+mod hex;
 mod key;
 mod link;
 mod machine;
@@ -26,9 +27,10 @@ mod store;
 pub use agreement::{HealthView, Verdicts};
 pub use chunk::{CHUNK_BYTES, CHUNKS_MAX, digest};
 pub use key::{InvalidName, Key, Keys, check_name};
+pub use link::Link;
 pub use machine::{Facts, Input, Machine, Output, PublishError, Settings};
 pub use record::{MemberRecord, Pointer, Stopped, Turn};
 pub use seal::{GroupKey, SealError};
 pub use shared::{Kind, SharedKey, SharedState};
-pub use status::{Link, MemberStatus, RolloutState, Status};
+pub use status::{MemberStatus, RolloutState, Status};
 pub use store::{Compare, Entry, Event, Put, Txn, TxnResult, Write};

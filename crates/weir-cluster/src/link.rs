@@ -6,6 +6,20 @@ use std::time::Duration;
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
 
+/// The connection to etcd, as the status shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// The mirror of the keys is complete.
+    Connected,
+    /// etcd does not answer: the group continues with what it has.
+    Away {
+        /// Since when, on the driver's clock.
+        since: Duration,
+        /// Why.
+        error: String,
+    },
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// etcd does not answer; the next attempt is at `retry`.

@@ -8,13 +8,12 @@ use serde_json::Value;
 
 use crate::agreement::{HealthView, Verdicts, verdicts};
 use crate::key::{Key, Keys};
-use crate::link::{Connection, Lease, State};
+use crate::link::{Connection, Lease, Link, State};
 use crate::record::MemberRecord;
 use crate::rollout::{Applied, Context, Rollout, Step};
 use crate::seal::GroupKey;
 use crate::serving::{self, Serving};
 use crate::shared::{SharedEntries, SharedKey, SharedState};
-use crate::status::Link;
 use crate::store::{Entry, Event, Mirror, Put, Txn, TxnResult, Write};
 
 /// Pause after a refused registration.

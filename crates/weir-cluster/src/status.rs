@@ -7,22 +7,9 @@ use std::time::Duration;
 
 use crate::agreement::Verdicts;
 use crate::key::Key;
+use crate::link::Link;
 use crate::machine::Machine;
 use crate::record::{MemberRecord, Stopped, Turn};
-
-/// The connection to etcd.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Link {
-    /// The mirror of the keys is complete.
-    Connected,
-    /// etcd does not answer: the group continues with what it has.
-    Away {
-        /// Since when, on the driver's clock.
-        since: Duration,
-        /// Why.
-        error: String,
-    },
-}
 
 /// The rollout of the group's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ pub mod configuration;
 pub mod daemon;
 pub mod dashboard;
 pub mod explain;
+mod group_configuration;
 pub mod import;
 pub mod ipvsadm;
 mod ipvsadm_message;

@@ -29,12 +29,14 @@ mod etcd;
 mod failover;
 mod forward;
 mod hash;
+mod host_pattern;
 mod host_set;
 mod http_receiver;
 mod indexed;
 mod ipvs;
 mod listener;
 mod message;
+mod network;
 mod network_set;
 mod notifier;
 mod path;
@@ -75,6 +77,7 @@ pub use etcd::{BadEndpoint, EtcdEndpoint};
 pub use failover::EndsAtFailover;
 pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
 pub use hash::HashKey;
+pub use host_pattern::HostPattern;
 pub use host_set::HostSet;
 pub use http_receiver::HttpReceiver;
 pub use indexed::{Indexed, Sharing};
@@ -83,16 +86,17 @@ pub use listener::{Family, Listener, Mark, Ports, Protocol};
 pub use message::{
     ClientField, ClientFields, Coding, Compression, ErrorPage, FieldRule, Forwarded, Underscores,
 };
+pub use network::Network;
 pub use network_set::NetworkSet;
 pub use notifier::{Mail, Notifier};
 pub use path::{EncodedSlash, ForwardedPath, NormalizePath};
 pub use pattern::{PatternError, RegexSet, TextRegex};
-pub use proxy::{Network, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
+pub use proxy::{Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
 pub use route::{
-    ConditionKey, Conditions, HeaderEdit, HeaderEdits, HostPattern, NamedCondition, Route,
-    RouteAction, RouteEdits, RouteLimits, RouteOptions, RouteTimeouts, ValuePattern,
+    ConditionKey, Conditions, HeaderEdit, HeaderEdits, NamedCondition, Route, RouteAction,
+    RouteEdits, RouteLimits, RouteOptions, RouteTimeouts, ValuePattern,
 };
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};

@@ -2,15 +2,13 @@
 //!
 //! Separate from layer 4 services, because they do not use the data plane. Pools and servers are the same.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use crate::{
     AccessLog, BasicAuth, ClientFields, Compression, Conditions, ErrorPage, Forwarded, HashKey,
-    HeaderEdits, NormalizePath, RetryOn, Route, RouteAction, Scheduler, SchedulerKind, ServiceTls,
-    Source, Template, Underscores, Variable,
+    HeaderEdits, Network, NormalizePath, RetryOn, Route, RouteAction, Scheduler, SchedulerKind,
+    ServiceTls, Source, Template, Underscores, Variable,
 };
 
 named_enum! {
@@ -137,40 +135,6 @@ impl Default for ProxyLimits {
             concurrent: 0,
             retry_budget: 100,
         }
-    }
-}
-
-/// An IP network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Network {
-    /// Any address in the network.
-    pub address: IpAddr,
-    /// Prefix length.
-    pub prefix: u8,
-}
-
-impl Network {
-    /// Whether the network contains `address`; always false if the address families differ.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let same = |a: u128, b: u128, bits: u8| match bits {
-            0 => true,
-            bits => (a ^ b) >> (128 - u32::from(bits)) == 0,
-        };
-        match (self.address, address) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => same(
-                u128::from(a.to_bits()) << 96,
-                u128::from(b.to_bits()) << 96,
-                self.prefix,
-            ),
-            (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits(), b.to_bits(), self.prefix),
-            _ => false,
-        }
-    }
-}
-
-impl std::fmt::Display for Network {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
     }
 }
 

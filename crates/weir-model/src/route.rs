@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{BasicAuth, HashKey, RetryOn, StaticFiles, Template, ValueMap};
 
-pub use condition::{ConditionKey, Conditions, HostPattern, NamedCondition, ValuePattern};
+pub use condition::{ConditionKey, Conditions, NamedCondition, ValuePattern};
 
 /// Action of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

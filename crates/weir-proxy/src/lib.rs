@@ -13,6 +13,7 @@ mod descriptor;
 mod done;
 mod encoder;
 mod error;
+mod file_root;
 #[doc(hidden)]
 pub mod fuzzing;
 mod h2;
@@ -62,7 +63,7 @@ pub use tls::{
 pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Problem> {
     let mut problems = tls::inspect(desired, now);
     problems.extend(page::problems(desired));
-    problems.extend(static_file::problems(desired));
+    problems.extend(file_root::problems(desired));
     problems.extend(log::problems(desired));
     problems.extend(descriptor::problems(desired));
     problems

@@ -96,7 +96,7 @@ fn keep_capabilities(kept: CapabilitySet) -> Result<()> {
 /// maps, and the runtime directory that it shares with the daemon.
 ///
 /// # Errors
-/// As [`keep_capabilities`].
+/// The kernel refuses.
 pub fn keep_engine_capabilities() -> Result<()> {
     keep_capabilities(
         CapabilitySet::BPF

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::daemon::GroupConfiguration;
+use crate::group_configuration::GroupConfiguration;
 
 /// `POST /v1/reload` and `POST /v1/plan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,17 +2,24 @@
 
 use std::borrow::Cow;
 
-use super::{Rejected, rejected};
-use crate::daemon::GroupConfiguration;
+use crate::group_configuration::GroupConfiguration;
+use weir_config::Diagnostic;
+
+/// Why a published text cannot be used.
+pub(super) enum Unpublishable {
+    ControlCharacters,
+    Findings {
+        bundle: String,
+        found: Vec<Diagnostic>,
+    },
+}
 
 /// Adds what the group has published to a director's own configuration, if that is of this group. It gains no rights:
 /// programs and files must be those of the director's own.
 pub(super) fn with_published<'t>(
     own: &'t str,
-    name: &str,
     group: Option<&GroupConfiguration>,
-    color: bool,
-) -> Result<Cow<'t, str>, Rejected> {
+) -> Result<Cow<'t, str>, Unpublishable> {
     let Some(published) = group else {
         return Ok(own.into());
     };
@@ -25,17 +32,12 @@ pub(super) fn with_published<'t>(
     // The record of the active configuration contains a published one.
     let own = weir_config::without_published(own, &group);
     if !weir_config::is_publishable(&published.text) {
-        let summary = "the published text contains control characters".to_owned();
-        return Err(Rejected {
-            diagnostics: format!("{summary}\n"),
-            summary,
-            found: Vec::new(),
-        });
+        return Err(Unpublishable::ControlCharacters);
     }
     let bundle = weir_config::with_published(own, &group, &published.text);
     let found = weir_config::published_findings(own, &bundle, &files);
     if !found.is_empty() {
-        return Err(rejected(&bundle, name, &found, color));
+        return Err(Unpublishable::Findings { bundle, found });
     }
     Ok(bundle.into())
 }

@@ -20,7 +20,8 @@ use weir_config::{Code, Desired, Diagnostic, FileError, Machine, SecretValue, Se
 use weir_model::{Family, SecretSource};
 use weir_sys::names;
 
-use crate::daemon::GroupConfiguration;
+use crate::group_configuration::GroupConfiguration;
+use group::Unpublishable;
 
 pub use certificate::{
     doubtful_certificates, occupied_listeners, with_free_listeners, with_usable_files,
@@ -129,7 +130,8 @@ pub fn load_in_group(
     let text = weir_config::load(&bytes).map_err(|error| broken(&error))?;
     let files = include::Disk::new(mode);
     let bundle = weir_config::bundle(text, path, &files);
-    let whole = group::with_published(&bundle.text, &name, group, color)?;
+    let whole = group::with_published(&bundle.text, group)
+        .map_err(|reason| unpublishable(reason, &name, color))?;
     let text: &str = &whole;
     if !bundle.errors.is_empty() {
         return Err(rejected(text, &name, &bundle.errors, color));
@@ -166,7 +168,8 @@ pub(crate) fn load_text_in_group(
         found: vec![Finding::of_file(&error, TEXT)],
     })?;
     let json = text.trim_start().starts_with('{');
-    let whole = group::with_published(text, TEXT, group, color)?;
+    let whole =
+        group::with_published(text, group).map_err(|reason| unpublishable(reason, TEXT, color))?;
     judge(&whole, json, &ThisMachine::default(), TEXT, color)
 }
 
@@ -222,6 +225,20 @@ fn judge(
             text: text.to_owned(),
         }),
         Err(found) => Err(rejected(text, name, &found, color)),
+    }
+}
+
+fn unpublishable(reason: Unpublishable, name: &str, color: bool) -> Rejected {
+    match reason {
+        Unpublishable::ControlCharacters => {
+            let summary = "the published text contains control characters".to_owned();
+            Rejected {
+                diagnostics: format!("{summary}\n"),
+                summary,
+                found: Vec::new(),
+            }
+        }
+        Unpublishable::Findings { bundle, found } => rejected(&bundle, name, &found, color),
     }
 }
 

@@ -24,6 +24,7 @@ use weir_state::HealthEvent;
 use weir_sys::replace_file;
 
 use crate::api::{Published, Refusal, Reloaded, Reply};
+use crate::group_configuration::GroupConfiguration;
 use crate::status::Group as GroupStatus;
 
 /// How long the description of this director stays as it is: it depends on all servers.
@@ -31,17 +32,6 @@ const RECORD_AGE: Duration = Duration::from_secs(1);
 
 /// The record in the runtime directory.
 const FILE: &str = "cluster.json";
-
-/// A configuration that the group has published.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GroupConfiguration {
-    /// Name of the group.
-    pub group: String,
-    /// Its version.
-    pub version: u64,
-    /// Its text.
-    pub text: String,
-}
 
 /// What the disk keeps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -43,7 +43,7 @@ pub use admin::{Admin, PreparedAdmin};
 pub use director::Director;
 use director::{DrainingDaemon, SECRETS};
 pub use error::Error;
-pub use group::{GroupConfiguration, last_group_configuration};
+pub use group::last_group_configuration;
 pub use separation::separate;
 
 /// Interval of the engine's tick, which checks what causes no event.

@@ -23,7 +23,7 @@ use crate::plan::{
     Targets,
 };
 use crate::trace::Tracer;
-use crate::{Error, Result, socket, static_file, tls};
+use crate::{Error, Result, file_root, socket, tls};
 
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
 pub(super) fn service(
@@ -71,7 +71,7 @@ pub(super) fn service(
         resets,
         ..
     } = tables(known, proxy);
-    static_file::check_roots(proxy)?;
+    file_root::check_roots(proxy)?;
     let (tls, names) = secure(known, proxy)?.unzip();
     let mut options_of_routes = proxy.routes.iter().filter_map(|it| it.options.as_ref());
     let has_body_limits = options_of_routes.any(|options| options.max_body.is_some());

@@ -9,7 +9,8 @@ use weir_model::{Secret, SecretSource};
 use super::{Director, refused};
 use crate::api::{Caller, FileRequest, PublishRequest, Published, Refusal, Reply, ServerOrder};
 use crate::configuration;
-use crate::daemon::group::{GroupConfiguration, GroupEvent};
+use crate::daemon::group::GroupEvent;
+use crate::group_configuration::GroupConfiguration;
 use crate::plane::Plane;
 
 impl<P: Plane> Director<P> {

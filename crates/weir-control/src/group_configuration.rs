@@ -1,0 +1,14 @@
+//! The configuration of a group of directors.
+
+use serde::{Deserialize, Serialize};
+
+/// A configuration that the group has published.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupConfiguration {
+    /// Name of the group.
+    pub group: String,
+    /// Its version.
+    pub version: u64,
+    /// Its text.
+    pub text: String,
+}

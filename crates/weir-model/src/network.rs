@@ -1,0 +1,39 @@
+//! An IP network.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// An IP network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Network {
+    /// Any address in the network.
+    pub address: IpAddr,
+    /// Prefix length.
+    pub prefix: u8,
+}
+
+impl Network {
+    /// Whether the network contains `address`; always false if the address families differ.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let same = |a: u128, b: u128, bits: u8| match bits {
+            0 => true,
+            bits => (a ^ b) >> (128 - u32::from(bits)) == 0,
+        };
+        match (self.address, address) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => same(
+                u128::from(a.to_bits()) << 96,
+                u128::from(b.to_bits()) << 96,
+                self.prefix,
+            ),
+            (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits(), b.to_bits(), self.prefix),
+            _ => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}

@@ -1,0 +1,41 @@
+//! Finds directories of static files that cannot be opened.
+
+use weir_model::{Desired, Proxy, Route};
+
+use crate::static_file::open_root;
+use crate::tls::Problem;
+
+/// Directories that a start or reload would reject.
+pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
+    let routes = desired
+        .proxies
+        .iter()
+        .flat_map(|proxy| proxy.routes.iter().map(move |route| (proxy, route)));
+    let problems = routes.filter_map(|(proxy, route)| {
+        let files = route.files()?;
+        let error = open_root(&files.root).err()?;
+        Some(Problem {
+            fatal: true,
+            message: format!("service {}: {}: {error}", proxy.name, files.root),
+            cause: "the daemon would fail to start or reload with it".to_owned(),
+            fix: "create the directory, readable by the user that runs Weir".to_owned(),
+            source: route.source,
+        })
+    });
+    problems.collect()
+}
+
+/// Opens the directories of a service's routes, to find out whether that is possible.
+///
+/// # Errors
+/// A directory cannot be opened.
+pub(crate) fn check_roots(proxy: &Proxy) -> crate::Result<()> {
+    for files in proxy.routes.iter().filter_map(Route::files) {
+        open_root(&files.root).map_err(|source| crate::Error::Directory {
+            service: proxy.name.clone(),
+            directory: files.root.clone(),
+            source,
+        })?;
+    }
+    Ok(())
+}
