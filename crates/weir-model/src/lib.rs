@@ -91,8 +91,8 @@ pub use proxy::{Network, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
 pub use route::{
-    ConditionKey, Conditions, HeaderEdit, HeaderEdits, HostPattern, NamedCondition, Route,
-    RouteAction, RouteEdits, RouteLimits, RouteOptions, RouteTimeouts, ValuePattern,
+    ConditionKey, Conditions, HeaderEdit, HeaderEdits, HostPattern, NamedCondition, PathRewrite,
+    Route, RouteAction, RouteEdits, RouteLimits, RouteOptions, RouteTimeouts, ValuePattern,
 };
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};

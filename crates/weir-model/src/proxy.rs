@@ -3,6 +3,7 @@
 //! Separate from layer 4 services, because they do not use the data plane. Pools and servers are the same.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     AccessLog, BasicAuth, ClientFields, Compression, Conditions, ErrorPage, Forwarded, HashKey,
     HeaderEdits, NormalizePath, RetryOn, Route, RouteAction, Scheduler, SchedulerKind, ServiceTls,
-    Source, Template, Underscores, Variable,
+    Source, Template, Underscores, ValueMap, Variable,
 };
 
 named_enum! {
@@ -233,6 +234,8 @@ pub struct Proxy {
     pub request_id: Option<String>,
     /// Access log.
     pub access_log: Option<AccessLog>,
+    /// The maps that the format of the access log names, each once.
+    pub log_maps: Vec<Arc<ValueMap>>,
     /// Position of the service's table.
     pub source: Source,
 }
@@ -278,7 +281,8 @@ impl Proxy {
                 | RouteAction::Files(_)
                 | RouteAction::Close => None,
             };
-            made.into_iter().chain(&route.edits.path)
+            let rewrite = route.edits.path.as_ref().map(|it| &it.to);
+            made.into_iter().chain(rewrite)
         });
         headers.chain(others)
     }
@@ -289,6 +293,7 @@ impl Proxy {
         conditions.into_iter().any(Conditions::needs_tls)
             || self
                 .texts()
+                .chain(self.log_maps.iter().map(|map| &map.key))
                 .flat_map(Template::variables)
                 .any(Variable::needs_tls)
             || self.access_log.iter().any(|log| {
@@ -328,6 +333,7 @@ impl Proxy {
             proxy_protocol: false,
             request_id: None,
             access_log: None,
+            log_maps: Vec::new(),
             source: Source::default(),
         }
     }
