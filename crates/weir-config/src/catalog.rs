@@ -48,7 +48,7 @@ pub(crate) use path::NORMALIZE_PATH;
 pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
 pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
-pub(crate) use route::{RESPONSE_HEADER, ROUTE, ROUTE_LIMITS, ROUTE_TIMEOUTS};
+pub(crate) use route::{RESPONSE_HEADER, ROUTE, ROUTE_LIMITS, ROUTE_REWRITE, ROUTE_TIMEOUTS};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use sync::SYNC;
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
@@ -621,7 +621,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 47] = [
+pub(crate) static PAGES: [&Section; 48] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,
@@ -654,6 +654,7 @@ pub(crate) static PAGES: [&Section; 47] = [
     &HOST_FILE,
     &RESPONSE_HEADER,
     &ROUTE_POOL,
+    &ROUTE_REWRITE,
     &ROUTE_LIMITS,
     &BASIC_AUTH,
     &FILES,

@@ -95,8 +95,8 @@ pub use proxy::{Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
 pub use route::{
-    ConditionKey, Conditions, HeaderEdit, HeaderEdits, NamedCondition, Route, RouteAction,
-    RouteEdits, RouteLimits, RouteOptions, RouteTimeouts, ValuePattern,
+    ConditionKey, Conditions, HeaderEdit, HeaderEdits, NamedCondition, PathRewrite, Route,
+    RouteAction, RouteEdits, RouteLimits, RouteOptions, RouteTimeouts, ValuePattern,
 };
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};

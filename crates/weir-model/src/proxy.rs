@@ -3,12 +3,13 @@
 //! Separate from layer 4 services, because they do not use the data plane. Pools and servers are the same.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
     AccessLog, BasicAuth, ClientFields, Compression, Conditions, ErrorPage, Forwarded, HashKey,
     HeaderEdits, Network, NormalizePath, RetryOn, Route, RouteAction, Scheduler, SchedulerKind,
-    ServiceTls, Source, Template, Underscores, Variable,
+    ServiceTls, Source, Template, Underscores, ValueMap, Variable,
 };
 
 named_enum! {
@@ -197,6 +198,8 @@ pub struct Proxy {
     pub request_id: Option<String>,
     /// Access log.
     pub access_log: Option<AccessLog>,
+    /// The maps that the format of the access log names, each once.
+    pub log_maps: Vec<Arc<ValueMap>>,
     /// Position of the service's table.
     pub source: Source,
 }
@@ -242,7 +245,8 @@ impl Proxy {
                 | RouteAction::Files(_)
                 | RouteAction::Close => None,
             };
-            made.into_iter().chain(&route.edits.path)
+            let rewrite = route.edits.path.as_ref().map(|it| &it.to);
+            made.into_iter().chain(rewrite)
         });
         headers.chain(others)
     }
@@ -253,6 +257,7 @@ impl Proxy {
         conditions.into_iter().any(Conditions::needs_tls)
             || self
                 .texts()
+                .chain(self.log_maps.iter().map(|map| &map.key))
                 .flat_map(Template::variables)
                 .any(Variable::needs_tls)
             || self.access_log.iter().any(|log| {
@@ -292,6 +297,7 @@ impl Proxy {
             proxy_protocol: false,
             request_id: None,
             access_log: None,
+            log_maps: Vec::new(),
             source: Source::default(),
         }
     }

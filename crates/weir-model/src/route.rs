@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{BasicAuth, HashKey, RetryOn, StaticFiles, Template, ValueMap};
+use crate::{BasicAuth, HashKey, RetryOn, StaticFiles, Template, TextRegex, ValueMap};
 
 pub use condition::{ConditionKey, Conditions, NamedCondition, ValuePattern};
 
@@ -102,11 +102,30 @@ impl HeaderEdits {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteEdits {
     /// Path sent to the server. The query is kept.
-    pub path: Option<Template>,
+    pub path: Option<PathRewrite>,
     /// Changes to requests.
     pub request: HeaderEdits,
     /// Changes to responses.
     pub response: HeaderEdits,
+}
+
+/// The path that a server receives in place of the request's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PathRewrite {
+    /// Expression whose groups `to` uses; a path in which it does not match is not changed. `None` = every path is
+    /// changed, and the groups are those of the route's conditions.
+    pub regex: Option<TextRegex>,
+    /// The path.
+    pub to: Template,
+}
+
+impl fmt::Display for PathRewrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.regex {
+            None => write!(f, "{}", self.to),
+            Some(regex) => write!(f, "{} if {} matches", self.to, regex.as_str()),
+        }
+    }
 }
 
 /// Settings of a route that replace those of its service.

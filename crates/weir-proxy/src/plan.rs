@@ -20,7 +20,7 @@ use weir_http::{HeadLimits, RequestPath};
 use weir_model::{
     BasicAuth, ClientFields, Compression, Forwarded, ForwardedPath, HashKey, HeaderEdits, Network,
     NoServer, NormalizePath, ProxyHeader, ProxyProtocol, ProxyTimeouts, Scheduler, ServerTls,
-    Sticky,
+    Sticky, ValueMap,
 };
 use weir_select::limit::Concurrent;
 use weir_select::route::{Limits, Routes};
@@ -235,6 +235,8 @@ pub(crate) struct Service {
     /// Whether clients send a PROXY protocol header.
     pub(crate) preamble: bool,
     pub(crate) log: Option<Arc<Log>>,
+    /// The maps that the log's format names.
+    pub(crate) log_maps: Vec<Arc<ValueMap>>,
     pub(crate) taps: Arc<Taps>,
     /// `None` = requests are not traced.
     pub(crate) tracer: Option<Arc<Tracer>>,

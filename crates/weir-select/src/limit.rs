@@ -80,7 +80,7 @@ impl Rate {
 
     /// Whether a request of the client at `now_ns` is within its rate; if so, it is counted.
     pub fn allows(&self, key: u64, now_ns: u64) -> bool {
-        let now = (u128::from(now_ns) * u128::from(UNITS) / 1_000_000_000) as u32;
+        let now = Self::units(now_ns);
         let (row, tag) = self.table.row(key);
         loop {
             let found = row
@@ -111,6 +111,24 @@ impl Rate {
                 return true;
             }
         }
+    }
+
+    /// Seconds until a request of the client would be within its rate, rounded up; at least 1.
+    pub fn wait_s(&self, key: u64, now_ns: u64) -> u32 {
+        let now = Self::units(now_ns);
+        let (row, tag) = self.table.row(key);
+        let entries = row.iter().map(|entry| split(entry.load(Ordering::Relaxed)));
+        let own = entries.into_iter().find(|(its, _)| *its == tag);
+        let ahead = own.map_or(0, |(_, due)| self.ahead(due, now));
+        let wait = (ahead + self.interval).saturating_sub(self.burst);
+        u32::try_from(wait.div_ceil(UNITS))
+            .unwrap_or(u32::MAX)
+            .max(1)
+    }
+
+    /// The time in units, which wraps.
+    const fn units(now_ns: u64) -> u32 {
+        (now_ns as u128 * UNITS as u128 / 1_000_000_000) as u32
     }
 
     /// How far a client is ahead of its rate. No client gets further ahead than the burst, so a larger number is an old
@@ -251,6 +269,32 @@ mod tests {
         assert!(rate.allows(2, start), "each client has its own");
         // After a pause longer than the time wraps it has its burst again.
         assert!(rate.allows(1, start + 40_000 * SECOND));
+    }
+
+    #[test]
+    fn request_after_the_wait_is_allowed() {
+        for (per_minute, burst) in [(1, 1), (1, 3), (7, 2), (30, 1), (90, 1), (6_000, 10)] {
+            let rate = Rate::of_route(per_minute, burst);
+            let mut now = 5 * SECOND + 123_456_789;
+            for _ in 0..20 {
+                while rate.allows(1, now) {
+                    now += 1_000_000;
+                }
+                let wait = u64::from(rate.wait_s(1, now));
+                let interval = 60_u64.div_ceil(u64::from(per_minute));
+                assert!((1..=interval).contains(&wait), "{per_minute}/m: {wait}");
+                if wait > 1 {
+                    assert!(!rate.allows(1, now + (wait - 1) * SECOND));
+                }
+                now += wait * SECOND;
+                assert!(rate.allows(1, now), "{per_minute}/m: {wait}");
+            }
+        }
+        assert_eq!(
+            Rate::of_route(1, 1).wait_s(2, SECOND),
+            1,
+            "an unknown client"
+        );
     }
 
     #[test]

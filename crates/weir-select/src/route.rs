@@ -37,15 +37,15 @@ impl Limits {
     /// Checks a request. Returns its slot among the requests in progress if these are limited.
     ///
     /// # Errors
-    /// The status of the rejection, 413 or 429.
-    pub fn admit(&self, facts: &Facts<'_>, now_ns: u64) -> Result<Option<Slot>, u16> {
+    /// The rejection, with status 413 or 429.
+    pub fn admit(&self, facts: &Facts<'_>, now_ns: u64) -> Result<Option<Slot>, Rejection> {
         let body_bytes = match facts.request.framing {
             Framing::Length(bytes) => bytes,
             // A part of the body may have been received with the head.
             Framing::None | Framing::Chunked | Framing::UntilClose => facts.body_received,
         };
         if !self.allows_body(body_bytes) {
-            return Err(413);
+            return Err(Rejection::new(413));
         }
         if self.rate.is_none() && self.concurrent.is_none() {
             return Ok(None);
@@ -57,10 +57,16 @@ impl Limits {
         if let Some(rate) = &self.rate
             && !rate.allows(key, now_ns)
         {
-            return Err(429);
+            return Err(Rejection::later(rate.wait_s(key, now_ns)));
         }
         match self.concurrent.as_ref().map(|limit| limit.admit(key)) {
-            Some(Admission::Rejected) => Err(429),
+            Some(Admission::Rejected) => {
+                let rate = self.rate.as_ref();
+                // The end of a client's other requests is not known.
+                Err(Rejection::later(
+                    rate.map_or(1, |rate| rate.wait_s(key, now_ns)),
+                ))
+            }
             Some(Admission::Counted(slot)) => Ok(Some(slot)),
             Some(Admission::Uncounted) | None => Ok(None),
         }
@@ -230,6 +236,33 @@ pub enum HostCheck {
     Misdirected,
 }
 
+/// The response to a request that is rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rejection {
+    /// 413, 421, 429 or 503.
+    pub status: u16,
+    /// Seconds after which the same request can succeed; `None` = unknown.
+    pub retry_after_s: Option<u32>,
+}
+
+impl Rejection {
+    /// A rejection without a time.
+    pub const fn new(status: u16) -> Self {
+        Self {
+            status,
+            retry_after_s: None,
+        }
+    }
+
+    /// 429, with a time in seconds.
+    pub const fn later(retry_after_s: u32) -> Self {
+        Self {
+            status: 429,
+            retry_after_s: Some(retry_after_s),
+        }
+    }
+}
+
 /// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
@@ -240,11 +273,8 @@ pub enum Decision {
         /// Index of the route; `None` if no route matches.
         route: Option<usize>,
     },
-    /// It is rejected with this status.
-    Reject {
-        /// 413, 421 or 429.
-        status: u16,
-    },
+    /// It is rejected.
+    Reject(Rejection),
     /// The route with this index redirects it.
     Redirect {
         /// Index of the route.
@@ -282,11 +312,11 @@ pub fn decide(
     random: &mut SplitMix64,
 ) -> (Decision, Option<Slot>) {
     if facts.host == HostCheck::Misdirected {
-        return (Decision::Reject { status: 421 }, None);
+        return (Decision::Reject(Rejection::new(421)), None);
     }
     let slot = match limits.admit(facts, now_ns) {
         Ok(slot) => slot,
-        Err(status) => return (Decision::Reject { status }, None),
+        Err(rejection) => return (Decision::Reject(rejection), None),
     };
     let found = routes.table.choose(&facts.asked());
     let Some(index) = found else {

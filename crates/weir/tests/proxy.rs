@@ -67,6 +67,8 @@ mod request_log;
 mod response;
 #[path = "proxy/retry.rs"]
 mod retry;
+#[path = "proxy/route_keys.rs"]
+mod route_keys;
 #[path = "proxy/route_options.rs"]
 mod route_options;
 #[path = "proxy/routes.rs"]

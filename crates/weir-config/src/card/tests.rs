@@ -26,7 +26,7 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
         "check" => checked(key, line),
         "expect" => frame.expect(),
         "route" | "route-not" | "address-file" | "host-file" | "response-header" | "route-pool"
-        | "route-limits" | "basic-auth" | "files" => frame.route(section.page),
+        | "route-rewrite" | "route-limits" | "basic-auth" | "files" => frame.route(section.page),
         "map" => {
             let base = frame.others(&["entries = [\"a b\"]"]).join("\n");
             format!("[map.m]\n{base}\n{line}\n")
@@ -188,6 +188,10 @@ impl Frame<'_> {
             "route-pool" => {
                 let table = self.inline(&["map = \"tenants\""]);
                 format!("pool = {{ {table} }}\n\n[map.tenants]\nentries = [\"a images\"]")
+            }
+            "route-rewrite" => {
+                let table = self.inline(&["regex = \"^/(.*)\"", "to = \"/b\""]);
+                format!("rewrite = {{ {table} }}")
             }
             "route-limits" => {
                 format!("limits = {{ {} }}", self.inline(&["rate = 10"]))

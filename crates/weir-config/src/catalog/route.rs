@@ -9,6 +9,9 @@ const RESPONSE_FIELD: Kind = Kind::List(&Kind::Either(
     &Kind::Table(&RESPONSE_HEADER),
 ));
 
+const REWRITTEN: Kind =
+    Kind::DescribedText("a path, with variables such as `{path}`, `{rest}` or `{1}`");
+
 const RETRY_ON: Kind = Kind::Either(
     &Kind::OneOf(super::proxy::retry_conditions),
     &Kind::Either(&Kind::StatusCodes, &Kind::Integer { min: 400, max: 599 }),
@@ -142,11 +145,12 @@ pub(crate) static ROUTE: Section = Section {
         .known_as(&["split_clients", "weights"]),
         Key::new(
             "rewrite",
-            Kind::DescribedText("a path, with variables such as `{path}`, `{rest}` or `{1}`"),
+            Kind::Either(&REWRITTEN, &Kind::Table(&ROUTE_REWRITE)),
             Absent("the path is not changed"),
             "Path sent to the server. `{path}` is the path of the request, `{rest}` the part after the fixed prefix \
              of `path` (up to its first `*`), `{1}` to `{9}` the groups of `path_regex`; all of them in the form that \
-             was compared. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept.",
+             was compared. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept. \
+             `{ regex = EXPRESSION, to = PATH }` changes only paths in which the expression matches.",
             "rewrite = \"/v2/{rest}\"",
         )
         .known_as(&["replace-path", "set-path"]),
@@ -262,6 +266,37 @@ pub(crate) static ROUTE: Section = Section {
             "close = true",
         )
         .known_as(&["silent-drop", "444"]),
+    ],
+};
+
+/// `rewrite` of a route as a table.
+pub(crate) static ROUTE_REWRITE: Section = Section {
+    path: "route.rewrite",
+    page: "route-rewrite",
+    purpose: "The path sent to the server by a regular expression of its own, without limiting which requests the \
+              route matches.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npool = \"web\"\n\
+              rewrite = { regex = '^/a/(.*)$', to = \"/b/{1}\" }\n",
+    keys: &[
+        Key::new(
+            "regex",
+            Kind::DescribedText("a regular expression"),
+            Required,
+            "Regular expression to search for in the path, in the form and syntax of `path_regex`. A path in which it \
+             does not match is sent unchanged.",
+            "regex = \"^/a/(.*)$\"",
+        )
+        .known_as(&["from", "match"]),
+        Key::new(
+            "to",
+            REWRITTEN,
+            Required,
+            "The whole path that is sent instead. `{1}` to `{9}` are the groups of `regex`; other variables are as in \
+             `rewrite` as text. The query is kept.",
+            "to = \"/b/{1}\"",
+        )
+        .known_as(&["path", "replacement"]),
     ],
 };
 

@@ -1,8 +1,9 @@
 //! `access_log` of a proxy service.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use weir_model::{AccessLog, LogFormat, LogTarget, SyslogFormat, Variable};
+use weir_model::{AccessLog, LogFormat, LogTarget, SyslogFormat, ValueMap, Variable};
 
 use crate::catalog;
 use crate::code::Code;
@@ -80,11 +81,16 @@ fn format(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> LogFormat {
             );
             break;
         };
-        if !LogFormat::knows(name) {
+        let is_map = |known: &str| name.strip_prefix("map.") == Some(known);
+        let is_known = LogFormat::knows(name) || sink.maps.iter().any(|(map, _)| is_map(map));
+        if !is_known {
             let message = format!("unknown log variable `{}`", name.escape_debug());
             let variables = Variable::TABLE.iter().map(|(name, _)| *name);
-            let known = || LogFormat::NAMES.into_iter().chain(variables.clone());
-            let fix = nearest(name, known()).map_or_else(
+            let known = LogFormat::NAMES.into_iter().chain(variables);
+            let maps = sink.maps.iter().map(|(map, _)| format!("map.{map}"));
+            let maps: Vec<String> = maps.collect();
+            let known = known.chain(maps.iter().map(String::as_str));
+            let fix = nearest(name, known).map_or_else(
                 || {
                     let names: Vec<&str> = LogFormat::NAMES.to_vec();
                     format!("use one of {}", names.join(" "))
@@ -96,6 +102,17 @@ fn format(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> LogFormat {
         rest = after;
     }
     LogFormat::Template(text.to_owned())
+}
+
+/// The maps that the format of a log names.
+pub(super) fn maps(sink: &Sink<'_>, log: Option<&AccessLog>) -> Vec<Arc<ValueMap>> {
+    let names = log.map_or_else(Vec::new, |log| log.format.variables());
+    let names = names.iter().filter_map(|name| name.strip_prefix("map."));
+    let of = |name: &str| {
+        let (_, map) = sink.maps.iter().find(|(map, _)| map == name)?;
+        map.clone()
+    };
+    names.filter_map(of).collect()
 }
 
 /// The field of request identifiers.

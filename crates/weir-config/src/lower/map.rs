@@ -19,6 +19,7 @@ use crate::view::{Sink, View, text};
 const SCOPE: Scope<'static> = Scope {
     server: false,
     route: None,
+    regex: None,
 };
 
 /// Where an entry is written.

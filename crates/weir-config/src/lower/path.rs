@@ -53,9 +53,17 @@ pub(super) fn adapt(sink: &mut Sink<'_>, proxies: &[LoweredProxy], routes: &mut 
             continue;
         };
         let LoweredRoute {
-            route, when, not, ..
+            route,
+            when,
+            not,
+            rewrite,
+            ..
         } = route;
         adapt_conditions(sink, &rules, &mut route.when, when, proxy);
+        let edit = route.edits.path.as_ref();
+        if let (Some(regex), Some(location)) = (edit.and_then(|it| it.regex.as_ref()), rewrite) {
+            check_regex(sink, &rules, regex, location, proxy);
+        }
         if let (Some(conditions), Some(spans)) = (&mut route.not, not) {
             adapt_conditions(sink, &rules, conditions, spans, proxy);
         }
@@ -73,16 +81,27 @@ fn adapt_conditions(
         adapt_path(sink, rules, path, location, proxy);
     }
     for (regex, location) in conditions.path_regexes.iter().zip(&written.path_regexes) {
-        if let Some(why) = excluded_by(regex, rules) {
-            let message = "this expression cannot match any normalized path";
-            sink.push(
-                Diagnostic::new(Code::PathNotNormal, location, message)
-                    .also(&proxy.name, "this service compares normalized paths")
-                    .cause(format!("in a normalized path {why}"))
-                    .fix("rewrite it for normalized paths, or set normalize_path = false in the service"),
-            );
-        }
+        check_regex(sink, rules, regex, location, proxy);
     }
+}
+
+fn check_regex(
+    sink: &mut Sink<'_>,
+    rules: &NormalizePath,
+    regex: &TextRegex,
+    location: &Range<usize>,
+    proxy: &LoweredProxy,
+) {
+    let Some(why) = excluded_by(regex, rules) else {
+        return;
+    };
+    let message = "this expression cannot match any normalized path";
+    sink.push(
+        Diagnostic::new(Code::PathNotNormal, location, message)
+            .also(&proxy.name, "this service compares normalized paths")
+            .cause(format!("in a normalized path {why}"))
+            .fix("rewrite it for normalized paths, or set normalize_path = false in the service"),
+    );
 }
 
 fn adapt_path(

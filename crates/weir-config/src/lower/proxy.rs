@@ -223,6 +223,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.proxy_protocol = view.flag(sink, "proxy_protocol").unwrap_or(false);
     proxy.request_id = access_log::request_id(sink, &view);
     proxy.access_log = access_log::access_log(sink, &view);
+    proxy.log_maps = access_log::maps(sink, proxy.access_log.as_ref());
     LoweredProxy {
         proxy,
         name: entry.key_span.clone(),

@@ -33,6 +33,8 @@ pub(crate) struct LoweredRoute {
     pub(crate) not: Option<LoweredConditions>,
     /// Position of its pool.
     pub(crate) pool: Option<Range<usize>>,
+    /// Position of the expression of `rewrite`.
+    pub(crate) rewrite: Option<Range<usize>>,
 }
 
 /// Every `[[route]]` of the file.
@@ -86,5 +88,14 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
         when,
         not,
         pool: written("pool").or_else(|| written("split")),
+        rewrite: view
+            .get("rewrite")
+            .and_then(|(entry, _)| match &entry.item.value {
+                Value::Table(table) => {
+                    let regex = table.entries.iter().find(|entry| entry.key == "regex")?;
+                    Some(regex.item.span.clone())
+                }
+                _ => None,
+            }),
     })
 }

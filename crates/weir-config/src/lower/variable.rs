@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use weir_model::{Conditions, Template, ValueMap, Variable};
+use weir_model::{Conditions, Template, TextRegex, ValueMap, Variable};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -17,6 +17,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) server: bool,
     /// The route's conditions, whose groups and patterns are used; `None` = the text belongs to a service.
     pub(crate) route: Option<&'a Conditions>,
+    /// The expression of `rewrite`, whose groups are used in place of those of the conditions.
+    pub(crate) regex: Option<&'a TextRegex>,
 }
 
 /// Parses a text; reports variables that do not exist or have no value there.
@@ -79,7 +81,20 @@ fn problem(variable: &Variable, scope: Scope<'_>) -> Option<(String, &'static st
             "use it in response header fields",
         )),
         Variable::Group(number) => {
-            let regexes = scope.route.map_or(&[][..], |when| &when.path_regexes);
+            let (key, fix) = match scope.regex {
+                Some(_) => (
+                    "regex",
+                    "put the part of the path in parentheses in `regex`",
+                ),
+                None => (
+                    "path_regex",
+                    "put the part of the path in parentheses in each `path_regex` of the route",
+                ),
+            };
+            let regexes = match scope.regex {
+                Some(regex) => std::slice::from_ref(regex),
+                None => scope.route.map_or(&[][..], |when| &when.path_regexes),
+            };
             let groups = regexes
                 .iter()
                 .map(|regex| regex.group_count())
@@ -87,8 +102,8 @@ fn problem(variable: &Variable, scope: Scope<'_>) -> Option<(String, &'static st
                 .unwrap_or(0);
             (usize::from(*number) > groups).then(|| {
                 (
-                    format!("`{{{number}}}` has no value: `path_regex` has {groups} groups"),
-                    "put the part of the path in parentheses in each `path_regex` of the route",
+                    format!("`{{{number}}}` has no value: `{key}` has {groups} groups"),
+                    fix,
                 )
             })
         }

@@ -89,6 +89,8 @@ const ORDINARY: &[(&str, &str)] = &[
     ("route-limits", "key"),
     ("route-limits", "rate"),
     ("route-pool", "default"),
+    ("route-rewrite", "regex"),
+    ("route-rewrite", "to"),
     ("route-pool", "key"),
     ("route-pool", "map"),
 ];

@@ -159,6 +159,7 @@ impl Request {
             server: None,
             pool: "",
             route: chosen.map(|at| &proxy.routes[at]),
+            regex: None,
         };
         admission(proxy, chosen, &mut answer.steps);
         if let Some(at) = chosen {
@@ -405,10 +406,16 @@ fn admission(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
 
 /// Shows the path that is sent to the server if the route rewrites it.
 fn rewritten(route: &Route, from: &Surroundings<'_>, steps: &mut Vec<String>) {
-    if let Some(to) = &route.edits.path {
-        let path = route::rewritten(to, from);
-        let path = String::from_utf8_lossy(&path);
-        steps.push(format!("path sent to the server: {path}"));
+    if let Some(edit) = &route.edits.path {
+        steps.push(match route::rewritten(edit, from) {
+            Some(path) => format!(
+                "path sent to the server: {}",
+                String::from_utf8_lossy(&path)
+            ),
+            None => {
+                "path sent to the server: not changed, `rewrite.regex` does not match".to_owned()
+            }
+        });
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 
-use weir_model::{MapRef, Part, Route, Template, ValueMap, Variable};
+use weir_model::{MapRef, Part, PathRewrite, Route, Template, TextRegex, ValueMap, Variable};
 
 use super::{Asked, glob, without_port};
 use crate::byte_class::is_value_byte;
@@ -85,6 +85,8 @@ pub struct Surroundings<'a> {
     pub pool: &'a str,
     /// The route.
     pub route: Option<&'a Route>,
+    /// Expression whose groups are used in place of those of the route's conditions.
+    pub regex: Option<&'a TextRegex>,
 }
 
 /// Where the name of a server belongs that is not selected yet. No other value contains it.
@@ -209,10 +211,13 @@ impl<'a> Surroundings<'a> {
         values.next().unwrap_or_default()
     }
 
-    /// A group of the first of the route's expressions that matches.
+    /// A group of the first expression that matches.
     fn group(&self, number: usize) -> &'a [u8] {
         let path = self.asked.target.path();
-        let regexes = self.route.map_or(&[][..], |route| &route.when.path_regexes);
+        let regexes = match self.regex {
+            Some(regex) => std::slice::from_ref(regex),
+            None => self.route.map_or(&[][..], |route| &route.when.path_regexes),
+        };
         let found = regexes.iter().find_map(|regex| regex.groups(path));
         found
             .and_then(|groups| groups.get(number))
@@ -284,14 +289,24 @@ fn encode(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The rewritten path and query for the server. Parts of the path come from its normal form: parts of the received
-/// spelling could escape the route's prefix.
-pub fn rewritten(to: &Template, from: &Surroundings<'_>) -> Vec<u8> {
+/// The rewritten path and query for the server; `None` = the path is not changed. Parts of the path come from its
+/// normal form: parts of the received spelling could escape the route's prefix.
+pub fn rewritten(edit: &PathRewrite, from: &Surroundings<'_>) -> Option<Vec<u8>> {
     let target = from.asked.target;
+    if let Some(regex) = &edit.regex
+        && !regex.fits(target.path())
+    {
+        return None;
+    }
+    let from = Surroundings {
+        regex: edit.regex.as_ref(),
+        ..*from
+    };
+    let to = &edit.to;
     let mut out = Vec::with_capacity(to.as_str().len() + target.as_bytes().len());
-    fill(to, Target::Url, from, &mut out);
+    fill(to, Target::Url, &from, &mut out);
     out.extend_from_slice(target.query_part());
-    out
+    Some(out)
 }
 
 /// `Location` of a redirect.

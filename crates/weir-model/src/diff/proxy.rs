@@ -380,6 +380,7 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
         .compare("request_id", &old.request_id, &new.request_id, |name| {
             name.as_deref().unwrap_or("absent").to_owned()
         })
+        .compare_hidden("access_log.maps", &old.log_maps, &new.log_maps)
         .table(
             "access_log",
             old.access_log.as_ref(),

@@ -142,6 +142,7 @@ pub(super) fn service(
         trusted: proxy.trusted.clone(),
         preamble: proxy.proxy_protocol,
         log: log(known, workers, proxy),
+        log_maps: proxy.log_maps.clone(),
         taps: Taps::of(&proxy.name),
         tracer: tracer
             .filter(|_| proxy.protocol == ProxyProtocol::Http)

@@ -4,7 +4,7 @@ use weir_http::route::Asked;
 use weir_http::{Field, Request, RequestPath, path};
 use weir_model::BasicAuth;
 use weir_select::limit::Admission;
-use weir_select::route::Facts;
+use weir_select::route::{Facts, Rejection};
 use weir_sys::{Clock, now_ns};
 
 use super::state::{Gate, Phase};
@@ -142,13 +142,13 @@ impl Session {
     /// Applies the limits of a route.
     ///
     /// # Errors
-    /// The status of the response to a request that exceeds one.
+    /// The response to a request that exceeds one.
     pub(super) fn limit(
         &mut self,
         facts: &Facts<'_>,
         service: &Service,
         route: usize,
-    ) -> Result<(), u16> {
+    ) -> Result<(), Rejection> {
         let Some(Some(options)) = service.options.get(route) else {
             return Ok(());
         };
@@ -159,7 +159,7 @@ impl Session {
         if let Some(all) = &options.all_clients {
             match all.admit(0) {
                 Admission::Counted(slot) => self.request.more_slots.push(slot),
-                Admission::Rejected => return Err(503),
+                Admission::Rejected => return Err(Rejection::new(503)),
                 Admission::Uncounted => {}
             }
         }

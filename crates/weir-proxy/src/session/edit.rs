@@ -42,6 +42,7 @@ impl Session {
             server: None,
             pool,
             route,
+            regex: None,
         }
     }
 
@@ -96,8 +97,7 @@ impl Session {
             route::fill(&field.value, Target::Field, from, &mut value);
             self.request.response_values.push(value);
         }
-        let to = edits?.path.as_ref()?;
-        Some(route::rewritten(to, from))
+        route::rewritten(edits?.path.as_ref()?, from)
     }
 
     /// Writes the texts of a response.

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use weir_http::route::Asked;
+use weir_http::route::{Asked, map_key};
 use weir_http::{Field, Name, Request};
 use weir_model::{ProxyProtocol, SplitMix64, Variable};
 use weir_select::Reason;
@@ -99,6 +99,12 @@ impl Session {
             return;
         }
         let from = self.surroundings(asked, host, "", None, random);
+        let maps = &self.local.service.log_maps;
+        let of_map = |name: &str| {
+            let name = name.strip_prefix("map.")?;
+            let map = maps.iter().find(|map| map.name == name)?;
+            Some(map.value(&map_key(map, &from)).as_bytes().to_vec())
+        };
         let Some(note) = &mut self.log_record else {
             return;
         };
@@ -106,8 +112,8 @@ impl Session {
             .more
             .iter()
             .map(|name| {
-                let variable = Variable::named(name);
-                variable.map_or_else(Vec::new, |variable| from.text(&variable))
+                let variable = Variable::named(name).map(|variable| from.text(&variable));
+                variable.or_else(|| of_map(name)).unwrap_or_default()
             })
             .collect();
     }

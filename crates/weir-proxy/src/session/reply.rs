@@ -5,6 +5,7 @@ use std::rc::Rc;
 use weir_http::{Answer, Exchange};
 use weir_model::ProxyProtocol;
 use weir_select::Reason;
+use weir_select::route::Rejection;
 
 use super::edit::AnswerFields;
 use super::state::{Linger, Phase, Watch};
@@ -14,9 +15,6 @@ use crate::page::Page;
 use crate::plan::Detail;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
-
-/// `Retry-After` for a client over its rate; rates are per second.
-const RETRY_AFTER_S: u32 = 1;
 
 impl Session {
     /// Sends what the client did not take. `None`: its connection is broken.
@@ -126,6 +124,17 @@ impl Session {
 
     /// Answers in place of the server, or closes if that is not possible.
     pub(super) fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Step {
+        self.fail_limited(key, cx, Rejection::new(status))
+    }
+
+    /// As [`fail`](Self::fail), with the time after which the client may retry.
+    pub(super) fn fail_limited(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        rejection: Rejection,
+    ) -> Step {
+        let status = rejection.status;
         self.set_termination_for_status(status);
         self.leave_server(cx, false);
         let http = self.local.service.protocol == ProxyProtocol::Http;
@@ -139,7 +148,7 @@ impl Session {
         let answer = Answer {
             body: page.map(|page| page.body.as_slice()),
             kind: page.map_or(Answer::PLAIN, |page| &page.kind),
-            retry_after: (status == 429).then_some(RETRY_AFTER_S),
+            retry_after: rejection.retry_after_s,
             close: !stays,
             to_head: self.request.exchange.to_head(),
             http10: self.request.exchange.is_http10(),

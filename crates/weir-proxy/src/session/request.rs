@@ -310,7 +310,7 @@ impl Session {
         let (decided, slot) = decision::decide(routes, limits, &facts, now_ns, &mut cx.random);
         self.request.slot = slot;
         let route = match decided {
-            Decision::Reject { status } => return Some(self.fail(key, cx, status)),
+            Decision::Reject(rejection) => return Some(self.fail_limited(key, cx, rejection)),
             Decision::Forward { route, .. } => route,
             Decision::Redirect { route }
             | Decision::Answer { route }
@@ -320,10 +320,10 @@ impl Session {
         };
         if let Some(route) = route
             && !service.options.is_empty()
-            && let Err(status) = self.limit(&facts, service, route)
+            && let Err(rejection) = self.limit(&facts, service, route)
         {
             self.request.route = Some(route);
-            return Some(self.fail(key, cx, status));
+            return Some(self.fail_limited(key, cx, rejection));
         }
         if let Some(step) = self.refuse(key, cx, service, route) {
             return Some(step);

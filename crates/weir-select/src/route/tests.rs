@@ -140,12 +140,12 @@ fn misdirected_requests_are_rejected_before_they_count() {
     let mut random = SplitMix64::new(1);
     let mut ask = |host| decide_on(&get("/"), 1, &limits, host, &mut random);
     let (decision, slot) = ask(HostCheck::Misdirected);
-    assert_eq!(decision, Decision::Reject { status: 421 });
+    assert_eq!(decision, Decision::Reject(Rejection::new(421)));
     assert!(slot.is_none());
     let (_, first) = ask(HostCheck::Allowed);
     assert!(first.is_some());
     let (decision, slot) = ask(HostCheck::Allowed);
-    assert_eq!(decision, Decision::Reject { status: 429 });
+    assert_eq!(decision, Decision::Reject(Rejection::later(1)));
     assert!(slot.is_none());
     drop(first);
     assert!(ask(HostCheck::Allowed).1.is_some());
@@ -159,7 +159,7 @@ fn body_length_and_rate_are_limited() {
     for (length, allowed) in [(0, true), (10, true), (11, false)] {
         let text = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
         let (decision, _) = decide_on(&text, 1, &limits, HostCheck::Allowed, &mut random);
-        let rejected = decision == Decision::Reject { status: 413 };
+        let rejected = decision == Decision::Reject(Rejection::new(413));
         assert_eq!(rejected, !allowed, "{length}");
     }
     assert!(!limits.needs_time());
@@ -169,7 +169,7 @@ fn body_length_and_rate_are_limited() {
         let allowed = HostCheck::Allowed;
         decide_on(&get("/"), client, &limits, allowed, &mut random).0
     };
-    let rejected = Decision::Reject { status: 429 };
+    let rejected = Decision::Reject(Rejection::later(1));
     let answered = (0..10).filter(|_| ask(1) != rejected).count();
     assert_eq!(answered, 3);
     assert_ne!(ask(2), rejected, "another client");
@@ -185,7 +185,7 @@ fn limit_key_identifies_clients() {
         let text = format!("GET / HTTP/1.1\r\nHost: h\r\nX-User: {user}\r\n\r\n");
         let allowed = HostCheck::Allowed;
         let (decision, _) = decide_on(&text, client, &limits, allowed, &mut random);
-        !matches!(decision, Decision::Reject { .. })
+        !matches!(decision, Decision::Reject(_))
     };
     assert!(ask("ann", 1));
     assert!(!ask("ann", 2), "the same user from another address");

@@ -52,6 +52,7 @@ pub(super) fn action(
         scope: Scope {
             server: false,
             route: Some(when),
+            regex: None,
         },
         location,
     };
@@ -167,6 +168,7 @@ impl Written<'_, '_, '_> {
             let scope = Scope {
                 server: false,
                 route: Some(when),
+                regex: None,
             };
             map.key = template(sink, text, span, scope)?;
         }

@@ -159,7 +159,7 @@ fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> 
     Some(text.to_owned())
 }
 
-fn regex(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<TextRegex> {
+pub(super) fn regex(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<TextRegex> {
     TextRegex::new(text)
         .map_err(|error| report_regex(sink, span, &error))
         .ok()

@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
-use weir_model::{Conditions, HeaderEdit, HeaderEdits, Part, RouteEdits, Template};
+use weir_model::{
+    Conditions, HeaderEdit, HeaderEdits, Part, PathRewrite, RouteEdits, Template, TextRegex,
+};
 
+use super::condition::regex;
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -11,7 +14,7 @@ use crate::key::Kind;
 use crate::lower::check::status;
 use crate::lower::variable::{Scope, template};
 use crate::tree::Value;
-use crate::view::{Sink, View, text};
+use crate::view::{Sink, View, text, wrong_type};
 
 const TEXT: Kind = Kind::DescribedText("text");
 
@@ -72,9 +75,7 @@ const HEADER_KEYS: [&str; 6] = [
 pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions) -> RouteEdits {
     let (request, response) = header_edits(sink, view, Some(when));
     let edits = RouteEdits {
-        path: view
-            .text(sink, "rewrite")
-            .and_then(|(text, span)| path(sink, text, span, when)),
+        path: rewrite(sink, view, when),
         request,
         response,
     };
@@ -114,6 +115,7 @@ pub(crate) fn header_edits(
     let early = Scope {
         server: false,
         route,
+        regex: None,
     };
     let late = Scope {
         server: true,
@@ -132,15 +134,44 @@ pub(crate) fn header_edits(
     (request, response)
 }
 
+/// `rewrite`: a path, or a table with an expression.
+fn rewrite(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions) -> Option<PathRewrite> {
+    let (entry, kind) = view.get("rewrite")?;
+    match &entry.item.value {
+        Value::Text(text) => Some(PathRewrite {
+            regex: None,
+            to: path(sink, text, &entry.item.span, when, None)?,
+        }),
+        Value::Table(table) => {
+            let view = View::open(sink, &catalog::ROUTE_REWRITE, table, &entry.key_span);
+            let expression = view.text(sink, "regex");
+            let expression = expression.and_then(|(text, span)| regex(sink, text, span));
+            let (text, span) = view.text(sink, "to")?;
+            // Without the expression its groups are not known.
+            let expression = expression?;
+            Some(PathRewrite {
+                to: path(sink, text, span, when, Some(&expression))?,
+                regex: Some(expression),
+            })
+        }
+        _ => {
+            sink.push(wrong_type(&entry.item, kind));
+            None
+        }
+    }
+}
+
 fn path(
     sink: &mut Sink<'_>,
     text: &str,
     span: &Range<usize>,
     when: &Conditions,
+    regex: Option<&TextRegex>,
 ) -> Option<Template> {
     let scope = Scope {
         server: false,
         route: Some(when),
+        regex,
     };
     let template = template(sink, text, span, scope)?;
     let begins = text.starts_with('/') || text.starts_with("{path}");
@@ -160,7 +191,7 @@ fn path(
         )
         .cause(
             "`{path}` is the path of the request, `{rest}` the part after the fixed prefix of `path`, `{1}` the first \
-             group of `path_regex`",
+             group of `path_regex`, or of `regex` in `rewrite`",
         )
         .fix("write a path such as \"/v2/{rest}\"; the query is kept"),
     );

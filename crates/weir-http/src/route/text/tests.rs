@@ -42,6 +42,7 @@ fn within<T>(text: &str, route: Option<&Route>, with: impl FnOnce(&Surroundings<
         server: None,
         pool: "p",
         route,
+        regex: None,
     })
 }
 
@@ -80,13 +81,33 @@ fn route(pattern: Option<&str>, regex: Option<&str>) -> Route {
     route
 }
 
+/// The path and query that a route sends.
+fn sent(regex: Option<&str>, to: &str, target: &str, route: &Route) -> String {
+    let edit = PathRewrite {
+        regex: regex.map(|text| TextRegex::new(text).unwrap()),
+        to: parsed(to),
+    };
+    let path = within(&get("h", target), Some(route), |from| {
+        rewritten(&edit, from)
+    });
+    path.map_or_else(String::new, |path| String::from_utf8(path).unwrap())
+}
+
+#[test]
+fn expression_of_a_rewrite_has_groups_of_its_own() {
+    let route = route(None, Some("^/(.)"));
+    let path = |target: &str| sent(Some("^/a/([^/]*)/(.*)$"), "/b/{2}/{1}", target, &route);
+    assert_eq!(path("/a/x/y/z?q=/a/"), "/b/y/z/x?q=/a/");
+    assert_eq!(path("/a//"), "/b//");
+    assert_eq!(path("/b/x/y"), "", "not changed");
+    assert_eq!(sent(Some("x"), "/y", "/a/x?x", &route), "/y?x");
+}
+
 #[test]
 fn rewritten_path_keeps_the_query() {
     let path = |to: &str, pattern: Option<&str>, target: &str| {
         let route = route(pattern, None);
-        within(&get("h", target), Some(&route), |from| {
-            String::from_utf8(rewritten(&parsed(to), from)).unwrap()
-        })
+        sent(None, to, target, &route)
     };
     assert_eq!(
         path("/{rest}", Some("/api/*"), "/api/v1/x?y=/z"),
@@ -100,11 +121,7 @@ fn rewritten_path_keeps_the_query() {
         "/b%2Fc%20d/192.0.2.1"
     );
     let by_regex = route(None, Some("^/u/([0-9]+)(/.*)?$"));
-    let path = |target: &str| {
-        within(&get("h", target), Some(&by_regex), |from| {
-            String::from_utf8(rewritten(&parsed("/user{2}/{1}"), from)).unwrap()
-        })
-    };
+    let path = |target: &str| sent(None, "/user{2}/{1}", target, &by_regex);
     assert_eq!(path("/u/7/x?q=/u/8"), "/user/x/7?q=/u/8");
     assert_eq!(path("/u/7"), "/user/7");
 }
