@@ -197,20 +197,33 @@ impl Diagnostic {
 pub(crate) struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
+    /// Number of characters that start before each multiple of [`STEP`](Self::STEP): a column on a line with thousands
+    /// of servers is not counted from the start of the line.
+    characters: Vec<usize>,
     /// First line and name of every included file; empty without `include`.
     files: Vec<(usize, &'t str)>,
 }
 
 impl<'t> Lines<'t> {
+    /// Bytes between two stored numbers of characters, which is the most that a conversion has to read.
+    const STEP: usize = 256;
+
     pub(crate) fn new(text: &'t str) -> Self {
         let breaks = text
             .bytes()
             .enumerate()
             .filter(|(_, byte)| *byte == b'\n')
             .map(|(at, _)| at + 1);
+        let mut counted = vec![0];
+        let mut count = 0;
+        for step in text.as_bytes().chunks(Self::STEP) {
+            count += characters(step);
+            counted.push(count);
+        }
         let mut lines = Self {
             text,
             starts: std::iter::once(0).chain(breaks).collect(),
+            characters: counted,
             files: Vec::new(),
         };
         if part::is_bundle(text) {
@@ -259,16 +272,24 @@ impl<'t> Lines<'t> {
         start..start + line.strip_suffix('\r').unwrap_or(line).len()
     }
 
+    /// Number of characters that start before the offset.
+    fn characters_before(&self, offset: usize) -> usize {
+        let counted = self.characters.get(offset / Self::STEP).copied();
+        let rest = self.text.as_bytes().get(Self::uncounted(offset));
+        counted.unwrap_or(0) + rest.map_or(0, characters)
+    }
+
+    /// The bytes before an offset that no stored number covers.
+    const fn uncounted(offset: usize) -> Range<usize> {
+        offset - offset % Self::STEP..offset
+    }
+
     /// Line and column, both from 1; the column counts characters.
     pub(crate) fn source(&self, offset: usize) -> Source {
         let index = self.index(offset);
         let start = self.starts.get(index).copied().unwrap_or(0);
         let end = offset.clamp(start, self.text.len());
-        // Count the bytes that start a character.
-        let column = self.text.as_bytes()[start..end]
-            .iter()
-            .filter(|byte| **byte & 0xc0 != 0x80)
-            .count();
+        let column = self.characters_before(end) - self.characters_before(start);
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let (file, _, first) = self.file(index);
         Source {
@@ -277,6 +298,11 @@ impl<'t> Lines<'t> {
             file: narrow(file),
         }
     }
+}
+
+/// Number of characters that start in these bytes of UTF-8.
+fn characters(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count()
 }
 
 #[cfg(test)]
@@ -298,5 +324,22 @@ mod tests {
         assert_eq!(lines.range(0), 0..5);
         assert_eq!(lines.source(12), at(2, 4));
         assert_eq!(lines.source(99), at(3, 1));
+    }
+
+    #[test]
+    fn columns_of_a_long_line_are_not_counted_from_its_start() {
+        // Characters of one to four bytes, so that they lie across the steps.
+        let text = format!("a = 1\n{}\nb = 2", "x\u{e9}\u{20ac}\u{1f600}".repeat(1_000));
+        let lines = Lines::new(&text);
+        for (offset, _) in text.char_indices().chain([(text.len(), ' ')]) {
+            let before = &text[..offset];
+            let start = before.rfind('\n').map_or(0, |at| at + 1);
+            let line = 1 + before.matches('\n').count() as u32;
+            let column = 1 + text[start..offset].chars().count() as u32;
+            assert_eq!(lines.source(offset), at(line, column), "offset {offset}");
+            assert!(Lines::uncounted(offset).len() < Lines::STEP);
+        }
+        let whole = "y".repeat(2 * Lines::STEP);
+        assert_eq!(Lines::new(&whole).source(whole.len()), at(1, 513));
     }
 }

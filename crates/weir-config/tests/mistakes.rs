@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use weir_config::{FileError, Host, Machine, load, parse, parse_json, render, render_file_error};
+use weir_config::{
+    Code, FileError, Host, Machine, load, parse, parse_json, render, render_file_error,
+};
 use weir_model::Family;
 
 const HOST: Host = Host {
@@ -221,4 +223,23 @@ fn merged_mistakes_are_reported_at_first_occurrence() {
         = [\"10.0.0.1\"]\n";
     let found = parse(text, &HOST).unwrap_err();
     insta::assert_snapshot!(render(&found, text, "weir.toml", false));
+}
+
+/// Positions are not counted from the start of the line for each server: that takes minutes here.
+#[test]
+fn servers_on_one_line_have_their_columns() {
+    let list: Vec<String> = (0..20_000)
+        .map(|n| format!("{{ address = \"10.9.{}.{}:80\" }}", n / 250, n % 250))
+        .collect();
+    let text = format!("[pool.p]\nservers = [{}, \"10.9.0.7\"]\n", list.join(", "));
+    let parsed = parse(&text, &HOST).expect("a valid configuration");
+    let pool = &parsed.desired.pools[0];
+    assert_eq!(pool.servers.len(), 20_001);
+    let twice = text.replace("\"10.9.0.7\"", "\"10.9.0.7:80\"");
+    let found = parse(&twice, &HOST).expect_err("a server occurs twice");
+    let again = found.iter().find(|it| it.code == Code::DuplicateEntry);
+    let at = &again.expect("it is reported").at;
+    let line = twice.lines().nth(1).expect("the list");
+    let column = line.rfind("\"10.9").expect("the last server") + 1;
+    assert_eq!((at.line, at.column as usize), (2, column), "{found:?}");
 }

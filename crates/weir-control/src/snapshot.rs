@@ -84,7 +84,7 @@ pub struct ProxyStatus {
     pub pool: String,
     /// The pool's state if it is exceptional: in panic mode, or below its quorum.
     pub regime: Option<PoolState>,
-    /// Name and counts.
+    /// Name and counts, without servers: `servers` has those with their states.
     pub numbers: weir_proxy::ServiceStatus,
     /// In file order.
     pub servers: Vec<ProxyServerStatus>,

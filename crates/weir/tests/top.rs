@@ -1,4 +1,4 @@
-//! `weir top` in a terminal of tmux: what it shows, what keys do, and how it ends.
+//! `weir top` and `weir status` in a terminal of tmux: what they show, what keys do, and how it ends.
 
 mod world;
 
@@ -20,13 +20,18 @@ struct Tmux {
 impl Tmux {
     /// Runs a shell line in a window of 130 columns; its exit code is shown when it ends.
     fn new(world: &World, line: &str) -> Self {
+        Self::sized(world, "tmux", ("130", "30"), line)
+    }
+
+    /// `name` is the server's own: one that ends still has its socket.
+    fn sized(world: &World, name: &str, (columns, rows): (&str, &str), line: &str) -> Self {
         let tmux = Self {
-            socket: world.path("tmux.sock"),
+            socket: world.path(&format!("{name}.sock")),
         };
         let line = format!("{line}; echo exit=$?; exec sleep 600");
-        let mut command = tmux.command(&["-f", "/dev/null", "new-session", "-d", "-x", "130"]);
+        let mut command = tmux.command(&["-f", "/dev/null", "new-session", "-d", "-x", columns]);
         let output = command
-            .args(["-y", "30", &line])
+            .args(["-y", rows, &line])
             .output()
             .expect("tmux runs");
         assert!(output.status.success(), "{output:?}");
@@ -162,4 +167,61 @@ fn without_daemon_or_terminal_there_is_a_message() {
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("top needs a terminal"), "{text}");
+}
+
+/// `weir status` of a pool in a window of 80 columns, each line as it was written.
+fn status_lines(world: &World, name: &str, arguments: &str) -> Vec<String> {
+    let (program, dir) = (world::program::present(), world.path("run-director"));
+    let line = format!(
+        "env -u COLUMNS {} status {arguments} --runtime-dir {}",
+        program.display(),
+        dir.display()
+    );
+    let tmux = Tmux::sized(world, name, ("80", "100"), &line);
+    tmux.wait("exit=0");
+    // With -J, what the terminal wrapped is one line again.
+    let text = tmux.run(&["capture-pane", "-p", "-J", "-S", "-"]).stdout;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    text.lines().map(|it| it.trim_end().to_owned()).collect()
+}
+
+#[test]
+fn status_fits_80_columns_with_two_and_with_two_thousand_servers() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(0);
+    let pool = |count: usize| {
+        let servers: Vec<String> = (0..count)
+            .map(|n| format!("\"10.200.{}.{}:18080\"", 100 + n / 100, 100 + n % 100))
+            .collect();
+        format!("servers = [{}]\n", servers.join(", "))
+    };
+    let config = |count: usize| {
+        format!(
+            "[pool.web]\n{}[service.web]\nlisten = [\"10.71.0.10:80\"]\nprotocol = \"http\"\n\
+             forward = \"proxy\"\npool = \"web\"\n",
+            pool(count)
+        )
+    };
+    world.start_director(&config(2));
+    for (count, summary, last) in [
+        (2, "2 servers: 2 maint", "10.200.100.101:18080"),
+        (2_000, "1997 more", "10.200.119.199:18080"),
+    ] {
+        if count > 2 {
+            world.reload(&config(count));
+        }
+        for n in 100..103.min(100 + count) {
+            let server = format!("web/10.200.100.{n}:18080");
+            world.run_weir(&["server", &server, "maint"]);
+        }
+        for (arguments, expected) in [("", summary), ("web", last)] {
+            let lines = status_lines(&world, &format!("tmux{count}{arguments}"), arguments);
+            let wide: Vec<_> = lines.iter().filter(|it| it.chars().count() > 80).collect();
+            assert!(wide.is_empty(), "{wide:#?}");
+            let text = lines.join("\n");
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+    }
 }

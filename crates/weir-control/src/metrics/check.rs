@@ -1,6 +1,6 @@
 //! Metrics of health checks.
 
-use super::text::{Seconds, Text};
+use super::text::{Prepared, Seconds, Text, prepare};
 use super::{all_servers, of_service};
 use crate::status::{Check, Report};
 
@@ -31,34 +31,32 @@ const COUNTS: [Family; 4] = [
 
 /// Writes nothing without checks.
 pub(super) fn checks(text: &mut Text, report: &Report) {
-    let checks = || {
-        all_servers(report).flat_map(|(labels, server)| {
-            let [service, pool, address] = labels;
-            let checks = server.checks.iter();
-            checks.map(move |check| {
+    let checks: Vec<(Prepared, &Check)> = all_servers(report)
+        .flat_map(|([service, pool, address], server)| {
+            server.checks.iter().map(move |check| {
                 let what = ("check", check.check.as_str());
-                ([service, pool, address, what], check)
+                (prepare(&[service, pool, address, what]), check)
             })
         })
-    };
-    if checks().next().is_none() {
+        .collect();
+    if checks.is_empty() {
         return;
     }
     for (name, help, count) in COUNTS {
         text.family(name, "counter", help);
-        for (labels, check) in checks() {
-            text.sample(name, &labels, count(check));
+        for (labels, check) in &checks {
+            text.series((name, ""), labels, &[], count(check));
         }
     }
     let name = "weir_check_seconds_total";
     text.family(name, "counter", "How long the probes took together.");
-    for (labels, check) in checks() {
-        text.sample(name, &labels, Seconds(check.time_us));
+    for (labels, check) in &checks {
+        text.series((name, ""), labels, &[], Seconds(check.time_us));
     }
     let name = "weir_check_last_seconds";
     text.family(name, "gauge", "How long the last probe took.");
-    for (labels, check) in checks() {
-        text.sample(name, &labels, Seconds(check.last_us));
+    for (labels, check) in &checks {
+        text.series((name, ""), labels, &[], Seconds(check.last_us));
     }
     let name = "weir_pool_healthy_servers";
     text.family(name, "gauge", "Servers with weight that are not down.");

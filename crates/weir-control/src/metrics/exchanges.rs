@@ -102,11 +102,12 @@ fn group(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     for (labels, exchanges) in rows {
         text.series((&name, ""), labels, &[], exchanges.repetitions);
     }
+    let bounds = bounds();
     for stage in Stage::ALL {
         let name = format!("weir_{prefix}_{}_seconds", stage.as_str());
         text.family(&name, "histogram", help(stage));
         for (labels, exchanges) in rows {
-            histogram(text, &name, labels, exchanges.times.of(stage));
+            histogram(text, &name, labels, (exchanges.times.of(stage), &bounds));
         }
         let name = format!("weir_{prefix}_{}_max_seconds", stage.as_str());
         text.family(&name, "gauge", longest(stage));
@@ -130,19 +131,34 @@ const fn longest(stage: Stage) -> &'static str {
 
 fn failures(text: &mut Text, name: &str, labels: &Prepared, exchanges: &Exchanges) {
     for kind in ErrorKind::ALL {
-        let count = exchanges.errors.get(kind.as_str()).copied().unwrap_or(0);
-        let more = [("fault", kind.fault()), ("kind", kind.as_str())];
-        text.series((name, ""), labels, &more, count);
+        failure(text, name, labels, (kind, exchanges));
     }
 }
 
-fn histogram(text: &mut Text, name: &str, labels: &Prepared, time: &Time) {
+fn failure(
+    text: &mut Text,
+    name: &str,
+    labels: &Prepared,
+    (kind, exchanges): (ErrorKind, &Exchanges),
+) {
+    let count = exchanges.errors.get(kind.as_str()).copied().unwrap_or(0);
+    let more = [("fault", kind.fault()), ("kind", kind.as_str())];
+    text.series((name, ""), labels, &more, count);
+}
+
+/// Bounds of the buckets, as values of `le`.
+type Bounds = [String; BOUNDS_US.len()];
+
+fn bounds() -> Bounds {
+    BOUNDS_US.map(|bound| Seconds(bound).to_string())
+}
+
+fn histogram(text: &mut Text, name: &str, labels: &Prepared, (time, bounds): (&Time, &Bounds)) {
     let mut sum = 0;
     let mut buckets = time.buckets.iter();
-    for bound in BOUNDS_US {
+    for bound in bounds {
         sum += buckets.next().copied().unwrap_or(0);
-        let bound = Seconds(bound).to_string();
-        text.series((name, "_bucket"), labels, &[("le", &bound)], sum);
+        text.series((name, "_bucket"), labels, &[("le", bound)], sum);
     }
     text.series((name, "_bucket"), labels, &[("le", "+Inf")], time.count);
     text.series((name, "_sum"), labels, &[], Seconds(time.sum_us));
@@ -179,32 +195,44 @@ const SERVER_COUNTS: [Family; 5] = [
     ),
 ];
 
+type ProxiedRow<'a> = (&'a ServerRow<'a>, &'a ProxiedServer);
+
 fn servers(text: &mut Text, servers: &[ServerRow<'_>]) {
-    let all = || {
-        servers
-            .iter()
-            .filter_map(|(labels, it)| Some((labels, it.proxy.as_ref()?)))
-    };
+    let proxied = |row| Some((row, ServerRow::proxied(row)?));
+    let all: Vec<ProxiedRow<'_>> = servers.iter().filter_map(proxied).collect();
     for (name, help, count) in SERVER_COUNTS {
         text.family(name, "counter", help);
-        for (labels, server) in all() {
-            text.series((name, ""), labels, &[], count(server));
+        for (row, server) in &all {
+            text.series((name, ""), &row.labels, &[], count(server));
         }
     }
     let name = "weir_server_active_max";
     text.family(name, "gauge", "Most requests in progress at the same time.");
-    for (labels, server) in all() {
-        text.series((name, ""), labels, &[], server.active_max);
+    for (row, server) in &all {
+        text.series((name, ""), &row.labels, &[], server.active_max);
     }
+    server_results(text, &all);
+    for stage in Stage::ALL {
+        server_times(text, stage, &all);
+    }
+    full(text, &all);
+}
+
+/// Responses of servers that had a request, and failures that occurred; with `metrics = "full"`, all.
+fn server_results(text: &mut Text, all: &[ProxiedRow<'_>]) {
     let name = "weir_server_responses_total";
     text.family(
         name,
         "counter",
         "Final responses by the class of their status.",
     );
-    for (labels, server) in all() {
-        for (class, count) in CLASSES.iter().zip(server.exchanges.responses) {
-            text.series((name, ""), labels, &[("class", class)], count);
+    for (row, server) in all {
+        let exchanges = &server.exchanges;
+        if exchanges.ended == 0 && !row.full {
+            continue;
+        }
+        for (class, count) in CLASSES.iter().zip(exchanges.responses) {
+            text.series((name, ""), &row.labels, &[("class", class)], count);
         }
     }
     let name = "weir_server_failures_total";
@@ -213,47 +241,50 @@ fn servers(text: &mut Text, servers: &[ServerRow<'_>]) {
         "counter",
         "Requests that failed at the server, by kind and by whose fault it is.",
     );
-    for (labels, server) in all() {
-        failures(text, name, labels, &server.exchanges);
-    }
-    for stage in Stage::ALL {
-        let name = format!("weir_server_{}_seconds", stage.as_str());
-        text.family(&name, "summary", help(stage));
-        for (labels, server) in servers {
-            let Some(proxied) = &server.proxy else {
-                continue;
-            };
-            let latency = server.latency.as_ref().filter(|_| stage == Stage::Response);
-            for (quantile, time) in latency
-                .iter()
-                .flat_map(|it| [("0.5", it.p50_ms), ("0.99", it.p99_ms)])
-            {
-                let seconds = Seconds(time.0.unsigned_abs());
-                text.series((&name, ""), labels, &[("quantile", quantile)], seconds);
-            }
-            let time = proxied.exchanges.times.of(stage);
-            text.series((&name, "_sum"), labels, &[], Seconds(time.sum_us));
-            text.series((&name, "_count"), labels, &[], time.count);
+    for (row, server) in all {
+        let errors = &server.exchanges.errors;
+        let known = ErrorKind::ALL.into_iter();
+        for kind in known.filter(|kind| row.full || errors.contains_key(kind.as_str())) {
+            failure(text, name, &row.labels, (kind, &server.exchanges));
         }
     }
-    full(text, servers);
+}
+
+/// One stage of servers that had it; with `metrics = "full"`, of all.
+fn server_times(text: &mut Text, stage: Stage, all: &[ProxiedRow<'_>]) {
+    let name = format!("weir_server_{}_seconds", stage.as_str());
+    text.family(&name, "summary", help(stage));
+    for (row, proxied) in all {
+        let time = proxied.exchanges.times.of(stage);
+        if time.count == 0 && !row.full {
+            continue;
+        }
+        let latency = row.server.latency.as_ref();
+        for (quantile, time) in latency
+            .filter(|_| stage == Stage::Response)
+            .iter()
+            .flat_map(|it| [("0.5", it.p50_ms), ("0.99", it.p99_ms)])
+        {
+            let seconds = Seconds(time.0.unsigned_abs());
+            text.series((&name, ""), &row.labels, &[("quantile", quantile)], seconds);
+        }
+        text.series((&name, "_sum"), &row.labels, &[], Seconds(time.sum_us));
+        text.series((&name, "_count"), &row.labels, &[], time.count);
+    }
 }
 
 /// Histograms of servers, where the configuration asks for them.
-fn full(text: &mut Text, servers: &[ServerRow<'_>]) {
+fn full(text: &mut Text, all: &[ProxiedRow<'_>]) {
+    if !all.iter().any(|(row, _)| row.full) {
+        return;
+    }
+    let bounds = bounds();
     for stage in Stage::ALL {
-        let mut rows = servers
-            .iter()
-            .filter_map(|(labels, it)| Some((labels, it.proxy.as_ref()?.exchanges.times.of(stage))))
-            .filter(|(_, time)| !time.buckets.is_empty())
-            .peekable();
-        if rows.peek().is_none() {
-            return;
-        }
         let name = format!("weir_server_{}_duration_seconds", stage.as_str());
         text.family(&name, "histogram", help(stage));
-        for (labels, time) in rows {
-            histogram(text, &name, labels, time);
+        for (row, proxied) in all.iter().filter(|(row, _)| row.full) {
+            let time = proxied.exchanges.times.of(stage);
+            histogram(text, &name, &row.labels, (time, &bounds));
         }
     }
 }

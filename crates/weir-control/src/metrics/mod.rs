@@ -15,7 +15,7 @@ mod text;
 mod traces;
 mod vrrp;
 
-use crate::status::{Counters, Report, Server, Service};
+use crate::status::{Counters, ProxiedServer, Report, Server, Service};
 
 pub use process::Process;
 pub use text::Format;
@@ -122,7 +122,7 @@ pub fn render(
     }
     services(&mut text, report);
     let all: Vec<ServerRow<'_>> = all_servers(report)
-        .map(|(labels, server)| (prepare(&labels), server))
+        .map(|(labels, server)| ServerRow::new(&labels, server))
         .collect();
     servers(&mut text, &all);
     latency::latencies(&mut text, report);
@@ -218,7 +218,40 @@ fn services(text: &mut Text, report: &Report) {
 type ServerLabels<'a> = [(&'static str, &'a str); 3];
 
 /// A server with its labels as text.
-type ServerRow<'a> = (Prepared, &'a Server);
+struct ServerRow<'a> {
+    labels: Prepared,
+    server: &'a Server,
+    /// Whether series that say nothing are written too: a pool may have thousands of servers.
+    full: bool,
+}
+
+impl<'a> ServerRow<'a> {
+    fn new(labels: &ServerLabels<'_>, server: &'a Server) -> Self {
+        Self {
+            labels: prepare(labels),
+            server,
+            full: server
+                .proxy
+                .as_ref()
+                .is_none_or(|proxied| proxied.exchanges.times.has_buckets()),
+        }
+    }
+
+    const fn proxied(&self) -> Option<&'a ProxiedServer> {
+        self.server.proxy.as_ref()
+    }
+}
+
+/// Families of servers that only the packet path counts; a proxied server has them with `metrics = "full"`.
+const PACKET_PATH: [&str; 7] = [
+    "stateless_total",
+    "packets_in_total",
+    "packets_out_total",
+    "persistent_connections",
+    "overloaded",
+    "warning",
+    "removed",
+];
 
 /// Every server of every service.
 fn all_servers(report: &Report) -> impl Iterator<Item = (ServerLabels<'_>, &Server)> {
@@ -233,23 +266,34 @@ fn all_servers(report: &Report) -> impl Iterator<Item = (ServerLabels<'_>, &Serv
 
 fn servers(text: &mut Text, all: &[ServerRow<'_>]) {
     for (name, help, count) in TOTALS {
-        let name = format!("weir_server_{name}");
-        text.family(&name, "counter", help);
-        for (labels, server) in all {
-            text.series((&name, ""), labels, &[], count(&server.totals));
-        }
+        let value = |server: &Server| count(&server.totals);
+        server_family(text, all, (name, "counter", help), value);
     }
     for (name, help, value) in SERVER_GAUGES {
-        let name = format!("weir_server_{name}");
-        text.family(&name, "gauge", help);
-        for (labels, server) in all {
-            text.series((&name, ""), labels, &[], value(server));
-        }
+        server_family(text, all, (name, "gauge", help), value);
     }
     let name = "weir_server_state";
     text.family(name, "gauge", "The state that a server is in.");
-    for (labels, server) in all {
-        text.series((name, ""), labels, &[("state", &server.state)], 1);
+    for row in all {
+        let state = [("state", row.server.state.as_str())];
+        text.series((name, ""), &row.labels, &state, 1);
+    }
+}
+
+fn server_family(
+    text: &mut Text,
+    all: &[ServerRow<'_>],
+    (name, kind, help): (&str, &str, &str),
+    value: impl Fn(&Server) -> u64,
+) {
+    let is_of_all = !PACKET_PATH.contains(&name);
+    let name = format!("weir_server_{name}");
+    text.family(&name, kind, help);
+    for row in all {
+        let value = value(row.server);
+        if is_of_all || row.full || value > 0 {
+            text.series((&name, ""), &row.labels, &[], value);
+        }
     }
 }
 
@@ -316,5 +360,106 @@ mod tests {
             text.lines()
                 .all(|line| line.starts_with("weir_") || line.starts_with('#'))
         );
+    }
+    /// Two layer 4 services and a proxy service with one server that had no request, and one that had.
+    fn proxied() -> Report {
+        use crate::status::{Proxied, exchanges::Exchanges};
+        let mut report = Report::from(&director());
+        let mut service = report.services[0].clone();
+        service.name = "proxied".to_owned();
+        let proxied: serde_json::Value = serde_json::json!({
+            "protocol": "http", "clients": 0, "requests": 1, "errors": 0, "retries": 0,
+        });
+        service.proxy = Some(serde_json::from_value::<Proxied>(proxied).unwrap());
+        for (at, server) in service.servers.iter_mut().enumerate() {
+            let mut exchanges = Exchanges::default();
+            if at == 1 {
+                exchanges.ended = 2;
+                exchanges.responses[1] = 1;
+                exchanges.errors.insert("response".to_owned(), 1);
+                exchanges.times.total.count = 2;
+                exchanges.times.total.sum_us = 1_500_000;
+            }
+            server.totals = Counters::default();
+            server.persistent_connections = 0;
+            server.overloaded = false;
+            server.latency = None;
+            server.proxy = Some(ProxiedServer {
+                requests: 0,
+                active_max: 0,
+                connect_failures: 0,
+                response_failures: 0,
+                connections_per_second_max: 0,
+                requests_per_second_max: 0,
+                unused_ms: None,
+                max_connections: 0,
+                backup: false,
+                exchanges,
+            });
+        }
+        report.services.push(service);
+        report
+    }
+
+    /// Names of the series of a server of the proxy service, each once.
+    fn names<'a>(text: &'a str, server: &str) -> Vec<&'a str> {
+        let of_server = text
+            .lines()
+            .filter(|line| line.contains("service=\"proxied\"") && line.contains(server));
+        let mut names: Vec<&str> = of_server.filter_map(|it| it.split('{').next()).collect();
+        names.dedup();
+        names
+    }
+
+    #[test]
+    fn series_of_proxied_servers_that_say_nothing_are_left_out_except_in_full() {
+        let mut report = proxied();
+        let text = rendered(&report, Format::Prometheus);
+        let (idle, used) = (names(&text, "10.0.0.5"), names(&text, "10.0.0.6"));
+        for name in [
+            "weir_server_packets_in_total",
+            "weir_server_removed",
+            "weir_server_queue_seconds_count",
+        ] {
+            assert!(!idle.contains(&name) && !used.contains(&name), "{name}");
+            assert!(text.contains(&name.replace("_count", "")), "{name}");
+        }
+        for name in [
+            "weir_server_requests_total",
+            "weir_server_connect_failures_total",
+            "weir_server_weight",
+            "weir_server_state",
+        ] {
+            assert!(idle.contains(&name) && used.contains(&name), "{name}");
+        }
+        for name in [
+            "weir_server_responses_total",
+            "weir_server_failures_total",
+            "weir_server_total_seconds_sum",
+        ] {
+            assert!(!idle.contains(&name) && used.contains(&name), "{name}");
+        }
+        assert_eq!(text.matches("weir_server_failures_total{").count(), 1);
+        let service = report.services.last_mut().unwrap();
+        let proxied = service.servers[0].proxy.as_mut().unwrap();
+        let times = &mut proxied.exchanges.times;
+        for time in [
+            &mut times.queue,
+            &mut times.connect,
+            &mut times.response,
+            &mut times.total,
+        ] {
+            time.buckets = vec![0; 12];
+        }
+        let text = rendered(&report, Format::Prometheus);
+        let full = names(&text, "10.0.0.5");
+        for name in used.iter().chain(&[
+            "weir_server_packets_in_total",
+            "weir_server_removed",
+            "weir_server_queue_seconds_count",
+            "weir_server_queue_duration_seconds_bucket",
+        ]) {
+            assert!(full.contains(name), "{name}: {full:?}");
+        }
     }
 }

@@ -70,10 +70,10 @@ impl Text {
         self.out.push_str(name);
         if !labels.is_empty() {
             self.out.push('{');
-            self.out.push_str(&prepare(labels).0);
+            write_labels(&mut self.out, labels);
             self.out.push('}');
         }
-        let _ = writeln!(self.out, " {value}");
+        self.value(value);
     }
 
     /// A sample with a suffix of its name, labels that were [prepared](prepare), and more whose values need no escapes.
@@ -92,7 +92,14 @@ impl Text {
                 self.out.push_str(part);
             }
         }
-        let _ = writeln!(self.out, "}} {value}");
+        self.out.push('}');
+        self.value(value);
+    }
+
+    fn value(&mut self, value: impl Display) {
+        self.out.push(' ');
+        let _ = write!(self.out, "{value}");
+        self.out.push('\n');
     }
 
     pub(super) fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
@@ -112,19 +119,23 @@ impl Text {
 /// Labels as text: those of a server are written often.
 pub(super) struct Prepared(String);
 
-/// Writes labels.
+/// Writes labels once, for many series.
 pub(super) fn prepare(labels: &Labels<'_>) -> Prepared {
     let mut out = String::new();
-    for (label, text) in labels {
-        if !out.is_empty() {
+    write_labels(&mut out, labels);
+    Prepared(out)
+}
+
+fn write_labels(out: &mut String, labels: &Labels<'_>) {
+    for (at, (label, text)) in labels.iter().enumerate() {
+        if at > 0 {
             out.push(',');
         }
         out.push_str(label);
         out.push_str("=\"");
-        escape(&mut out, text);
+        escape(out, text);
         out.push('"');
     }
-    Prepared(out)
 }
 
 /// Seconds of a number of microseconds, without loss.
@@ -136,8 +147,12 @@ impl Display for Seconds {
         if part == 0 {
             return write!(f, "{whole}");
         }
-        let digits = format!("{part:06}");
-        write!(f, "{whole}.{}", digits.trim_end_matches('0'))
+        let (mut part, mut digits) = (part, 6);
+        while part % 10 == 0 {
+            part /= 10;
+            digits -= 1;
+        }
+        write!(f, "{whole}.{part:0digits$}")
     }
 }
 

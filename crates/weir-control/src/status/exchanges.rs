@@ -88,6 +88,11 @@ impl Exchanges {
 }
 
 impl Times {
+    /// Whether the buckets of the histograms are known.
+    pub(crate) const fn has_buckets(&self) -> bool {
+        !self.total.buckets.is_empty()
+    }
+
     /// The durations of one stage.
     pub const fn of(&self, stage: Stage) -> &Time {
         match stage {

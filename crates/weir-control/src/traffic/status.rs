@@ -1,10 +1,10 @@
 //! The status of proxy services.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, UNIX_EPOCH};
 
-use weir_model::{Metrics, Pool, Protocol};
+use weir_model::{Metrics, Pool, Protocol, Server};
 use weir_state::Override;
 
 use super::Traffic;
@@ -22,19 +22,26 @@ impl Traffic {
 
     /// The status of proxy services.
     pub(super) fn proxies(&self) -> Vec<ProxyStatus> {
-        let running = self.proxy.status();
         let added = self.added().into_iter().map(|(_, address)| address);
         let added: BTreeSet<IpAddr> = added.collect();
-        let known = running
-            .iter()
-            .filter_map(|status| Some((self.desired.proxy(&status.name)?, status)));
-        known
-            .filter_map(|(proxy, status)| {
+        let mut pools = HashMap::new();
+        let running = self.proxy.status().into_iter();
+        running
+            .filter_map(|mut numbers| {
+                let proxy = self.desired.proxy(&numbers.name)?;
                 let scheduler = self
                     .desired
                     .pool(&proxy.pool)?
                     .scheduler
                     .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol));
+                let servers = std::mem::take(&mut numbers.servers).into_iter();
+                let servers = servers.filter_map(|numbers| {
+                    if !pools.contains_key(&numbers.pool) {
+                        let pool = self.desired.pool(&numbers.pool)?;
+                        pools.insert(numbers.pool.clone(), ConfiguredPool::new(pool));
+                    }
+                    Some(self.server(pools.get(&numbers.pool)?, numbers))
+                });
                 Some(ProxyStatus {
                     listen: proxy.listen.clone(),
                     vip: vip(proxy, &added),
@@ -42,22 +49,20 @@ impl Traffic {
                     scheduler: scheduler.to_string(),
                     pool: proxy.pool.clone(),
                     regime: self.states.exceptional_state(&proxy.pool),
-                    servers: status
-                        .servers
-                        .iter()
-                        .filter_map(|server| {
-                            Some(self.server(self.desired.pool(&server.pool)?, server))
-                        })
-                        .collect(),
-                    numbers: status.clone(),
+                    servers: servers.collect(),
+                    numbers,
                 })
             })
             .collect()
     }
 
-    fn server(&self, pool: &Pool, numbers: &weir_proxy::ServerStatus) -> ProxyServerStatus {
-        let mut servers = pool.servers.iter().chain(&pool.sorry);
-        let server = servers.find(|server| server.name == numbers.name);
+    fn server(
+        &self,
+        configured: &ConfiguredPool<'_>,
+        numbers: weir_proxy::ServerStatus,
+    ) -> ProxyServerStatus {
+        let pool = configured.pool;
+        let server = configured.servers.get(numbers.name.as_str());
         let configured = server.map_or(0, |server| server.weight);
         let active = self.states.overrides().get(&pool.name, &numbers.name);
         let standing = self.states.standing(&pool.name, &numbers.name);
@@ -89,7 +94,7 @@ impl Traffic {
                 .cloned(),
             slow_start: None,
             checks: Vec::new(),
-            numbers: numbers.clone(),
+            numbers,
             max_connections: server.map_or(0, |server| server.max_connections),
             backup: server.is_some_and(|server| server.backup),
             histograms: self.desired.node.metrics == Metrics::Full,
@@ -112,6 +117,23 @@ impl Traffic {
         };
         let proxies = || self.desired.proxies.iter();
         proxies().find(exact).or_else(|| proxies().find(any))
+    }
+}
+
+/// A pool with its servers by name, for pools of thousands of servers.
+struct ConfiguredPool<'a> {
+    pool: &'a Pool,
+    servers: HashMap<&'a str, &'a Server>,
+}
+
+impl<'a> ConfiguredPool<'a> {
+    fn new(pool: &'a Pool) -> Self {
+        // As in a search from the front, the first server of a name is found.
+        let servers = pool.servers.iter().chain(&pool.sorry).rev();
+        Self {
+            pool,
+            servers: servers.map(|it| (it.name.as_str(), it)).collect(),
+        }
     }
 }
 
