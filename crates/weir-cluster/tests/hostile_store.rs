@@ -1,0 +1,89 @@
+//! What a store may contain that another program writes, or that was tampered with.
+
+use std::time::Duration;
+
+use serde_json::json;
+use weir_cluster::{
+    Entry, GroupKey, Input, Machine, Output, Settings, SharedState, TxnResult, digest,
+};
+
+const TEXT: &str = "[pool.p]\nservers = [\"192.0.2.1:80\"]\n";
+
+/// A machine that is connected to a store with these keys and is a member.
+fn member(key: Option<GroupKey>, stored: &[(&str, Vec<u8>)]) -> (Machine, Duration) {
+    let settings = Settings {
+        group: "edge".to_owned(),
+        member: "lb1".to_owned(),
+        identity: 1,
+        instance: 1,
+        ttl: Duration::from_secs(10),
+        key,
+        agreement: false,
+    };
+    let now = Duration::from_secs(1);
+    let mut machine = Machine::new(settings, None, SharedState::default(), now);
+    machine.handle_time(now);
+    let entry = |(name, value): &(&str, Vec<u8>)| Entry {
+        key: format!("/weir/edge/config/{name}"),
+        value: value.clone(),
+        revision: 5,
+    };
+    let entries = stored.iter().map(entry).collect();
+    machine.handle(
+        Input::Listed {
+            revision: 5,
+            entries,
+        },
+        now,
+    );
+    let ttl = Duration::from_secs(10);
+    machine.handle(Input::Granted { lease: 7, ttl }, now);
+    (machine, now)
+}
+
+/// Executes all transactions. Returns the other outputs.
+fn settle(machine: &mut Machine, now: Duration) -> Vec<Output> {
+    let mut others = Vec::new();
+    let mut revision = 5;
+    while let Some(output) = machine.poll_output() {
+        if matches!(output, Output::Txn { .. }) {
+            revision += 1;
+            machine.handle(Input::Txn(TxnResult::Done { revision }), now);
+        } else {
+            others.push(output);
+        }
+    }
+    others
+}
+
+fn pointer(version: u64, sealed: bool) -> Vec<u8> {
+    let chunk = digest(TEXT.as_bytes());
+    let pointer = json!({
+        "version": version,
+        "digest": chunk,
+        "bytes": TEXT.len(),
+        "chunks": [chunk],
+        "sealed": sealed,
+        "by": "other",
+        "guard_ms": 0,
+    });
+    pointer.to_string().into_bytes()
+}
+
+#[test]
+fn configuration_that_is_not_sealed_is_not_applied_with_a_group_key() {
+    let chunk = format!("chunk/{}", digest(TEXT.as_bytes()));
+    let applies = |key: Option<GroupKey>| {
+        let stored = [
+            ("current", pointer(1, false)),
+            ("complete", pointer(1, false)),
+            (chunk.as_str(), TEXT.as_bytes().to_vec()),
+        ];
+        let (mut machine, now) = member(key, &stored);
+        let outputs = settle(&mut machine, now);
+        outputs.iter().any(|it| matches!(it, Output::Apply { .. }))
+    };
+    assert!(applies(None));
+    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    assert!(!applies(Some(key)));
+}
