@@ -87,3 +87,18 @@ fn configuration_that_is_not_sealed_is_not_applied_with_a_group_key() {
     let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
     assert!(!applies(Some(key)));
 }
+
+#[test]
+fn highest_version_makes_a_publication_fail() {
+    let (mut machine, now) = member(None, &[("current", pointer(u64::MAX, false))]);
+    settle(&mut machine, now);
+    let publish = Input::Publish {
+        request: 1,
+        text: TEXT.to_owned(),
+        guard_ms: 0,
+    };
+    machine.handle(publish, now);
+    let outputs = settle(&mut machine, now);
+    let is_refused = |it: &Output| matches!(it, Output::Published { result: Err(_), .. });
+    assert!(outputs.iter().any(is_refused), "{outputs:?}");
+}
