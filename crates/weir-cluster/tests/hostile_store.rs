@@ -102,3 +102,19 @@ fn highest_version_makes_a_publication_fail() {
     let is_refused = |it: &Output| matches!(it, Output::Published { result: Err(_), .. });
     assert!(outputs.iter().any(is_refused), "{outputs:?}");
 }
+
+#[test]
+fn lease_without_time_to_live_is_not_renewed_at_once() {
+    let (mut machine, now) = member(None, &[]);
+    machine.handle(
+        Input::Granted {
+            lease: 8,
+            ttl: Duration::ZERO,
+        },
+        now,
+    );
+    let outputs = settle(&mut machine, now);
+    let renews = |it: &Output| matches!(it, Output::Renew { .. });
+    assert!(!outputs.iter().any(renews), "{outputs:?}");
+    assert!(machine.next_deadline(now) > now);
+}
