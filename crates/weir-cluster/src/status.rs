@@ -10,6 +10,9 @@ use crate::key::Key;
 use crate::machine::Machine;
 use crate::record::{MemberRecord, Stopped, Turn};
 
+/// Most characters of a text of another director that are shown.
+const LINE_MAX: usize = 500;
+
 /// The connection to etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
@@ -138,6 +141,14 @@ pub(crate) fn differences(own: &MemberRecord, other: &MemberRecord) -> Vec<Strin
     found
 }
 
+/// A text of another director for a terminal or the log: one line, without control characters.
+pub(crate) fn line(text: &str) -> String {
+    let shown = text.chars().take(LINE_MAX);
+    shown
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
 impl Machine {
     /// The group, as far as this member knows.
     pub fn status(&self, now: Duration) -> Status {
@@ -152,13 +163,13 @@ impl Machine {
             (None, _) => RolloutState::Unpublished,
             (Some(current), Some(stopped)) if stopped.version == current.version => {
                 RolloutState::Stopped {
-                    member: stopped.member,
-                    reason: stopped.reason,
+                    member: line(&stopped.member),
+                    reason: line(&stopped.reason),
                 }
             }
             (Some(_), _) if complete == current => RolloutState::Complete,
             (Some(_), _) => RolloutState::Running {
-                turn: turn.map(|it| it.member),
+                turn: turn.map(|it| line(&it.member)),
             },
         };
         let own = self.own_record();
@@ -171,12 +182,18 @@ impl Machine {
                 mirror.read(&keys.name(&Key::Health(name.clone())));
             members.push(MemberStatus {
                 name: name.clone(),
-                record: record.clone(),
+                record: MemberRecord {
+                    weir: line(&record.weir),
+                    ..record.clone()
+                },
                 absent_since: (!is_present).then_some(*seen),
                 lag: published.saturating_sub(record.version),
                 announces: serving.unwrap_or_default(),
                 down: health.map_or(0, |it| it.down.len()),
-                differences: differences(&own, record),
+                differences: differences(&own, record)
+                    .iter()
+                    .map(|it| line(it))
+                    .collect(),
             });
         }
         Status {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_cluster::{
-    Entry, GroupKey, Input, Machine, Output, Settings, SharedState, TxnResult, digest,
+    Entry, Event, GroupKey, Input, Machine, Output, RolloutState, Settings, SharedState, TxnResult,
+    digest,
 };
 
 const TEXT: &str = "[pool.p]\nservers = [\"192.0.2.1:80\"]\n";
@@ -117,4 +118,44 @@ fn lease_without_time_to_live_is_not_renewed_at_once() {
     let renews = |it: &Output| matches!(it, Output::Renew { .. });
     assert!(!outputs.iter().any(renews), "{outputs:?}");
     assert!(machine.next_deadline(now) > now);
+}
+
+#[test]
+fn texts_of_other_directors_have_no_control_characters() {
+    let stopped = json!({ "version": 1, "member": "a\u{1b}[2J", "reason": "x\ny\u{1b}]0;z\u{7}" });
+    let stored = [
+        ("current", pointer(1, false)),
+        ("stopped", stopped.to_string().into_bytes()),
+    ];
+    let (mut machine, now) = member(None, &stored);
+    settle(&mut machine, now);
+    let entry = Entry {
+        key: "/weir/edge/member/other".to_owned(),
+        value: json!({ "weir": "1\u{1b}[2J", "features": ["f\r"] })
+            .to_string()
+            .into_bytes(),
+        revision: 90,
+    };
+    let events = vec![Event::Put(entry)];
+    machine.handle(
+        Input::Watched {
+            revision: 90,
+            events,
+        },
+        now,
+    );
+    let status = machine.status(now);
+    let RolloutState::Stopped { member, reason } = &status.rollout else {
+        panic!("{status:?}");
+    };
+    let mut shown = vec![member, reason];
+    for member in &status.members {
+        shown.push(&member.record.weir);
+        shown.extend(&member.differences);
+    }
+    assert!(shown.len() > 5, "{shown:?}");
+    assert!(
+        !shown.iter().any(|it| it.chars().any(char::is_control)),
+        "{shown:?}"
+    );
 }
