@@ -159,3 +159,29 @@ fn texts_of_other_directors_have_no_control_characters() {
         "{shown:?}"
     );
 }
+
+#[test]
+fn highest_revision_is_watched() {
+    let (mut machine, now) = member(None, &[]);
+    let reason = "closed".to_owned();
+    machine.handle(
+        Input::WatchEnded {
+            is_compacted: true,
+            reason,
+        },
+        now,
+    );
+    let entries = Vec::new();
+    machine.handle(
+        Input::Listed {
+            revision: i64::MAX,
+            entries,
+        },
+        now,
+    );
+    let outputs = settle(&mut machine, now);
+    assert!(
+        outputs.contains(&Output::Watch { from: i64::MAX }),
+        "{outputs:?}"
+    );
+}
