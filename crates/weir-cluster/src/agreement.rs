@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::key::{Key, Keys};
-use crate::status::line;
+use crate::record::line;
 use crate::store::Mirror;
 
 /// What one member's own checks report.

@@ -8,10 +8,7 @@ use std::time::Duration;
 use crate::agreement::Verdicts;
 use crate::key::Key;
 use crate::machine::Machine;
-use crate::record::{MemberRecord, Stopped, Turn};
-
-/// Most characters of a text of another director that are shown.
-const LINE_MAX: usize = 500;
+use crate::record::{MemberRecord, Stopped, Turn, line};
 
 /// The connection to etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,14 +136,6 @@ pub(crate) fn differences(own: &MemberRecord, other: &MemberRecord) -> Vec<Strin
         found.push(format!("{feature}, not here"));
     }
     found
-}
-
-/// A text of another director for a terminal or the log: one line, without control characters.
-pub(crate) fn line(text: &str) -> String {
-    let shown = text.chars().take(LINE_MAX);
-    shown
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
 }
 
 impl Machine {
