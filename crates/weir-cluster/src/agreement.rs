@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::key::{Key, Keys};
+use crate::record::line;
 use crate::store::Mirror;
 
 /// What one member's own checks report.
@@ -63,7 +64,7 @@ pub(crate) fn verdicts(keys: &Keys, mirror: &Mirror) -> Verdicts {
                 "down for {} of {of} directors: {member}: {reason}",
                 reports.len()
             );
-            (server.to_owned(), text)
+            (server.to_owned(), line(&text))
         })
         .collect()
 }

@@ -49,7 +49,8 @@ pub(crate) fn split(text: &str, key: Option<&GroupKey>) -> Result<Vec<(String, V
 /// The text of a pointer.
 ///
 /// # Errors
-/// A chunk is missing or damaged, or was sealed with another key; in one line.
+/// A chunk is missing or damaged, or was sealed with another key, or is not sealed although there is a key: who can
+/// write to etcd does not have it; in one line.
 pub(crate) fn join(
     pointer: &Pointer,
     keys: &Keys,
@@ -68,14 +69,20 @@ pub(crate) fn join(
             return Err(format!("the chunk {chunk} is damaged"));
         }
         match (pointer.sealed, key) {
-            (false, _) => text.extend_from_slice(&stored.value),
+            (false, None) => text.extend_from_slice(&stored.value),
+            (false, Some(_)) => {
+                return Err(
+                    "the configuration is not sealed with the group key; publish it again"
+                        .to_owned(),
+                );
+            }
             (true, Some(key)) => {
                 let opened = key.open(&stored.value);
                 text.extend(opened.map_err(|error| format!("the configuration: {error}"))?);
             }
             (true, None) => {
                 return Err(
-                    "the configuration is sealed, and `secret` is not configured".to_owned(),
+                    "the configuration is sealed, and `group_key` is not configured".to_owned(),
                 );
             }
         }

@@ -111,6 +111,7 @@ impl Keys {
                 let digest = rest.strip_prefix("chunk/")?;
                 Some(Key::Chunk(digest.to_owned()))
             }
+            ("member" | "serving" | "health", _) if check_name(rest).is_err() => None,
             ("member", _) => Some(Key::Member(rest.to_owned())),
             ("serving", _) => Some(Key::Serving(rest.to_owned())),
             ("health", _) => Some(Key::Health(rest.to_owned())),
@@ -150,6 +151,8 @@ mod tests {
             "/weir/edge2/member/a",
             "/weir/edge/new/a",
             "/weir/edge/server/a",
+            "/weir/edge/member/a/b",
+            "/weir/edge/member/\u{1b}[2J",
         ] {
             assert_eq!(keys.parse(other), None, "{other}");
         }

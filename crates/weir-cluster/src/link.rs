@@ -42,6 +42,9 @@ pub(crate) enum Lease {
     },
 }
 
+/// Shortest time to live that a lease is taken to have.
+const TTL_MIN: Duration = Duration::from_secs(1);
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
@@ -106,7 +109,9 @@ impl Connection {
         }
     }
 
+    /// An answer without a time to live would be renewed without a pause.
     pub(crate) fn hold(&mut self, id: i64, ttl: Duration, now: Duration) {
+        let ttl = ttl.max(TTL_MIN);
         self.lease = Lease::Held {
             id,
             ttl,

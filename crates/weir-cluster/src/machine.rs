@@ -345,7 +345,8 @@ impl Machine {
             self.leased.remove(&name);
         }
         self.connection.connect(now);
-        self.outputs.push_back(Output::Watch { from: revision + 1 });
+        let from = revision.saturating_add(1);
+        self.outputs.push_back(Output::Watch { from });
     }
 
     fn fail(&mut self, reason: String, now: Duration) {

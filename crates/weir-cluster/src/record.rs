@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Most characters of a text of another director that are shown.
+const LINE_MAX: usize = 500;
+
 /// Which configuration the group should have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pointer {
@@ -73,4 +76,12 @@ pub struct MemberRecord {
     /// Smallest MTU of the interfaces of the data plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+}
+
+/// A text of another director for a terminal or the log: one line, without control characters.
+pub(crate) fn line(text: &str) -> String {
+    let shown = text.chars().take(LINE_MAX);
+    shown
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }

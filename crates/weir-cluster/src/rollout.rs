@@ -166,7 +166,9 @@ impl Rollout {
         let members = context.members();
         let known = members.iter().map(|(_, member)| member.version).max();
         let current = context.pointer(&Key::Current).map_or(0, |it| it.version);
-        let version = current.max(known.unwrap_or(0)).max(self.applied.version) + 1;
+        let newest = current.max(known.unwrap_or(0)).max(self.applied.version);
+        let version = newest.checked_add(1);
+        let version = version.ok_or("the group has a configuration with the highest version")?;
         let publication = publication(context, Some(request), text, version, guard_ms)?;
         self.publication = Some(publication);
         Ok(())

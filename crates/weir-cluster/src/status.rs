@@ -9,7 +9,7 @@ use crate::agreement::Verdicts;
 use crate::key::Key;
 use crate::link::Link;
 use crate::machine::Machine;
-use crate::record::{MemberRecord, Stopped, Turn};
+use crate::record::{MemberRecord, Stopped, Turn, line};
 
 /// The rollout of the group's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,13 +139,13 @@ impl Machine {
             (None, _) => RolloutState::Unpublished,
             (Some(current), Some(stopped)) if stopped.version == current.version => {
                 RolloutState::Stopped {
-                    member: stopped.member,
-                    reason: stopped.reason,
+                    member: line(&stopped.member),
+                    reason: line(&stopped.reason),
                 }
             }
             (Some(_), _) if complete == current => RolloutState::Complete,
             (Some(_), _) => RolloutState::Running {
-                turn: turn.map(|it| it.member),
+                turn: turn.map(|it| line(&it.member)),
             },
         };
         let own = self.own_record();
@@ -158,12 +158,18 @@ impl Machine {
                 mirror.read(&keys.name(&Key::Health(name.clone())));
             members.push(MemberStatus {
                 name: name.clone(),
-                record: record.clone(),
+                record: MemberRecord {
+                    weir: line(&record.weir),
+                    ..record.clone()
+                },
                 absent_since: (!is_present).then_some(*seen),
                 lag: published.saturating_sub(record.version),
                 announces: serving.unwrap_or_default(),
                 down: health.map_or(0, |it| it.down.len()),
-                differences: differences(&own, record),
+                differences: differences(&own, record)
+                    .iter()
+                    .map(|it| line(it))
+                    .collect(),
             });
         }
         Status {

@@ -130,6 +130,42 @@ pub fn normalize<'a>(
     })
 }
 
+/// Path and query with the path as files are named: escapes of all characters that a path may contain are decoded, also
+/// of reserved ones and of slashes, and slashes are merged. `None`: `target` is spelled like that, or has an invalid
+/// escape.
+///
+/// Routes may distinguish spellings that lead to one file, so this one must have the same route.
+pub fn literal<'a>(target: &RequestPath<'_>, buffer: &'a mut Vec<u8>) -> Option<RequestPath<'a>> {
+    let path = target.path();
+    if memchr::memchr(b'%', path).is_none() && memchr::memmem::find(path, b"//").is_none() {
+        return None;
+    }
+    buffer.clear();
+    let mut rest = path;
+    while let Some(byte) = rest.first() {
+        let (byte, len) = match byte {
+            b'%' => (decoded(rest)?, 3),
+            byte => (*byte, 1),
+        };
+        rest = &rest[len..];
+        match CLASS[usize::from(byte)] {
+            Class::Slash if buffer.last() == Some(&b'/') => {}
+            Class::Slash | Class::Plain | Class::Dot => buffer.push(byte),
+            Class::Percent | Class::Query | Class::Excluded => escape(byte, buffer),
+        }
+    }
+    if buffer.as_slice() == path {
+        return None;
+    }
+    let path = buffer.len();
+    buffer.extend_from_slice(target.query_part());
+    Some(RequestPath {
+        text: buffer,
+        path,
+        changed: true,
+    })
+}
+
 /// Length of the path, if it is already normal.
 fn normal_path(text: &[u8], merge_slashes: bool) -> Option<usize> {
     match text.first() {

@@ -76,6 +76,14 @@ impl BasicAuth {
         self.users.get(user).map(String::as_str)
     }
 
+    /// The hash of the password of one of the users, by a number. It is verified for an unknown user, so that the time
+    /// of the response does not tell which users exist.
+    pub fn any_hash(&self, number: u64) -> Option<&str> {
+        let at = number.checked_rem(self.users.len() as u64)?;
+        let mut hashes = self.users.values().skip(usize::try_from(at).ok()?);
+        hashes.next().map(String::as_str)
+    }
+
     /// Number of users.
     pub fn len(&self) -> usize {
         self.users.len()
@@ -117,6 +125,12 @@ mod tests {
         let auth = BasicAuth::new("R".to_owned(), None, users);
         assert_eq!((auth.hash_of("a"), auth.len()), (Some("{SHA}1"), 1));
         assert_eq!(format!("{auth:?}"), "BasicAuth(realm \"R\", 1 user)");
+        let users = [entry("a", "{SHA}1"), entry("b", "{SHA}2")];
+        let auth = BasicAuth::new("R".to_owned(), None, users);
+        let any = [2, 3].map(|number| auth.any_hash(number));
+        assert_eq!(any, [Some("{SHA}1"), Some("{SHA}2")]);
+        let none = BasicAuth::new("R".to_owned(), None, []);
+        assert_eq!(none.any_hash(3), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! again.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -47,6 +48,12 @@ impl Remembered {
         out.copy_from_slice(context.sign().as_ref());
         out
     }
+}
+
+/// A number of a user's name, which others cannot compute.
+pub(crate) fn number_of(user: &str) -> u64 {
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    KEY.hash_one(user)
 }
 
 /// Whether the password was verified before.

@@ -1,5 +1,7 @@
 //! Directors that share state in a real etcd.
 
+#[path = "cluster/secured.rs"]
+mod secured;
 mod world;
 
 use std::fs;
@@ -20,10 +22,16 @@ struct Group {
     world: World,
     etcd: Vec<Option<Child>>,
     directors: Vec<Option<Child>>,
+    /// TLS in both directions, and users: see [`secured`].
+    is_secured: bool,
 }
 
 impl Group {
     fn new(etcd: usize, directors: usize) -> Self {
+        Self::with(etcd, directors, false)
+    }
+
+    fn with(etcd: usize, directors: usize, is_secured: bool) -> Self {
         let mut world = World::new(2);
         world.start_nginx(64);
         for n in 0..etcd {
@@ -36,7 +44,11 @@ impl Group {
             world,
             etcd: (0..etcd).map(|_| None).collect(),
             directors: (0..directors).map(|_| None).collect(),
+            is_secured,
         };
+        if is_secured {
+            group.make_certificates();
+        }
         for n in 0..etcd {
             group.start_etcd(n);
         }
@@ -57,7 +69,7 @@ impl Group {
         let all = (0..self.etcd.len()).map(|n| format!("e{n}=http://{}:2380", address(n)));
         let all = all.collect::<Vec<_>>().join(",");
         let (client, peer) = (
-            format!("http://{}:2379", address(n)),
+            format!("{}{}:2379", self.scheme(), address(n)),
             format!("http://{}:2380", address(n)),
         );
         let log = fs::File::create(self.world.path(&format!("etcd{n}.log"))).expect("a log");
@@ -79,6 +91,7 @@ impl Group {
                 &peer,
             ])
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+            .args(self.etcd_security())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
@@ -94,10 +107,11 @@ impl Group {
 
     fn etcdctl(&self, arguments: &[&str]) -> Output {
         let mut command = self.world.command("director", "etcdctl");
-        let endpoints = self.endpoints("http://").join(",");
+        let endpoints = self.endpoints(self.scheme()).join(",");
         command
             .env("ETCDCTL_API", "3")
             .args(["--endpoints", &endpoints]);
+        command.args(self.etcdctl_security());
         command.args(arguments).output().expect("etcdctl runs")
     }
 
@@ -115,10 +129,11 @@ impl Group {
     /// A proxy service, so that nothing is loaded into the kernel.
     fn own_config(&self, n: usize) -> String {
         format!(
-            "[cluster]\netcd = {:?}\nname = \"edge\"\nmember = \"lb{n}\"\nlease = \"2s\"\n[pool.own]\nservers = \
+            "[cluster]\netcd = {:?}\nname = \"edge\"\nmember = \"lb{n}\"\nlease = \"2s\"\n{}[pool.own]\nservers = \
              [\"10.71.0.20:80\"]\n[service.own]\nlisten = [\"0.0.0.0:8090\"]\nforward = \"proxy\"\nprotocol = \
              \"http\"\npool = \"own\"\n",
-            self.endpoints("http://")
+            self.endpoints(self.scheme()),
+            self.own_security()
         )
     }
 

@@ -45,6 +45,37 @@ fn equivalent_spellings_have_one_normal_form() {
 }
 
 #[test]
+fn literal_spelling_is_that_of_files() {
+    let of = |text: &str| {
+        let mut buffer = b"of an earlier request".to_vec();
+        let target = RequestPath::received(text.as_bytes());
+        let found = literal(&target, &mut buffer)?;
+        Some(String::from_utf8(found.as_bytes().to_vec()).expect("ASCII"))
+    };
+    for same in [
+        "/a/b?x=%2F//",
+        "/a%20b",
+        "/%C3%A4",
+        "/a%25b",
+        "/a%3Fb",
+        "/%",
+        "/%zz",
+    ] {
+        assert_eq!(of(same), None, "{same}");
+    }
+    for (spelling, expected) in [
+        ("/admin%2Fx?q", "/admin/x?q"),
+        ("/%2fadmin%2F%2fx", "/admin/x"),
+        ("//admin///x", "/admin/x"),
+        ("/%61dmin/x", "/admin/x"),
+        ("/%40admin/%2B", "/@admin/+"),
+        ("/a%7cb%2f", "/a%7Cb/"),
+    ] {
+        assert_eq!(of(spelling).as_deref(), Some(expected), "{spelling}");
+    }
+}
+
+#[test]
 fn rfc_3986_examples() {
     // Section 5.2.4, and those of 5.4 that are about dots.
     assert_eq!(normal("/a/b/c/./../../g"), "/a/g");

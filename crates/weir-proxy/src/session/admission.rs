@@ -36,10 +36,12 @@ impl Session {
         let Some((user, secret)) = authorization(head, &cx.fields) else {
             return Some(Gate::Closed);
         };
-        let Some(hash) = auth.hash_of(&user) else {
+        let known = auth.hash_of(&user);
+        let is_known = known.is_some();
+        let Some(hash) = known.or_else(|| auth.any_hash(password::number_of(&user))) else {
             return Some(Gate::Closed);
         };
-        if password::is_remembered(hash, &secret) {
+        if is_known && password::is_remembered(hash, &secret) {
             return Some(Gate::Open);
         }
         // A valid password is remembered, unless many others were verified since.
@@ -48,7 +50,7 @@ impl Session {
         }
         let hash = hash.to_owned();
         let ticket = cx.ticket();
-        let work = move || Done::Verified(password::verify(&hash, &secret));
+        let work = move || Done::Verified(password::verify(&hash, &secret) && is_known);
         if !PASSWORDS.submit(key, ticket, &cx.inbox, work) {
             return Some(Gate::Busy);
         }

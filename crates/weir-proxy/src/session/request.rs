@@ -388,6 +388,9 @@ impl Session {
                 self.request.pool = service.routes.pool_of_text(index, &text);
                 None
             }
+            RouteAction::Files(_) if has_other_route(service, &from.asked, index) => {
+                Some(self.fail(key, cx, 404))
+            }
             RouteAction::Files(files) => {
                 let wanted = file_request(service, files, &from);
                 Some(self.begin_file(key, cx, wanted))
@@ -514,4 +517,18 @@ impl Session {
         }
         self.input.extend_from_slice(bytes);
     }
+}
+
+/// Whether the path has another route when it is spelled as files are: that route could require a user or refuse the
+/// request, so the file must not be sent for this spelling.
+fn has_other_route(service: &Service, asked: &Asked<'_>, route: usize) -> bool {
+    let mut room = Vec::new();
+    let Some(target) = path::literal(asked.target, &mut room) else {
+        return false;
+    };
+    let asked = Asked {
+        target: &target,
+        ..*asked
+    };
+    service.routes.choose(&asked) != Some(route)
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::origin::Origin;
-use super::{Client, Proxy, free_address, fs};
+use super::{Client, Proxy, free_address, fs, keeper};
 
 /// A daemon with these lines in its service, and these routes to its pool.
 fn proxy(origin: &Origin, service: &str, routes: &[String]) -> Proxy {
@@ -159,4 +159,26 @@ fn changed_users_take_effect_and_an_unusable_file_keeps_them() {
         !done && output.contains("cannot read the users"),
         "{output}"
     );
+}
+
+/// The time of a response must not tell which users exist, so a password is verified for unknown users too.
+#[test]
+fn password_of_an_unknown_user_is_verified_and_refused() {
+    let origin = Origin::start("o");
+    let users = "basic_auth = { users = [\"a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"] }";
+    let proxy = proxy(&origin, users, &[]);
+    let daemon = keeper::daemon(proxy.child.id());
+    let verifies = || {
+        let threads = fs::read_dir(format!("/proc/{daemon}/task")).expect("it lives");
+        let mut names =
+            threads.map(|it| fs::read_to_string(it.expect("a thread").path().join("comm")));
+        names.any(|name| name.is_ok_and(|name| name.trim() == "weir-password"))
+    };
+    assert_eq!(curl(&proxy, "/", &[]), "401");
+    assert!(!verifies());
+    // It is the password of another user.
+    assert_eq!(curl(&proxy, "/", &["-u", "nobody:password"]), "401");
+    assert!(verifies());
+    assert_eq!(curl(&proxy, "/", &["-u", "a:password"]), "200");
+    assert_eq!(curl(&proxy, "/", &["-u", "nobody:password"]), "401");
 }

@@ -228,3 +228,33 @@ fn missing_directory_is_rejected() {
         "{output}"
     );
 }
+
+/// Files are found by the decoded path, routes by the normalized one, which keeps `%2F` and `%40`.
+#[test]
+fn other_spellings_of_a_path_do_not_evade_its_route() {
+    let origin = Origin::start("o");
+    let users = "basic_auth = { users = [\"a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"] }";
+    let routes = [
+        format!("path = \"/sub/*\"\nfiles = \"ROOT\"\n{users}"),
+        "path = \"/.git/*\"\nstatus = 403".to_owned(),
+        "files = \"ROOT\"".to_owned(),
+    ];
+    let routes: Vec<&str> = routes.iter().map(String::as_str).collect();
+    let proxy = proxy(&origin, &routes);
+    assert_eq!(status(&proxy, "/sub/index.html", &[]), "401");
+    assert_eq!(status(&proxy, "//sub//index.html", &[]), "401");
+    assert_eq!(status(&proxy, "/%73ub/index.html", &[]), "401");
+    for evasion in [
+        "/sub%2Findex.html",
+        "/sub%2findex.html",
+        "/%2fsub/index.html",
+        "/sub%2F",
+        "/%2F%2Fsub%2F%2Findex.html",
+    ] {
+        assert_eq!(status(&proxy, evasion, &[]), "404", "{evasion}");
+    }
+    let known = ["-u", "a:password"];
+    assert_eq!(curl(&proxy, "/sub/index.html", &known).1, b"below");
+    // Without another route, other spellings are found.
+    assert_eq!(curl(&proxy, "/page%2Ehtml", &[]).1, b"page");
+}

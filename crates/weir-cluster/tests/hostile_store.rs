@@ -1,0 +1,187 @@
+//! What a store may contain that another program writes, or that was tampered with.
+
+use std::time::Duration;
+
+use serde_json::json;
+use weir_cluster::{
+    Entry, Event, GroupKey, Input, Machine, Output, RolloutState, Settings, SharedState, TxnResult,
+    digest,
+};
+
+const TEXT: &str = "[pool.p]\nservers = [\"192.0.2.1:80\"]\n";
+
+/// A machine that is connected to a store with these keys and is a member.
+fn member(key: Option<GroupKey>, stored: &[(&str, Vec<u8>)]) -> (Machine, Duration) {
+    let settings = Settings {
+        group: "edge".to_owned(),
+        member: "lb1".to_owned(),
+        identity: 1,
+        instance: 1,
+        ttl: Duration::from_secs(10),
+        key,
+        agreement: false,
+    };
+    let now = Duration::from_secs(1);
+    let mut machine = Machine::new(settings, None, SharedState::default(), now);
+    machine.handle_time(now);
+    let entry = |(name, value): &(&str, Vec<u8>)| Entry {
+        key: format!("/weir/edge/config/{name}"),
+        value: value.clone(),
+        revision: 5,
+    };
+    let entries = stored.iter().map(entry).collect();
+    machine.handle(
+        Input::Listed {
+            revision: 5,
+            entries,
+        },
+        now,
+    );
+    let ttl = Duration::from_secs(10);
+    machine.handle(Input::Granted { lease: 7, ttl }, now);
+    (machine, now)
+}
+
+/// Executes all transactions. Returns the other outputs.
+fn settle(machine: &mut Machine, now: Duration) -> Vec<Output> {
+    let mut others = Vec::new();
+    let mut revision = 5;
+    while let Some(output) = machine.poll_output() {
+        if matches!(output, Output::Txn { .. }) {
+            revision += 1;
+            machine.handle(Input::Txn(TxnResult::Done { revision }), now);
+        } else {
+            others.push(output);
+        }
+    }
+    others
+}
+
+fn pointer(version: u64, sealed: bool) -> Vec<u8> {
+    let chunk = digest(TEXT.as_bytes());
+    let pointer = json!({
+        "version": version,
+        "digest": chunk,
+        "bytes": TEXT.len(),
+        "chunks": [chunk],
+        "sealed": sealed,
+        "by": "other",
+        "guard_ms": 0,
+    });
+    pointer.to_string().into_bytes()
+}
+
+#[test]
+fn configuration_that_is_not_sealed_is_not_applied_with_a_group_key() {
+    let chunk = format!("chunk/{}", digest(TEXT.as_bytes()));
+    let applies = |key: Option<GroupKey>| {
+        let stored = [
+            ("current", pointer(1, false)),
+            ("complete", pointer(1, false)),
+            (chunk.as_str(), TEXT.as_bytes().to_vec()),
+        ];
+        let (mut machine, now) = member(key, &stored);
+        let outputs = settle(&mut machine, now);
+        outputs.iter().any(|it| matches!(it, Output::Apply { .. }))
+    };
+    assert!(applies(None));
+    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    assert!(!applies(Some(key)));
+}
+
+#[test]
+fn highest_version_makes_a_publication_fail() {
+    let (mut machine, now) = member(None, &[("current", pointer(u64::MAX, false))]);
+    settle(&mut machine, now);
+    let publish = Input::Publish {
+        request: 1,
+        text: TEXT.to_owned(),
+        guard_ms: 0,
+    };
+    machine.handle(publish, now);
+    let outputs = settle(&mut machine, now);
+    let is_refused = |it: &Output| matches!(it, Output::Published { result: Err(_), .. });
+    assert!(outputs.iter().any(is_refused), "{outputs:?}");
+}
+
+#[test]
+fn lease_without_time_to_live_is_not_renewed_at_once() {
+    let (mut machine, now) = member(None, &[]);
+    machine.handle(
+        Input::Granted {
+            lease: 8,
+            ttl: Duration::ZERO,
+        },
+        now,
+    );
+    let outputs = settle(&mut machine, now);
+    let renews = |it: &Output| matches!(it, Output::Renew { .. });
+    assert!(!outputs.iter().any(renews), "{outputs:?}");
+    assert!(machine.next_deadline(now) > now);
+}
+
+#[test]
+fn texts_of_other_directors_have_no_control_characters() {
+    let stopped = json!({ "version": 1, "member": "a\u{1b}[2J", "reason": "x\ny\u{1b}]0;z\u{7}" });
+    let stored = [
+        ("current", pointer(1, false)),
+        ("stopped", stopped.to_string().into_bytes()),
+    ];
+    let (mut machine, now) = member(None, &stored);
+    settle(&mut machine, now);
+    let entry = Entry {
+        key: "/weir/edge/member/other".to_owned(),
+        value: json!({ "weir": "1\u{1b}[2J", "features": ["f\r"] })
+            .to_string()
+            .into_bytes(),
+        revision: 90,
+    };
+    let events = vec![Event::Put(entry)];
+    machine.handle(
+        Input::Watched {
+            revision: 90,
+            events,
+        },
+        now,
+    );
+    let status = machine.status(now);
+    let RolloutState::Stopped { member, reason } = &status.rollout else {
+        panic!("{status:?}");
+    };
+    let mut shown = vec![member, reason];
+    for member in &status.members {
+        shown.push(&member.record.weir);
+        shown.extend(&member.differences);
+    }
+    assert!(shown.len() > 5, "{shown:?}");
+    assert!(
+        !shown.iter().any(|it| it.chars().any(char::is_control)),
+        "{shown:?}"
+    );
+}
+
+#[test]
+fn highest_revision_is_watched() {
+    let (mut machine, now) = member(None, &[]);
+    let reason = "closed".to_owned();
+    machine.handle(
+        Input::WatchEnded {
+            is_compacted: true,
+            reason,
+        },
+        now,
+    );
+    let entries = Vec::new();
+    machine.handle(
+        Input::Listed {
+            revision: i64::MAX,
+            entries,
+        },
+        now,
+    );
+    let outputs = settle(&mut machine, now);
+    assert!(
+        outputs.contains(&Output::Watch { from: i64::MAX }),
+        "{outputs:?}"
+    );
+}

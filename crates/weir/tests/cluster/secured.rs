@@ -1,0 +1,186 @@
+//! An etcd with TLS in both directions and users.
+
+use std::fs;
+use std::process::Command;
+
+use super::{Group, PATIENCE, SERVERS, config, privileged, wait_for};
+
+const PASSWORD: &str = "password of weir";
+
+impl Group {
+    pub(super) fn scheme(&self) -> &'static str {
+        match self.is_secured {
+            true => "https://",
+            false => "http://",
+        }
+    }
+
+    fn file(&self, name: &str) -> String {
+        let path = self.world.path(name);
+        path.to_str().expect("a path").to_owned()
+    }
+
+    /// An authority, a certificate of etcd's first member, and one of the directors.
+    pub(super) fn make_certificates(&self) {
+        let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30";
+        self.openssl(&format!(
+            "req -x509 {key} -subj /CN=authority -keyout ca.key -out ca.pem"
+        ));
+        // With users, etcd's gateway refuses clients whose certificates have a common name.
+        for (name, subject, extension) in [
+            ("etcd", "CN", "subjectAltName=IP:10.71.0.40"),
+            ("weir", "O", "extendedKeyUsage=clientAuth"),
+        ] {
+            fs::write(self.world.path("extension"), extension).expect("written");
+            self.openssl(&format!(
+                "req {key} -subj /{subject}={name} -keyout {name}.key -out {name}.csr"
+            ));
+            self.openssl(&format!(
+                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile extension -out \
+                 {name}.pem"
+            ));
+        }
+        fs::write(self.world.path("password"), PASSWORD).expect("written");
+    }
+
+    fn openssl(&self, arguments: &str) {
+        let output = Command::new("openssl")
+            .current_dir(self.world.path("."))
+            .args(arguments.split_whitespace())
+            .output()
+            .expect("openssl runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl {arguments}: {said}");
+    }
+
+    /// Arguments of etcd.
+    pub(super) fn etcd_security(&self) -> Vec<String> {
+        if !self.is_secured {
+            return Vec::new();
+        }
+        vec![
+            "--client-cert-auth".to_owned(),
+            format!("--trusted-ca-file={}", self.file("ca.pem")),
+            format!("--cert-file={}", self.file("etcd.pem")),
+            format!("--key-file={}", self.file("etcd.key")),
+        ]
+    }
+
+    /// Arguments of etcdctl, as etcd's root.
+    pub(super) fn etcdctl_security(&self) -> Vec<String> {
+        if !self.is_secured {
+            return Vec::new();
+        }
+        vec![
+            format!("--cacert={}", self.file("ca.pem")),
+            format!("--cert={}", self.file("weir.pem")),
+            format!("--key={}", self.file("weir.key")),
+        ]
+    }
+
+    /// Keys of `[cluster]`.
+    pub(super) fn own_security(&self) -> String {
+        if !self.is_secured {
+            return String::new();
+        }
+        format!(
+            "ca = {:?}\ncertificate = {:?}\nkey = {:?}\nuser = \"weir\"\npassword = {{ file = {:?} }}\ngroup_key = \
+             \"a key of sixteen bytes or more\"\n",
+            self.file("ca.pem"),
+            self.file("weir.pem"),
+            self.file("weir.key"),
+            self.file("password")
+        )
+    }
+
+    fn as_root(&self, arguments: &[&str]) -> String {
+        let output = self.etcdctl(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn enable_users(&self) {
+        for arguments in [
+            "user add root:root",
+            "user grant-role root root",
+            "role add weir",
+            "role grant-permission --prefix=true weir readwrite /weir/edge/",
+            "user grant-role weir weir",
+            "auth enable",
+        ] {
+            if arguments == "user grant-role weir weir" {
+                self.as_root(&["user", "add", &format!("weir:{PASSWORD}")]);
+            }
+            let arguments: Vec<&str> = arguments.split(' ').collect();
+            self.as_root(&arguments);
+        }
+    }
+
+    fn error(&self, n: usize) -> String {
+        let group = self.group(n);
+        group["error"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+#[test]
+fn etcd_with_tls_and_users() {
+    if !privileged() {
+        return;
+    }
+    let mut group = Group::with(1, 2, true);
+    group.enable_users();
+    fs::write(group.world.path("password"), "wrong").expect("written");
+    group.start(0);
+    wait_for("the refusal of the password", PATIENCE, || {
+        group.error(0).contains("authentication failed")
+    });
+    group.stop(0);
+    fs::write(group.world.path("password"), PASSWORD).expect("written");
+    group.start_all();
+    let published = group.publish(0, &config(8080, &SERVERS), "0s");
+    assert!(published.status.success(), "{published:?}");
+    assert!(group.get(0, 8080) && group.get(1, 8080));
+    let as_root = |arguments: &[&str]| {
+        let mut all = vec!["--user", "root:root"];
+        all.extend(arguments);
+        group.as_root(&all)
+    };
+    let stored = as_root(&["get", "--prefix", "/weir/"]);
+    assert!(stored.contains("/weir/edge/config/chunk/"), "{stored}");
+    assert!(!stored.contains("10.71.0.20"), "it is sealed: {stored}");
+
+    // Who can write to etcd, but does not have the group key, configures nothing.
+    let text = config(8081, &SERVERS);
+    let path = group.file("unsealed.toml");
+    fs::write(&path, &text).expect("written");
+    let sum = Command::new("sha256sum").arg(&path).output();
+    let sum = String::from_utf8(sum.expect("sha256sum runs").stdout).expect("text");
+    let digest = sum.split(' ').next().expect("a digest");
+    let pointer = serde_json::json!({
+        "version": 2, "digest": digest, "bytes": text.len(), "chunks": [digest], "sealed": false, "by": "lb9",
+    });
+    as_root(&["put", &format!("/weir/edge/config/chunk/{digest}"), &text]);
+    as_root(&["put", "/weir/edge/config/current", &pointer.to_string()]);
+    wait_for("the refusal", PATIENCE, || {
+        group.group(0)["rollout"] == "stopped"
+    });
+    let reason = group.group(0)["rollout_reason"].to_string();
+    assert!(reason.contains("not sealed"), "{reason}");
+    assert!(group.get(0, 8080) && !group.get(0, 8081));
+
+    // A token of etcd ends with its process.
+    group.kill_etcd(0);
+    for n in 0..2 {
+        wait_for("the loss of etcd", PATIENCE, || {
+            group.group(n)["etcd"] == "away"
+        });
+    }
+    group.start_etcd(0);
+    for n in 0..2 {
+        wait_for("etcd", PATIENCE, || group.group(n)["etcd"] == "connected");
+    }
+    let published = group.publish(1, &config(8082, &SERVERS), "0s");
+    assert!(published.status.success(), "{published:?}");
+    assert!(group.get(0, 8082) && group.get(1, 8082));
+}
