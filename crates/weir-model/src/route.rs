@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{BasicAuth, HashKey, RetryOn, StaticFiles, Template, ValueMap};
+use crate::{BasicAuth, HashKey, RetryOn, RouteClientFields, StaticFiles, Template, ValueMap};
 
 pub use condition::{ConditionKey, Conditions, HostPattern, NamedCondition, ValuePattern};
 
@@ -130,6 +130,8 @@ pub struct RouteOptions {
     pub limits: RouteLimits,
     /// Requests in progress of all clients; 0 = no limit.
     pub max_connections: u32,
+    /// Rules for single fields about the client.
+    pub x_forwarded: Option<RouteClientFields>,
 }
 
 /// `limits` of a route, which apply in addition to those of its service.
