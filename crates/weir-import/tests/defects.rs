@@ -625,6 +625,22 @@ fn limits_of_a_location_are_those_of_its_route() {
 }
 
 #[test]
+fn rules_of_checks_without_http_are_no_losses() {
+    let imported = of_haproxy(
+        "defaults\n mode tcp\nlisten web\n bind :80\n option httpchk GET /up\n http-check expect status 200\n \
+         option ssl-hello-chk\n server a 10.0.0.5:443 check\n",
+    );
+    assert!(
+        imported.toml.contains("kind = \"tls\""),
+        "{}",
+        imported.toml
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let noted = |note: &String| note.starts_with("line 6:") && note.contains("ignores it");
+    assert!(imported.notes.iter().any(noted), "{:?}", imported.notes);
+}
+
+#[test]
 fn location_that_nginx_never_selects_is_no_loss() {
     let imported = of_server(
         "if ($ssl_protocol = \"\") { return 301 https://a.example$request_uri; }\n\

@@ -70,6 +70,13 @@ impl Checks {
                 line.reject(notes, "haproxy requires a time");
             }
         }
+        if found.is_none_or(|(kind, _)| kind != "http") {
+            let rules = proxy.lines.iter();
+            for rule in rules.filter(|line| line.keyword() == "http-check") {
+                let why = "not imported: haproxy ignores it, because its checks do not use HTTP";
+                notes.remark(rule.position, why);
+            }
+        }
         let Some((kind, line)) = found else {
             return checks;
         };
