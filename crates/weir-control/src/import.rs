@@ -179,6 +179,13 @@ impl Environment for Machine {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    fn has_file(&self, path: &str) -> Option<bool> {
+        match std::fs::metadata(self.place(path)) {
+            Ok(known) => Some(known.is_file()),
+            Err(error) => (error.kind() == std::io::ErrorKind::NotFound).then_some(false),
+        }
+    }
+
     fn glob(&self, pattern: &str) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
         for pattern in alternatives(&self.place(pattern)) {

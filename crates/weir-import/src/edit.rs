@@ -160,6 +160,16 @@ impl Edits {
         both
     }
 
+    /// The changes of a response that Weir makes itself instead of a server's.
+    pub(crate) fn of_refusal(&self) -> Self {
+        let mut response = self.response.clone();
+        response.remove.clear();
+        Self {
+            response,
+            ..Self::default()
+        }
+    }
+
     /// Returns the keys of a route, except for the path.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let mut entries = self

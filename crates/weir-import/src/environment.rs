@@ -9,6 +9,10 @@ pub trait Environment {
     /// # Errors
     /// The reason why it cannot be read.
     fn read(&self, path: &str) -> Result<String, String>;
+    /// Returns whether there is a file; `None` = unknown.
+    fn has_file(&self, _path: &str) -> Option<bool> {
+        None
+    }
     /// Returns the files that match a shell pattern, sorted.
     fn glob(&self, pattern: &str) -> Vec<String>;
     /// Resolves a host name to an address of the given family.

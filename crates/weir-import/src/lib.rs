@@ -23,6 +23,7 @@ mod name;
 mod nginx;
 mod note;
 mod probe;
+mod shared_check;
 mod time;
 mod validate;
 

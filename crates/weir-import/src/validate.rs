@@ -12,13 +12,19 @@ use crate::Imported;
 use crate::annotate::annotate;
 use crate::document::{Document, Entry, Item, Path, Table, Text, Value};
 use crate::note::{Notes, Position};
+use crate::shared_check::share;
 
 /// Returns a text that `weir check` accepts, and all notes.
 pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
+    let mut is_shared = false;
     loop {
         let text = document.render();
         let found = match weir_config::parse(&text.text, &Host::default()) {
             Ok(parsed) if unreachable(&mut document, &text, &parsed.findings, &mut notes) => {
+                continue;
+            }
+            // Only now, so that each line of a rejected check got its note.
+            Ok(_) if !std::mem::replace(&mut is_shared, true) && share(&mut document, &notes) => {
                 continue;
             }
             Ok(_) => {

@@ -1,6 +1,10 @@
 //! Meanings of real files that an importer can easily lose.
 
-use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, nginx};
+use std::net::IpAddr;
+
+use weir_import::{
+    EmptyEnvironment, Environment, Imported, haproxy, keepalived, ldirectord, nginx,
+};
 
 fn of_haproxy(text: &str) -> Imported {
     checked(haproxy("haproxy.cfg", text, &EmptyEnvironment))
@@ -389,13 +393,287 @@ fn location_that_denies_all_needs_no_target() {
 }
 
 #[test]
-fn forwarded_for_of_one_location_only_is_a_loss() {
+fn forwarded_for_of_one_location_only_is_kept_from_the_others() {
     let imported = of_server(
         "location /a { proxy_pass http://10.0.0.5; proxy_set_header Host $host; \
-         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; }\nlocation / { proxy_pass http://10.0.0.5; }",
+         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; }\n\
+         location /b { proxy_pass http://10.0.0.5; proxy_set_header Host $host; \
+         proxy_set_header X-Forwarded-For $remote_addr; }\nlocation / { proxy_pass http://10.0.0.5; }",
     );
-    assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
-    assert!(imported.losses[0].contains("X-Forwarded-For too"));
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let service = table(&imported.toml, &["[service."]);
+    assert!(
+        service.contains("x_forwarded = { for = \"append\" }"),
+        "{service}"
+    );
+    let appended = table(&imported.toml, &["path = \"/a*\""]);
+    assert!(!appended.contains("x_forwarded"), "{appended}");
+    let replaced = table(&imported.toml, &["path = \"/b*\""]);
+    assert!(
+        replaced.contains("set_header = [\"X-Forwarded-For: {client}\"]"),
+        "{replaced}"
+    );
+    assert!(!replaced.contains("x_forwarded"), "{replaced}");
+    let rest = imported.toml.rsplit("[[route]]").next().expect("a route");
+    assert!(rest.contains("x_forwarded = { for = \"keep\" }"), "{rest}");
+    assert!(!rest.contains("path"), "{rest}");
+}
+
+#[test]
+fn forwarded_for_of_one_server_block_only_is_kept_from_the_others() {
+    let imported = of_nginx(
+        "server { listen 80 default_server; location / { proxy_pass http://10.0.0.5; \
+         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; } }\n\
+         server { listen 80; server_name b.example; location / { proxy_pass http://10.0.0.6; } }",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let other = table(&imported.toml, &["host = \"b.example\""]);
+    assert!(
+        other.contains("x_forwarded = { for = \"keep\" }"),
+        "{other}"
+    );
+}
+
+#[test]
+fn deny_unless_refuses_the_other_requests() {
+    let imported = of_frontend("http-request deny unless { src 10.0.0.0/8 }");
+    let route = table(&imported.toml, &["[[route]]", "status = 403"]);
+    assert!(
+        route.contains("not = { source = [\"10.0.0.0/8\"] }"),
+        "{route}"
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    // A condition that no route has: every request is refused, and reported.
+    let imported = of_frontend("http-request deny unless { src_conn_rate lt 10 }");
+    let route = table(&imported.toml, &["[[route]]", "status = 403"]);
+    assert!(!route.contains("source"), "{route}");
+    assert_eq!(imported.unguarded.len(), 1, "{:?}", imported.unguarded);
+}
+
+#[test]
+fn passwords_of_a_location_are_asked_for() {
+    let imported = of_server(
+        "location /a { auth_basic Staff; auth_basic_user_file /etc/nginx/users; proxy_pass http://10.0.0.5; }\n\
+         location / { return 204; }",
+    );
+    let route = table(&imported.toml, &["path = \"/a*\""]);
+    assert!(
+        route.contains("basic_auth = { file = \"/etc/nginx/users\", realm = \"Staff\" }"),
+        "{route}"
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn authentication_without_a_file_admits_every_client() {
+    let imported = of_server("location / { auth_basic Staff; proxy_pass http://10.0.0.5; }");
+    assert!(!imported.toml.contains("basic_auth"), "{}", imported.toml);
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let noted = |note: &String| note.contains("admits every client");
+    assert!(imported.notes.iter().any(noted), "{:?}", imported.notes);
+}
+
+#[test]
+fn other_methods_than_the_excepted_are_refused() {
+    let imported = of_server(
+        "location /a { limit_except GET { deny all; } proxy_pass http://10.0.0.5; }\n\
+         location / { return 204; }",
+    );
+    let refused = table(&imported.toml, &["path = \"/a*\"", "status = 403"]);
+    assert!(
+        refused.contains("not = { method = [\"GET\", \"HEAD\"] }"),
+        "{refused}"
+    );
+    let (first, second) = (
+        imported.toml.find("status = 403"),
+        imported.toml.find("path = \"/a*\"\npool"),
+    );
+    assert!(first < second, "{}", imported.toml);
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+/// Some files exist.
+struct Files(&'static [&'static str]);
+
+impl Environment for Files {
+    fn read(&self, _: &str) -> Result<String, String> {
+        Err("only names".to_owned())
+    }
+
+    fn has_file(&self, path: &str) -> Option<bool> {
+        Some(self.0.contains(&path))
+    }
+
+    fn glob(&self, _: &str) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn address(&self, _: &str, _: bool) -> Option<IpAddr> {
+        None
+    }
+
+    fn port(&self, _: &str, _: &str) -> Option<u16> {
+        None
+    }
+
+    fn host_name(&self) -> String {
+        String::new()
+    }
+
+    fn variable(&self, _: &str) -> Option<String> {
+        None
+    }
+}
+
+#[test]
+fn missing_error_page_is_noted_and_left_out() {
+    let text = "server { listen 80; root /srv;\n error_page 502 /a.html;\n error_page 404 /b.html;\n \
+                location / { return 204; } }";
+    let imported = checked(nginx("nginx.conf", text, &Files(&["/srv/a.html"])));
+    assert!(
+        imported.toml.contains("file = \"/srv/a.html\""),
+        "{}",
+        imported.toml
+    );
+    assert!(!imported.toml.contains("b.html"), "{}", imported.toml);
+    let noted = |note: &String| note.starts_with("line 3:") && note.contains("no /srv/b.html");
+    assert!(imported.notes.iter().any(noted), "{:?}", imported.notes);
+}
+
+#[test]
+fn local_address_group_is_reported_and_the_service_is_imported() {
+    let text = "local_address_group laddr_g1 {\n 192.168.100.200\n}\n\
+                virtual_server 192.0.2.1 80 {\n lb_kind NAT\n laddr_group_name laddr_g1\n protocol TCP\n \
+                real_server 10.0.0.5 80 {\n weight 1\n }\n}\n";
+    let imported = checked(keepalived("keepalived.conf", text, &EmptyEnvironment));
+    let service = table(&imported.toml, &["[service."]);
+    assert!(service.contains("192.0.2.1:80"), "{service}");
+    assert!(imported.toml.contains("10.0.0.5"), "{}", imported.toml);
+    let noted = |line: &str| imported.notes.iter().any(|note| note.starts_with(line));
+    assert!(noted("line 1:") && noted("line 6:"), "{:?}", imported.notes);
+}
+
+#[test]
+fn comments_in_another_encoding_are_kept() {
+    // As `weir import` reads it: bytes that are not UTF-8 are replaced.
+    let text = String::from_utf8_lossy(
+        b"# der gro\xdfe Laden\nlisten web\n mode http\n bind :80\n server a 10.0.0.5:80\n",
+    );
+    let imported = of_haproxy(&text);
+    assert!(imported.toml.contains("# der gro"), "{}", imported.toml);
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn checks_that_pools_share_are_written_once() {
+    let haproxy = "defaults\n mode http\n option httpchk GET /up\nfrontend web\n bind :80\n \
+                   use_backend b if { path_beg /b }\n default_backend a\n\
+                   backend a\n server a 10.0.0.5:80 check\nbackend b\n server b 10.0.0.6:80 check\n";
+    let real = |address: &str| {
+        format!(
+            "real_server {address} 80 {{\n weight 1\n TCP_CHECK {{\n connect_timeout 3\n }}\n }}\n"
+        )
+    };
+    let keepalived_text = format!(
+        "virtual_server 192.0.2.1 80 {{\n lb_kind DR\n protocol TCP\n {}}}\n\
+         virtual_server 192.0.2.2 80 {{\n lb_kind DR\n protocol TCP\n {}}}\n",
+        real("10.0.0.5"),
+        real("10.0.0.6")
+    );
+    let ldirectord_text = "checkinterval=5\n\
+                           virtual=192.0.2.1:80\n\treal=10.0.0.5:80 gate\n\tservice=http\n\trequest=\"up\"\n\
+                           virtual=192.0.2.2:80\n\treal=10.0.0.6:80 gate\n\tservice=http\n\trequest=\"up\"\n";
+    for imported in [
+        of_haproxy(haproxy),
+        checked(keepalived(
+            "keepalived.conf",
+            &keepalived_text,
+            &EmptyEnvironment,
+        )),
+        checked(ldirectord(
+            "ldirectord.cf",
+            ldirectord_text,
+            &EmptyEnvironment,
+        )),
+    ] {
+        let toml = &imported.toml;
+        assert_eq!(toml.matches("[check.").count(), 1, "{toml}");
+        assert_eq!(toml.matches("\ncheck = \"").count(), 2, "{toml}");
+        assert!(!toml.contains(".check]"), "{toml}");
+    }
+}
+
+#[test]
+fn limits_of_a_location_are_those_of_its_route() {
+    let imported = of_nginx(
+        "limit_req_zone $binary_remote_addr zone=one:10m rate=5r/s;\n\
+         limit_req_zone $binary_remote_addr zone=two:10m rate=5r/s;\n\
+         server { listen 80; proxy_set_header Host $host;\n\
+         location /a { limit_req zone=one burst=9 nodelay; proxy_pass http://10.0.0.5; }\n\
+         location /b { limit_req zone=two nodelay; proxy_pass http://10.0.0.5; }\n\
+         location /c { limit_req zone=two nodelay; proxy_pass http://10.0.0.5; } }",
+    );
+    let route = table(&imported.toml, &["path = \"/a*\""]);
+    assert!(
+        route.contains("limits = { rate = 5, burst = 10 }"),
+        "{route}"
+    );
+    // Two locations that share a zone are counted together by nginx.
+    assert!(!table(&imported.toml, &["path = \"/b*\""]).contains("\nlimits"));
+    let lost: Vec<&str> = imported.losses.iter().map(|note| &note[..7]).collect();
+    assert_eq!(lost, ["line 2:", "line 5:", "line 6:"]);
+}
+
+#[test]
+fn rules_of_checks_without_http_are_no_losses() {
+    let imported = of_haproxy(
+        "defaults\n mode tcp\nlisten web\n bind :80\n option httpchk GET /up\n http-check expect status 200\n \
+         option ssl-hello-chk\n server a 10.0.0.5:443 check\n",
+    );
+    assert!(
+        imported.toml.contains("kind = \"tls\""),
+        "{}",
+        imported.toml
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let noted = |note: &String| note.starts_with("line 6:") && note.contains("ignores it");
+    assert!(imported.notes.iter().any(noted), "{:?}", imported.notes);
+}
+
+#[test]
+fn location_that_nginx_never_selects_is_no_loss() {
+    let imported = of_server(
+        "if ($ssl_protocol = \"\") { return 301 https://a.example$request_uri; }\n\
+         location / { proxy_pass http://10.0.0.5; }",
+    );
+    assert!(
+        imported
+            .toml
+            .contains("redirect = \"https://a.example{path}\""),
+        "{}",
+        imported.toml
+    );
+    assert!(!imported.toml.contains("10.0.0.5"), "{}", imported.toml);
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    // Behind a refusal that nginx does not have, it is one.
+    let imported = of_server(
+        "if ($geoip_country = XX) { return 403; }\nlocation / { proxy_pass http://10.0.0.5; }",
+    );
+    assert_eq!(imported.losses.len(), 2, "{:?}", imported.losses);
+}
+
+#[test]
+fn line_that_every_location_replaces_is_no_loss() {
+    let imported = of_server(
+        "add_header X-A a always;\nlocation /a { return 204; add_header X-B b; }\n\
+         location / { proxy_pass http://10.0.0.5; add_header X-B b; }",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    assert!(!imported.toml.contains("X-A"), "{}", imported.toml);
+    let imported = of_server(
+        "location /a { proxy_pass http://10.0.0.5; proxy_set_header Host $host; proxy_set_header X-B b; }",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
 }
 
 #[test]

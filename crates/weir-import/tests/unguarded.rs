@@ -89,10 +89,8 @@ fn imported_lines_are_not_marked() {
 #[test]
 fn lost_directives_of_nginx_are_marked() {
     for line in [
-        "auth_basic staff;",
         "auth_request /auth;",
         "satisfy any;",
-        "location /a { auth_basic staff; proxy_pass http://app; }",
         "location /a { deny office.example; proxy_pass http://app; }",
         "location /a { location /a/b { deny all; } proxy_pass http://app; }",
         "location /a { limit_req zone=one; proxy_pass http://app; }",
@@ -118,8 +116,11 @@ fn location_with_lost_access_rule_refuses() {
     for (guard, expected) in [
         ("auth_request /auth;", "403"),
         ("internal;", "404"),
-        ("satisfy any; auth_basic staff;", "401"),
-        ("auth_basic staff;", "401"),
+        (
+            "satisfy any; auth_basic staff; auth_basic_user_file users;",
+            "401",
+        ),
+        ("auth_basic staff; auth_basic_user_file users;", "401"),
     ] {
         for content in ["root /srv;", "proxy_pass http://app;"] {
             let imported = of_server(&[&format!("location /files {{ {guard} {content} }}")]);

@@ -84,7 +84,8 @@ pub use indexed::{Indexed, Sharing};
 pub use ipvs::Ipvs;
 pub use listener::{Family, Listener, Mark, Ports, Protocol};
 pub use message::{
-    ClientField, ClientFields, Coding, Compression, ErrorPage, FieldRule, Forwarded, Underscores,
+    ClientField, ClientFields, Coding, Compression, ErrorPage, FieldRule, Forwarded,
+    RouteClientFields, Underscores,
 };
 pub use network::Network;
 pub use network_set::NetworkSet;

@@ -75,6 +75,15 @@ impl ClientFields {
     }
 }
 
+/// `x_forwarded` of a route, in place of the service's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct RouteClientFields {
+    /// The rules.
+    pub rules: ClientFields,
+    /// Networks of clients that the rules do not apply to.
+    pub except: Vec<crate::Network>,
+}
+
 /// `forwarded` of a proxy service: header fields that carry client information to servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Forwarded {

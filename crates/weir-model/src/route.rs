@@ -6,7 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{BasicAuth, HashKey, RetryOn, StaticFiles, Template, TextRegex, ValueMap};
+use crate::{
+    BasicAuth, HashKey, RetryOn, RouteClientFields, StaticFiles, Template, TextRegex, ValueMap,
+};
 
 pub use condition::{ConditionKey, Conditions, NamedCondition, ValuePattern};
 
@@ -149,6 +151,8 @@ pub struct RouteOptions {
     pub limits: RouteLimits,
     /// Requests in progress of all clients; 0 = no limit.
     pub max_connections: u32,
+    /// Rules for single fields about the client.
+    pub x_forwarded: Option<RouteClientFields>,
 }
 
 /// `limits` of a route, which apply in addition to those of its service.

@@ -19,8 +19,8 @@ use rustls::ServerConfig;
 use weir_http::{HeadLimits, RequestPath};
 use weir_model::{
     BasicAuth, ClientFields, Compression, Forwarded, ForwardedPath, HashKey, HeaderEdits, Network,
-    NoServer, NormalizePath, ProxyHeader, ProxyProtocol, ProxyTimeouts, Scheduler, ServerTls,
-    Sticky, ValueMap,
+    NoServer, NormalizePath, ProxyHeader, ProxyProtocol, ProxyTimeouts, RouteClientFields,
+    Scheduler, ServerTls, Sticky, ValueMap,
 };
 use weir_select::limit::Concurrent;
 use weir_select::route::{Limits, Routes};
@@ -326,6 +326,8 @@ pub(crate) struct RouteOptions {
     pub(crate) limits: Option<Limits>,
     /// Requests in progress of all clients.
     pub(crate) all_clients: Option<Arc<Concurrent>>,
+    /// Rules for single fields about the client; `None` = the service's.
+    pub(crate) x_forwarded: Option<RouteClientFields>,
 }
 
 /// The timeouts in milliseconds.

@@ -35,6 +35,7 @@ const ALONE: &[(&str, &str)] = &[
     ("route-pool", "default"),
     ("route-pool", "map"),
     ("service", "pool"),
+    ("route", "x_forwarded"),
     ("service", "x_forwarded"),
 ];
 
@@ -165,4 +166,27 @@ fn every_changed_key_appears_in_diff_with_values() {
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn rules_of_a_route_appear_in_diff() {
+    let with = |rules: &str| {
+        let text = format!(
+            "[pool.p]\nservers = [\"10.0.0.5\"]\n\n[service.s]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+             \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n\n[[route]]\nservice = \"s\"\npath = \"/a\"\npool = \
+             \"p\"\nx_forwarded = {rules}\n"
+        );
+        let parsed = parse(&text, &Host::default());
+        parsed.expect("a valid configuration").desired
+    };
+    let changes = diff(
+        &with("{ for = \"keep\" }"),
+        &with("{ for = \"set\", except = [\"10.0.0.0/8\"] }"),
+    );
+    let shown: Vec<&Edit> = changes.iter().flat_map(edits).collect();
+    assert_eq!(shown.len(), 1, "{shown:?}");
+    assert!(shown[0].key.ends_with("x_forwarded"), "{shown:?}");
+    assert!(shown[0].old.contains("for keep"), "{shown:?}");
+    assert!(shown[0].new.contains("for set"), "{shown:?}");
+    assert!(shown[0].new.contains("except 10.0.0.0/8"), "{shown:?}");
 }

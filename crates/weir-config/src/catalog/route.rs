@@ -191,6 +191,14 @@ pub(crate) static ROUTE: Section = Section {
         )
         .known_as(&["gzip"]),
         Key::new(
+            "x_forwarded",
+            Kind::Table(&X_FORWARDED),
+            Absent("`x_forwarded` of the service"),
+            "Rules for single fields about the client in requests to servers, as in the service. They replace all of \
+             the service's rules.",
+            "x_forwarded = { for = \"keep\" }",
+        ),
+        Key::new(
             "access_log",
             Kind::Flag,
             Absent("as the service"),

@@ -232,7 +232,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     }
 }
 
-fn table_of<'a, 't>(
+pub(super) fn table_of<'a, 't>(
     sink: &mut Sink<'_>,
     view: &View<'a, 't>,
     name: &str,
@@ -305,7 +305,7 @@ pub(super) fn limit_key(sink: &mut Sink<'_>, view: &View<'_, '_>) -> HashKey {
     })
 }
 
-fn networks(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Vec<Network> {
+pub(super) fn networks(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Vec<Network> {
     let mut networks = Vec::new();
     for item in view.list(sink, key).unwrap_or_default() {
         let Some((text, span)) = text(sink, item, &Kind::Network) else {

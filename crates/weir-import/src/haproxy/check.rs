@@ -23,6 +23,14 @@ pub(super) struct Checks {
 
 impl Checks {
     pub(super) fn read(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Self {
+        let checks = Self::of_options(context, proxy, notes);
+        if checks.kind != "http" {
+            remark_ignored(proxy, notes);
+        }
+        checks
+    }
+
+    fn of_options(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Self {
         const KINDS: &[(&str, &str)] = &[
             ("httpchk", "http"),
             ("smtpchk", "smtp"),
@@ -308,6 +316,15 @@ impl Checks {
         let (fall, position) = options.fall.unwrap_or((3, self.from));
         probe.count("fall", fall, position, notes);
         probe.push(Entry::implied("start", "up"));
+    }
+}
+
+/// Rules of HTTP in a section whose checks do not use it.
+fn remark_ignored(proxy: &Proxy, notes: &mut Notes) {
+    let rules = proxy.lines.iter();
+    for rule in rules.filter(|line| line.keyword() == "http-check") {
+        let why = "not imported: haproxy ignores it, because its checks do not use HTTP";
+        notes.remark(rule.position, why);
     }
 }
 

@@ -4,6 +4,7 @@
 use super::Context;
 use super::tree::Node;
 use super::variable::{Clients, replace};
+use crate::document::Entry;
 use crate::edit::{Edits, beginning_with_slash};
 use crate::note::Notes;
 
@@ -20,7 +21,13 @@ pub(super) fn edits(
         redirect: false,
     };
     let mut edits = Edits::default();
-    for line in inherited(levels, "proxy_set_header") {
+    let lines = inherited(levels, "proxy_set_header");
+    let sets_forwarded_for = |line: &&Node| line.word(1).is_some_and(is_forwarded_for);
+    if context.forwarded && !lines.iter().any(sets_forwarded_for) {
+        let rules = vec![Entry::implied("for", "keep")];
+        edits.keys.push(Entry::implied("x_forwarded", rules));
+    }
+    for line in lines {
         let found = match (line.word(1), line.word(2)) {
             (Some(name), Some(value)) => request(name, value, clients),
             _ => Err("the field or its value is missing"),
@@ -61,6 +68,22 @@ pub(super) fn edits(
     edits
 }
 
+const fn is_forwarded_for(name: &str) -> bool {
+    name.eq_ignore_ascii_case("X-Forwarded-For")
+}
+
+/// Whether one of these lines, or of the blocks among them, appends the client's address to X-Forwarded-For.
+pub(super) fn appends_forwarded_for(lines: &[Node]) -> bool {
+    let appends = |value: &str| value.contains("$proxy_add_x_forwarded_for");
+    lines.iter().any(|line| match line.keyword() {
+        "proxy_set_header" => {
+            line.word(1).is_some_and(is_forwarded_for) && line.word(2).is_some_and(appends)
+        }
+        "location" | "if" | "limit_except" => appends_forwarded_for(line.inner()),
+        _ => false,
+    })
+}
+
 /// Changes of the responses of a location with files.
 pub(super) fn of_files(
     context: &mut Context<'_>,
@@ -77,7 +100,7 @@ pub(super) fn of_files(
     response(context, &mut edits, levels, clients, notes);
     edits
         .keys
-        .extend(super::route::authentication(context, levels));
+        .extend(super::route::authentication(context, levels, notes));
     edits
 }
 

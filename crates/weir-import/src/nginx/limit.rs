@@ -83,6 +83,77 @@ pub(super) fn limits(
     entries
 }
 
+/// Keys of a route's `limits`, for the `limit_req` and `limit_conn` of a location. A zone of several locations counts
+/// them together, and routes count apart, so those are left to the notes.
+pub(super) fn of_route(
+    context: &mut Context<'_>,
+    outer: &[Node],
+    [requests, connections]: [Option<&Node>; 2],
+    notes: &mut Notes,
+) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut key = None;
+    if let Some(line) =
+        requests.filter(|line| context.routes_per_location == 1 && is_alone(outer, line))
+    {
+        match rate(outer, line) {
+            Ok((limit_key, zone, rate, burst)) => {
+                context.used.extend([line.position, zone]);
+                if !line.words.iter().any(|word| word == "nodelay") {
+                    notes.add(
+                        line.position,
+                        "requests above the rate get status 429 at once and are not delayed",
+                    );
+                }
+                entries.push(Entry::new("rate", rate, line.position));
+                entries.push(Entry::new("burst", burst, line.position));
+                key = Some((limit_key, zone));
+            }
+            Err(why) => line.reject(notes, why),
+        }
+    }
+    if let Some(line) =
+        connections.filter(|line| context.routes_per_location == 1 && is_alone(outer, line))
+    {
+        match concurrency(outer, line) {
+            Ok((limit_key, ..)) if key.as_ref().is_some_and(|(other, _)| *other != limit_key) => {
+                line.reject(notes, "`limits` has one key to distinguish clients");
+            }
+            Ok((limit_key, zone, max)) => {
+                context.used.extend([line.position, zone]);
+                entries.push(Entry::new("concurrent", max, line.position));
+                key = Some((limit_key, zone));
+            }
+            Err(why) => line.reject(notes, why),
+        }
+    }
+    if let Some((key, position)) = key.filter(|(key, _)| key != "source") {
+        entries.push(Entry::new("key", key, position).essential());
+    }
+    entries
+}
+
+/// Whether no other line uses the zone of this one.
+fn is_alone(outer: &[Node], line: &Node) -> bool {
+    fn count(nodes: &[Node], line: &Node, zone: Option<&str>) -> usize {
+        let uses = |node: &Node| node.keyword() == line.keyword() && zone_of(node) == zone;
+        let of = |node: &Node| usize::from(uses(node)) + count(node.inner(), line, zone);
+        nodes.iter().map(of).sum()
+    }
+    count(outer, line, zone_of(line)) == 1
+}
+
+/// The name of the zone that a line uses.
+fn zone_of(line: &Node) -> Option<&str> {
+    match line.keyword() {
+        "limit_req" => line
+            .words
+            .iter()
+            .find_map(|word| word.strip_prefix("zone=")),
+        _ => line.word(1),
+    }
+}
+
 /// Returns the zone of that name, and its key.
 fn zone<'n>(
     outer: &'n [Node],

@@ -34,8 +34,6 @@ pub(super) struct BlockRoutes {
     pub(super) all: Vec<BlockRoute>,
     /// `keepalive` of a target upstream.
     pub(super) idle: Option<(u64, Position)>,
-    /// Client addresses are sent to servers.
-    pub(super) forwarded: bool,
     pub(super) path_use: PathUse,
     /// The first name of the server block.
     pub(super) name: String,
@@ -94,11 +92,7 @@ pub(super) fn block_routes(
         .iter()
         .filter(|node| node.keyword() == "location" && !is_page(node))
         .collect();
-    let inner = locations
-        .iter()
-        .any(|node| sets_forwarded_for(node.inner()));
     let mut routes = BlockRoutes {
-        forwarded: sets_forwarded_for(server.inner()) || sets_forwarded_for(outer) || inner,
         idle,
         path_use,
         name: first_name(server),
@@ -165,16 +159,16 @@ fn files_of_server(
     let cases = access_rules(context, levels, notes);
     let edits = edits_of(context, &action, levels, (scheme, &routes.name), notes);
     for (networks, allowed) in cases {
-        let action = match allowed {
-            true => action.clone(),
-            false => refused_with(403),
+        let (action, edits) = match allowed {
+            true => (action.clone(), edits.clone()),
+            false => (refused_with(403), edits.of_refusal()),
         };
         routes.all.push(BlockRoute {
             when: Condition {
                 sources: networks,
                 ..Condition::default()
             },
-            edits: edits.clone(),
+            edits,
             ..BlockRoute::catch_all(position, action)
         });
     }
@@ -226,6 +220,7 @@ fn if_blocks(
                     notes,
                     "a route only compares parts of the request; every request is refused",
                 );
+                context.refused.push(block.position);
                 When::Always
             }
             None => {
@@ -278,19 +273,6 @@ fn refuses(block: &Node) -> bool {
         line.keyword() == "return"
             && matches!(line.word(1), Some("401" | "403" | "405" | "429" | "444"))
     })
-}
-
-fn sets_forwarded_for(nodes: &[Node]) -> bool {
-    nodes.iter().any(appends_forwarded_for)
-}
-
-fn appends_forwarded_for(node: &Node) -> bool {
-    let is_field = |name: &str| name.eq_ignore_ascii_case("X-Forwarded-For");
-    node.keyword() == "proxy_set_header"
-        && node.word(1).is_some_and(is_field)
-        && node
-            .word(2)
-            .is_some_and(|value| value.contains("$proxy_add_x_forwarded_for"))
 }
 
 #[expect(clippy::too_many_lines, reason = "the parts of one block in order")]
@@ -346,17 +328,10 @@ fn location(
     let found = found.or_else(|| content(context, node, text, &levels));
     let (action, position, cases) = guarded(context, node, found, &levels, notes);
     context.used.insert(node.position);
-    if routes.forwarded && action.pool().is_some() {
-        let lines = super::header::inherited(&levels, "proxy_set_header");
-        if !lines.into_iter().any(appends_forwarded_for) {
-            notes.add(
-                node.position,
-                "servers get X-Forwarded-For too: `x_forwarded` applies to the whole service, and another \
-                 location sets it",
-            );
-        }
-    }
+    let names = context.routes_per_location;
+    context.routes_per_location = names * paths.len();
     let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
+    context.routes_per_location = names;
     let refused = refusals(context, node);
     note_unused_lines(context, node, notes);
     for (when, action) in refused {
@@ -373,9 +348,9 @@ fn location(
     for path in paths {
         let regex = regex_of(&path);
         for (networks, allowed) in &cases {
-            let action = match allowed {
-                true => action.clone(),
-                false => refused_with(403),
+            let (action, edits) = match allowed {
+                true => (action.clone(), edits.clone()),
+                false => (refused_with(403), edits.of_refusal()),
             };
             routes.all.push(BlockRoute {
                 path: path.clone(),
@@ -384,7 +359,7 @@ fn location(
                     sources: networks.clone(),
                     ..Condition::default()
                 },
-                edits: edits.clone(),
+                edits,
                 rank: (rank, longest),
                 ..BlockRoute::catch_all(position, action)
             });
@@ -637,7 +612,11 @@ fn note_unused_lines(context: &Context<'_>, node: &Node, notes: &mut Notes) {
     for inner in node.inner() {
         let is_action = ["proxy_pass", "return", "rewrite"].contains(&inner.keyword());
         let read = context.used.contains(&inner.position) || notes.has_note(inner.position);
-        if !is_action && !read {
+        let is_default = matches!(inner.keyword(), "proxy_intercept_errors" | "autoindex")
+            && inner.word(1) == Some("off");
+        if !read && is_default {
+            notes.remark(inner.position, "not imported: Weir never does this");
+        } else if !is_action && !read {
             inner.reject(notes, reason(inner.keyword()));
         }
     }

@@ -42,8 +42,15 @@ struct Context<'w> {
     used: HashSet<Position>,
     /// Lines of the server block whose settings are those of the service.
     of_service: HashSet<Position>,
+    /// The service appends to X-Forwarded-For.
+    forwarded: bool,
+    /// Routes of a location of the server block: one for each name.
+    routes_per_location: usize,
     /// Lines that one service did not use, with the reason; another service of the same block may use them.
     unneeded: Vec<(Node, &'static str)>,
+    /// `if` blocks with an unknown condition that became a refusal of every request: they make others unneeded only
+    /// here, not in nginx.
+    refused: Vec<Position>,
 }
 
 /// Imports nginx.conf; `name` is its path, the base of relative includes. A file of conf.d, with servers outside of
@@ -59,7 +66,10 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
         pools: HashMap::new(),
         used: HashSet::new(),
         of_service: HashSet::new(),
+        forwarded: false,
+        routes_per_location: 1,
         unneeded: Vec::new(),
+        refused: Vec::new(),
     };
     let of_http = |node: &Node| matches!(node.keyword(), "server" | "upstream");
     if nodes.iter().any(of_http) && !nodes.iter().any(|node| node.keyword() == "http") {

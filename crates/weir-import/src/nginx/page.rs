@@ -21,7 +21,14 @@ pub(super) fn pages(
     let all = if own.is_empty() { lines(outer) } else { own };
     for line in all {
         match page(&line, server, outer) {
-            Ok((entries, location)) => {
+            Ok((_, file, _)) if context.environment.has_file(&file) == Some(false) => {
+                context.used.insert(line.position);
+                let why = format!(
+                    "not imported: there is no {file}; nginx responds with its own page, as Weir does"
+                );
+                notes.remark(line.position, why);
+            }
+            Ok((entries, _, location)) => {
                 context.used.insert(line.position);
                 if let Some(location) = location {
                     context.used.extend(location.lines());
@@ -35,12 +42,12 @@ pub(super) fn pages(
     (pages, paths)
 }
 
-/// Returns the keys of a page, and its location.
+/// Returns the keys of a page, its file and its location.
 fn page<'n>(
     line: &Node,
     server: &'n Node,
     outer: &[Node],
-) -> Result<(Vec<Entry>, Option<&'n Node>), &'static str> {
+) -> Result<(Vec<Entry>, String, Option<&'n Node>), &'static str> {
     let words: Vec<&str> = line.words.iter().skip(1).map(String::as_str).collect();
     let (uri, codes) = words.split_last().ok_or("the page is missing")?;
     if !uri.starts_with('/') || uri.contains('$') {
@@ -79,7 +86,7 @@ fn page<'n>(
     let file = format!("{}{uri}", root.trim_end_matches('/'));
     let entries = vec![
         Entry::new("status", codes.join(","), line.position).essential(),
-        Entry::new("file", file, line.position).essential(),
+        Entry::new("file", file.as_str(), line.position).essential(),
     ];
-    Ok((entries, location))
+    Ok((entries, file, location))
 }

@@ -9,7 +9,9 @@ use crate::time::format_millis;
 /// Returns the keys of a location's route. `levels` are innermost first; what the server block or `http` sets is in
 /// the table of the service, except for authentication.
 pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut Notes) -> Vec<Entry> {
-    const TIMES: [(&str, &str); 3] = [
+    const TIMES: [(&str, &str); 5] = [
+        ("client_body_timeout", "client"),
+        ("send_timeout", "client"),
         ("proxy_connect_timeout", "connect"),
         ("proxy_read_timeout", "server"),
         ("proxy_send_timeout", "server"),
@@ -27,7 +29,7 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
         let Some(line) = find(theirs) else { continue };
         context.used.insert(line.position);
         if times.iter().any(|entry| entry.key == ours) {
-            notes.remark(line.position, "`server` limits both directions");
+            notes.remark(line.position, format!("`{ours}` limits both directions"));
             continue;
         }
         match line.word(1).and_then(time).filter(|millis| *millis > 0) {
@@ -47,12 +49,32 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
             None => line.reject(notes, "nginx requires a size"),
         }
     }
-    keys.extend(authentication(context, levels));
+    keys.extend(authentication(context, levels, notes));
+    let outer = levels.last().copied().unwrap_or_default();
+    // The limits of a location are in place of those around it, and those of a route are not.
+    let is_alone = |keyword: &str| {
+        let has = |level: &&&[Node]| level.iter().any(|line| line.keyword() == keyword);
+        levels.iter().filter(has).count() == 1
+    };
+    let limit = |keyword: &str| find(keyword).filter(|_| is_alone(keyword));
+    let limits = limit::of_route(
+        context,
+        outer,
+        [limit("limit_req"), limit("limit_conn")],
+        notes,
+    );
+    if !limits.is_empty() {
+        keys.push(Entry::implied("limits", limits));
+    }
     keys
 }
 
 /// `auth_basic` and its file, of the innermost level that has them.
-pub(super) fn authentication(context: &mut Context<'_>, levels: &[&[Node]]) -> Option<Entry> {
+pub(super) fn authentication(
+    context: &mut Context<'_>,
+    levels: &[&[Node]],
+    notes: &mut Notes,
+) -> Option<Entry> {
     let find = |keyword: &str| {
         let mut levels = levels.iter();
         levels.find_map(|nodes| nodes.iter().rev().find(|line| line.keyword() == keyword))
@@ -64,10 +86,10 @@ pub(super) fn authentication(context: &mut Context<'_>, levels: &[&[Node]]) -> O
     if realm.word(1) == Some("off") {
         return None;
     }
-    // Without a file, nginx admits no client.
-    let (path, from) = match file.and_then(|line| Some((line.word(1)?, line.position))) {
-        Some(found) => found,
-        None => ("/nonexistent", realm.position),
+    let Some((path, from)) = file.and_then(|line| Some((line.word(1)?, line.position))) else {
+        let why = "not imported: without `auth_basic_user_file` nginx admits every client";
+        notes.remark(realm.position, why);
+        return None;
     };
     let path = match path.starts_with('/') {
         true => path.to_owned(),

@@ -4,7 +4,7 @@ use super::listen::{ListenGroup, listens, shared};
 use super::location::{BlockRoute, PathUse, block_routes};
 use super::tree::Node;
 use super::{Context, reason, time};
-use super::{limit, page, tls};
+use super::{header, limit, page, tls};
 use crate::document::{Entry, Item, Table};
 use crate::layer7::{Action, Condition};
 use crate::name::plain;
@@ -29,8 +29,16 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
         service(context, &group, &servers, outer, notes);
     }
     for (node, why) in std::mem::take(&mut context.unneeded) {
-        if !context.used.contains(&node.position) {
+        if context.used.contains(&node.position) {
+            continue;
+        }
+        if !context.refused.is_empty() {
             node.reject(notes, why);
+            continue;
+        }
+        // nginx does not use them either.
+        for position in node.lines().into_iter().chain([node.position]) {
+            notes.remark(position, format!("not imported: {why}"));
         }
     }
     for server in servers {
@@ -63,6 +71,17 @@ fn without_effect(line: &Node, own: &[Node], outer: &[Node]) -> Option<&'static 
         ("gzip_types" | "gzip_min_length" | "gzip_vary", _) if value("gzip") != Some("on") => {
             Some("compression is off")
         }
+        (keyword, _) if keyword.starts_with("proxy_") && !passes(own) => {
+            Some("no request of the server block is sent to a server")
+        }
+        (keyword @ ("add_header" | "proxy_set_header"), _) if is_replaced(keyword, own) => {
+            Some("every location has lines of its own in its place")
+        }
+        ("ssl_trusted_certificate", _)
+            if value("ssl_verify_client").is_none_or(|it| it == "off") =>
+        {
+            Some("it is for clients with certificates and stapled responses, and there are none")
+        }
         ("ssl_protocols", _) => Some("the first server block of the address decides"),
         (keyword, _)
             if keyword.starts_with("userid_") && value("userid").is_none_or(|it| it == "off") =>
@@ -71,6 +90,33 @@ fn without_effect(line: &Node, own: &[Node], outer: &[Node]) -> Option<&'static 
         }
         _ => None,
     }
+}
+
+/// Whether some block has a target, or may have one that Weir does not know.
+fn passes(nodes: &[Node]) -> bool {
+    nodes
+        .iter()
+        .any(|node| node.keyword().ends_with("_pass") || passes(node.inner()))
+}
+
+/// Whether every location that a directive applies to has its own instead of the server block's.
+fn is_replaced(keyword: &str, own: &[Node]) -> bool {
+    let has =
+        |node: &Node, keyword: &str| node.inner().iter().any(|line| line.keyword() == keyword);
+    let locations = || own.iter().filter(|line| line.keyword() == "location");
+    if locations().any(|node| has(node, "location")) {
+        return false;
+    }
+    if keyword == "proxy_set_header" {
+        let mut passing = locations().filter(|node| has(node, "proxy_pass") || has(node, "if"));
+        return passing.all(|node| has(node, keyword));
+    }
+    // Other responses of the server block have the server block's fields.
+    let answers = |line: &Node| matches!(line.keyword(), "return" | "rewrite" | "if");
+    let is_last = |node: &Node| node.word(1) == Some("/");
+    !own.iter().any(answers)
+        && locations().any(is_last)
+        && locations().all(|node| has(node, keyword))
 }
 
 /// Returns the names of a server block: exact names, names with `*`, and expressions.
@@ -116,9 +162,10 @@ fn service(
     let mut routes: Vec<HostRoute> = Vec::new();
     let mut rest = None;
     let mut idle = None;
-    let mut forwarded = false;
-    // Server blocks whose servers do not get X-Forwarded-For.
-    let mut without = Vec::new();
+    let inner = group.servers.iter().filter_map(|at| servers.get(*at));
+    let mut inner = inner.flat_map(|server| server.inner());
+    context.forwarded = header::appends_forwarded_for(outer)
+        || inner.any(|line| header::appends_forwarded_for(std::slice::from_ref(line)));
     let mut path_use = PathUse::default();
     let mut taken: Vec<String> = Vec::new();
     let (pages, paths) = page::pages(context, default, outer, notes);
@@ -132,13 +179,13 @@ fn service(
             let lines = server.inner().iter().map(|line| line.position);
             context.of_service.extend(lines);
         }
+        context.routes_per_location = match *index == group.default {
+            true => 1,
+            false => names(server).len(),
+        };
         let found = block_routes(context, server, scheme, outer, (own, idle, path_use), notes);
         idle = found.idle;
         path_use = found.path_use;
-        forwarded |= found.forwarded;
-        if !found.forwarded && found.all.iter().any(|route| route.action.pool().is_some()) {
-            without.push(server.position);
-        }
         // The first server block with a name has it.
         let mut names = names(server);
         names.retain(|name| !taken.contains(name));
@@ -153,13 +200,6 @@ fn service(
         for name in names {
             routes.extend(of_host(&name, &found.all, server.position));
         }
-    }
-    for position in without.into_iter().filter(|_| forwarded) {
-        notes.add(
-            position,
-            "servers get X-Forwarded-For too: `x_forwarded` applies to the whole service, and another server \
-             block sets it",
-        );
     }
     // Exact names come before `*.`, longer ones before shorter ones.
     routes.sort_by_key(|(order, ..)| *order);
@@ -190,7 +230,7 @@ fn service(
         default,
         &pool,
         outer,
-        (idle, forwarded, pages, path_use),
+        (idle, pages, path_use),
         notes,
     );
     for (_, condition, route) in &routes {
@@ -321,7 +361,7 @@ fn table(
     default: &Node,
     pool: &str,
     outer: &[Node],
-    (idle, forwarded, pages, path_use): (Option<(u64, Position)>, bool, Vec<Item>, PathUse),
+    (idle, pages, path_use): (Option<(u64, Position)>, Vec<Item>, PathUse),
     notes: &mut Notes,
 ) {
     let mut table = Table::new(&["service", name], default.position);
@@ -373,7 +413,7 @@ fn table(
     compression(context, &mut table, [default.inner(), outer]);
     trusted(context, &mut table, default, outer);
     table.push(Entry::implied("forwarded", false));
-    if forwarded {
+    if context.forwarded {
         let fields = vec![Entry::implied("for", "append")];
         table.push(Entry::implied("x_forwarded", fields));
     }

@@ -21,6 +21,7 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
     let mut parts = inner.splitn(3, ' ');
     let (variable, sign, value) = match (parts.next()?, parts.next(), parts.next()) {
         (variable, Some(sign), Some(value)) => (variable, sign, value.trim()),
+        (variable, Some(sign @ ("=" | "!=")), None) => (variable, sign, ""),
         // A variable is true unless it is empty or 0.
         (variable, None, None) if variable.starts_with("$http_") => (variable, "~", "^.*[^0]"),
         _ => return None,
@@ -41,6 +42,15 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
         "$ssl_protocol" | "$ssl_cipher" if value.is_empty() => {
             return constant(if scheme == "https" { "TLS" } else { "" });
         }
+        _ => {}
+    }
+    // Empty or absent: without any character.
+    let (sign, value) = match (sign, value) {
+        ("=", "") => ("!~", "."),
+        ("!=", "") => ("~", "."),
+        other => other,
+    };
+    match variable {
         // `*` would become a wildcard, `~` would begin an expression.
         _ if value.is_empty() => return None,
         _ if matches!(sign, "=" | "!=") && (value.contains('*') || value.starts_with('~')) => {
@@ -170,6 +180,15 @@ mod tests {
             panic!("a field");
         };
         assert_eq!(condition.headers, ["user-agent: ~(?i)(bot|spider)"]);
+        assert_eq!(parse_if("if ($ssl_protocol = \"\")"), Some(When::Always));
+        let Some(When::Matches(condition)) = parse_if("if ($cookie_token = \"\")") else {
+            panic!("a cookie");
+        };
+        assert_eq!(condition.not["cookie"], ["token=~."]);
+        let Some(When::Matches(condition)) = parse_if("if ($http_upgrade != '')") else {
+            panic!("a field");
+        };
+        assert_eq!(condition.headers, ["upgrade: ~."]);
         assert_eq!(parse_if("if (-f $request_filename)"), None);
         assert_eq!(parse_if("if ($http_user_agent = *curl*)"), None);
     }

@@ -6,8 +6,8 @@ use super::edit::{Edits, duration_or_none, listed, or_none, statuses};
 use super::{Change, Edit, diff_services, duration, tls};
 use crate::{
     ClientField, Compression, FieldRule, HeaderEdits, LogFormat, Proxy, ProxyLimits, ProxyProtocol,
-    ProxyTimeouts, Route, RouteAction, RouteEdits, RouteLimits, RouteOptions, RouteTimeouts,
-    Source, ValueMap,
+    ProxyTimeouts, Route, RouteAction, RouteClientFields, RouteEdits, RouteLimits, RouteOptions,
+    RouteTimeouts, Source, ValueMap,
 };
 
 pub(super) fn diff(old: &[Proxy], new: &[Proxy], changes: &mut Vec<Change>) {
@@ -172,6 +172,7 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
                 ),
             },
         );
+    let edits = client_fields(edits, old.x_forwarded.as_ref(), new.x_forwarded.as_ref());
     type Get = fn(&RouteTimeouts) -> Option<Duration>;
     let timeouts: [(&str, Get); 6] = [
         ("timeouts.client", |it| it.client),
@@ -185,6 +186,26 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
         edits.compare(key, of(&old.timeouts), of(&new.timeouts), |it| {
             it.map_or_else(|| as_service.to_owned(), |it| duration(&it))
         })
+    })
+}
+
+/// `x_forwarded` of a route.
+fn client_fields(
+    edits: Edits,
+    old: Option<&RouteClientFields>,
+    new: Option<&RouteClientFields>,
+) -> Edits {
+    edits.compare("x_forwarded", old, new, |it| {
+        let Some(it) = it else {
+            return "as the service".to_owned();
+        };
+        let rule = |field: ClientField| {
+            let rule = it.rules.rule(field)?;
+            Some(format!("{} {}", field.as_str(), rule.as_str()))
+        };
+        let mut parts: Vec<String> = ClientField::ALL.into_iter().filter_map(rule).collect();
+        parts.extend(it.except.iter().map(|network| format!("except {network}")));
+        listed(parts)
     })
 }
 

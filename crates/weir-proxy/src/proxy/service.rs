@@ -193,6 +193,7 @@ fn options(known: &mut Known, proxy: &weir_model::Proxy) -> Vec<Option<Box<Route
             logged: options.access_log.unwrap_or(true),
             limits: route_limits(known, proxy, route, &options.limits),
             all_clients: all_clients(known, proxy, route, options.max_connections),
+            x_forwarded: options.x_forwarded.clone(),
         }))
     };
     proxy.routes.iter().map(&mut own).collect()

@@ -483,14 +483,19 @@ impl Session {
         })
     }
 
-    /// The fields about the client that have a rule.
+    /// The fields about the client that have a rule, of the route or of the service.
     fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
         let address = self.peer.ip();
-        let mut except = service.x_forwarded_except.iter();
-        let applies =
-            !service.x_forwarded.is_empty() && !except.any(|network| network.contains(address));
+        let options = self.request.route.and_then(|at| service.options.get(at));
+        let own = options.and_then(|options| options.as_ref()?.x_forwarded.as_ref());
+        let (rules, except) = match own {
+            Some(own) => (&own.rules, &own.except),
+            None => (&service.x_forwarded, &service.x_forwarded_except),
+        };
+        let excepted = || except.iter().any(|network| network.contains(address));
+        let applies = !rules.is_empty() && !excepted();
         applies.then(|| ClientEdit {
-            rules: &service.x_forwarded,
+            rules,
             address,
             secure: self.transport.is_secure(),
             port: self.spoken_to.map_or(self.port, |address| address.port()),

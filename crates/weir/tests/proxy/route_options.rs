@@ -58,6 +58,42 @@ fn pool_sets_host_and_servers_still_learn_the_requested_one() {
 }
 
 #[test]
+fn route_has_its_own_rules_for_fields_about_the_client() {
+    let origin = Origin::start("o");
+    let proxy = proxy(
+        &origin,
+        "forwarded = false\nx_forwarded = { for = \"append\", real_ip = \"set\" }",
+        "",
+        "x_forwarded = { for = \"keep\" }\n\n[[route]]\nservice = \"s\"\npath = \"/except/*\"\npool = \"q\"\n\
+         x_forwarded = { for = \"set\", except = [\"127.0.0.0/8\"] }",
+    );
+    let seen = |path: &str| {
+        let mut client = Client::connect(proxy.listen);
+        let (_, body) = client.ask(&format!(
+            "GET {path} HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n"
+        ));
+        String::from_utf8_lossy(&body).into_owned()
+    };
+    let of_service = seen("/x");
+    assert!(
+        of_service.contains("X-Forwarded-For: 192.0.2.1, 127.0.0.1\r\n"),
+        "{of_service}"
+    );
+    assert!(
+        of_service.contains("X-Real-IP: 127.0.0.1\r\n"),
+        "{of_service}"
+    );
+    for path in ["/r/x", "/except/x"] {
+        let of_route = seen(path);
+        assert!(
+            of_route.contains("X-Forwarded-For: 192.0.2.1\r\n"),
+            "{of_route}"
+        );
+        assert!(!of_route.contains("X-Real-IP"), "{of_route}");
+    }
+}
+
+#[test]
 fn route_without_access_log_and_with_its_own_timeout() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("an address");
     let origin = Origin::start("o");
