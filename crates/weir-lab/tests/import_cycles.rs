@@ -121,7 +121,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "weir-model",
         &[
-            "admin", "check", "desired", "diff", "message", "proxy", "route", "tls", "vrrp",
+            "admin", "check", "desired", "diff", "message", "proxy", "route", "tls",
         ],
         "the desired state contains all of its parts, which share its types",
     ),
