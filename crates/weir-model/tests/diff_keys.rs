@@ -2,17 +2,9 @@
 
 #![expect(clippy::too_many_lines, reason = "tables of keys")]
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use weir_model::*;
-
-fn rewrite(regex: Option<&str>) -> Option<PathRewrite> {
-    Some(PathRewrite {
-        regex: regex.map(|text| TextRegex::new(text).unwrap()),
-        to: Template::literal("/x"),
-    })
-}
 
 /// A pool with an http check, a server with a tcp check of its own, a service, a proxy service and the admin address.
 fn base() -> Desired {
@@ -670,10 +662,6 @@ fn keys_of_proxy_services() {
                 "access_log.format json -> combined",
             ),
             (
-                |it| proxy(it).log_maps = vec![Arc::new(ValueMap::empty())],
-                "access_log.maps changed",
-            ),
-            (
                 |it| log(it).format = LogFormat::Template(text("{client}")),
                 "access_log.format json -> \"{client}\"",
             ),
@@ -712,14 +700,6 @@ fn keys_of_proxy_services() {
             (
                 |it| route(it).when.paths = vec![text("/a*")],
                 "route 1 /* -> pool p -> /a* -> pool p",
-            ),
-            (
-                |it| route(it).edits.path = rewrite(None),
-                "route 1.rewrite none -> /x",
-            ),
-            (
-                |it| route(it).edits.path = rewrite(Some("^/a")),
-                "route 1.rewrite none -> /x if ^/a matches",
             ),
             (
                 |it| route(it).edits.request.set = vec![header("authorization", "secret")],

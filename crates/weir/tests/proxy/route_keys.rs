@@ -120,7 +120,8 @@ fn retry_after(seen: &str) -> Option<u64> {
 #[test]
 fn retry_after_of_a_limit_per_minute_is_when_a_request_succeeds() {
     let origin = Origin::start("o");
-    let routes = "[[route]]\nservice = \"s\"\npath = \"/slow\"\nstatus = 204\nlimits = { rate = \"1/m\", burst = 1 }\n\n\
+    let routes = "[[route]]\nservice = \"s\"\npath = \"/slow\"\nstatus = 204\nlimits = { rate = \"1/m\", burst = 1 \
+                  }\n\n\
                   [[route]]\nservice = \"s\"\npath = \"/fast\"\nstatus = 204\nlimits = { rate = \"20/m\", burst = 2 }";
     let proxy = proxy(&origin, "", routes);
     let first = |path: &str| {

@@ -1,0 +1,46 @@
+//! Differences of rewritten paths, and of the maps of access logs.
+
+use std::sync::Arc;
+
+use weir_model::*;
+
+fn desired(rewrite: Option<PathRewrite>, log_maps: Vec<Arc<ValueMap>>) -> Desired {
+    let mut route = Route::new(RouteAction::Pool("p".to_owned()));
+    route.edits.path = rewrite;
+    let mut proxy = Proxy::new("www", ProxyProtocol::Http, "p");
+    proxy.routes = vec![route];
+    proxy.log_maps = log_maps;
+    Desired {
+        proxies: vec![proxy],
+        ..Desired::default()
+    }
+}
+
+fn rewrite(regex: Option<&str>) -> Option<PathRewrite> {
+    Some(PathRewrite {
+        regex: regex.map(|text| TextRegex::new(text).unwrap()),
+        to: Template::literal("/x"),
+    })
+}
+
+#[test]
+fn rewrites_and_maps_of_logs_are_compared() {
+    let map = || vec![Arc::new(ValueMap::empty())];
+    for (after, expected) in [
+        (
+            desired(rewrite(None), Vec::new()),
+            "route 1.rewrite none -> /x",
+        ),
+        (
+            desired(rewrite(Some("^/a")), Vec::new()),
+            "route 1.rewrite none -> /x if ^/a matches",
+        ),
+        (desired(None, map()), "access_log.maps changed"),
+    ] {
+        let changes = diff(&desired(None, Vec::new()), &after);
+        let [change] = changes.as_slice() else {
+            panic!("{changes:?}");
+        };
+        assert!(change.to_string().contains(expected), "{change}");
+    }
+}
