@@ -18,6 +18,8 @@ use crate::store::{Entry, Event, Mirror, Put, Txn, TxnResult, Write};
 
 /// Pause after a refused registration.
 const REGISTRATION_PAUSE: Duration = Duration::from_secs(2);
+/// Part of etcd's message if a lease has ended (`ErrGRPCLeaseNotFound` of etcd's rpctypes).
+const NO_LEASE: &str = "requested lease not found";
 /// How long an absent member is shown.
 const ABSENT_SHOWN: Duration = Duration::from_secs(24 * 3600);
 
@@ -397,6 +399,12 @@ impl Machine {
                     }
                 }
                 found.into_iter().for_each(|entry| self.mirror.put(entry));
+            }
+            // etcd answers: a new lease is enough.
+            TxnResult::Unknown(reason) if reason.contains(NO_LEASE) => {
+                self.connection.lease = Lease::None;
+                self.leased.clear();
+                return;
             }
             TxnResult::Unknown(reason) => return self.fail(reason, now),
         }

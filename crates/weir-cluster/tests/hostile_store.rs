@@ -185,3 +185,19 @@ fn highest_revision_is_watched() {
         "{outputs:?}"
     );
 }
+
+#[test]
+fn write_under_an_ended_lease_asks_for_a_new_one() {
+    let (mut machine, now) = member(None, &[]);
+    let outputs = std::iter::from_fn(|| machine.poll_output());
+    assert!(
+        outputs
+            .last()
+            .is_some_and(|it| matches!(it, Output::Txn { .. }))
+    );
+    let reason = "10.0.0.1:2379: etcdserver: requested lease not found".to_owned();
+    machine.handle(Input::Txn(TxnResult::Unknown(reason)), now);
+    let outputs = settle(&mut machine, now);
+    let grants = |it: &Output| matches!(it, Output::Grant { .. });
+    assert!(outputs.iter().any(grants), "{outputs:?}");
+}

@@ -177,8 +177,8 @@ fn password_of_an_unknown_user_is_verified_and_refused() {
     assert_eq!(curl(&proxy, "/", &[]), "401");
     assert!(!verifies());
     // It is the password of another user.
-    assert_eq!(curl(&proxy, "/", &["-u", "nobody:password"]), "401");
+    assert_eq!(curl(&proxy, "/", &["-u", "unknown:password"]), "401");
     assert!(verifies());
     assert_eq!(curl(&proxy, "/", &["-u", "a:password"]), "200");
-    assert_eq!(curl(&proxy, "/", &["-u", "nobody:password"]), "401");
+    assert_eq!(curl(&proxy, "/", &["-u", "unknown:password"]), "401");
 }
