@@ -307,6 +307,25 @@ impl Text {
     }
 }
 
+/// Calls `visit` with every source line of keys and values.
+pub(crate) fn positions(entries: &[Entry], visit: &mut dyn FnMut(Position)) {
+    for entry in entries {
+        positions_of(&entry.item, visit);
+    }
+}
+
+/// Calls `visit` with every source line of a value.
+pub(crate) fn positions_of(item: &Item, visit: &mut dyn FnMut(Position)) {
+    if let Some(position) = item.from {
+        visit(position);
+    }
+    match &item.value {
+        Value::List(items) => items.iter().for_each(|inner| positions_of(inner, visit)),
+        Value::Table(entries) => positions(entries, visit),
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,7 @@
 //! Checks that several pools have alike are written once, as `[check.NAME]`.
 
-use crate::document::{Document, Entry, Table};
+use crate::document::{Document, Entry, Table, positions};
 use crate::note::Notes;
-use crate::validate::positions;
 
 /// Replaces equal checks of several pools by one check with a name. Returns whether there were any.
 pub(crate) fn share(document: &mut Document, notes: &Notes) -> bool {

@@ -10,7 +10,7 @@ use weir_config::{Code, Diagnostic, Host, Severity};
 
 use crate::Imported;
 use crate::annotate::annotate;
-use crate::document::{Document, Entry, Item, Path, Table, Text, Value};
+use crate::document::{Document, Entry, Item, Path, Table, Text, Value, positions, positions_of};
 use crate::note::{Notes, Position};
 use crate::shared_check::share;
 
@@ -338,24 +338,6 @@ fn mark_unused_pools(document: &mut Document) {
         {
             table.removed = true;
         }
-    }
-}
-
-/// Calls `visit` with every source line of keys and values.
-pub(crate) fn positions(entries: &[Entry], visit: &mut dyn FnMut(Position)) {
-    for entry in entries {
-        positions_of(&entry.item, visit);
-    }
-}
-
-fn positions_of(item: &Item, visit: &mut dyn FnMut(Position)) {
-    if let Some(position) = item.from {
-        visit(position);
-    }
-    match &item.value {
-        Value::List(items) => items.iter().for_each(|inner| positions_of(inner, visit)),
-        Value::Table(entries) => positions(entries, visit),
-        _ => {}
     }
 }
 

@@ -7,6 +7,7 @@ use weir_model::Forward;
 
 use super::{Section, Target};
 use crate::Environment;
+use crate::document::positions;
 use crate::layer4::{
     Method, Persistent, Real, Sourced, Virtual, Writer, listener, mark_listener, mask_length,
     name_of,
@@ -16,7 +17,6 @@ use crate::ldirectord::fatal;
 use crate::ldirectord::global::Globals;
 use crate::ldirectord::real::{Fallback, RealLine, address, fallback, port, real};
 use crate::note::{Notes, Position};
-use crate::validate::positions;
 
 impl Section {
     /// Writes the service with its pool.
