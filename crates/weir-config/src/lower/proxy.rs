@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use weir_model::{
-    HashKey, Network, Ports, Protocol, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts,
-    Underscores,
+    HashKey, Ports, Protocol, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts, Underscores,
 };
 
 use super::route::header_edits;
@@ -14,9 +13,9 @@ use crate::address;
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::key::{Kind, Section};
+use crate::key::Section;
 use crate::tree::{Entry, Table, Value};
-use crate::view::{Sink, View, text, wrong_type};
+use crate::view::{Sink, View, wrong_type};
 
 /// Keys for layer 4 services only.
 const LAYER_4: [&str; 7] = [
@@ -204,9 +203,9 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.tls = tls::service(sink, &view);
     proxy.http2 = view.flag(sink, "http2").unwrap_or(true);
     proxy.forwarded = response::forwarded(sink, &view);
-    if let Some(view) = table_of(sink, &view, "x_forwarded", &catalog::X_FORWARDED) {
-        proxy.x_forwarded = response::client_fields(sink, &view);
-        proxy.x_forwarded_except = networks(sink, &view, "except");
+    if let Some(own) = response::x_forwarded(sink, &view) {
+        proxy.x_forwarded = own.rules;
+        proxy.x_forwarded_except = own.except;
     }
     (proxy.request_header, proxy.response_header) = header_edits(sink, &view, None);
     proxy.normalize_path = path::normalize_path(sink, &view);
@@ -219,7 +218,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.error_pages = response::error_pages(sink, &view);
     proxy.compression = response::compression(sink, &view);
     proxy.basic_auth = basic_auth::basic_auth(sink, &view).flatten();
-    proxy.trusted = networks(sink, &view, "trusted");
+    proxy.trusted = response::networks(sink, &view, "trusted");
     proxy.proxy_protocol = view.flag(sink, "proxy_protocol").unwrap_or(false);
     proxy.request_id = access_log::request_id(sink, &view);
     proxy.access_log = access_log::access_log(sink, &view);
@@ -232,7 +231,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     }
 }
 
-pub(super) fn table_of<'a, 't>(
+fn table_of<'a, 't>(
     sink: &mut Sink<'_>,
     view: &View<'a, 't>,
     name: &str,
@@ -303,20 +302,6 @@ pub(super) fn limit_key(sink: &mut Sink<'_>, view: &View<'_, '_>) -> HashKey {
         );
         HashKey::default()
     })
-}
-
-pub(super) fn networks(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Vec<Network> {
-    let mut networks = Vec::new();
-    for item in view.list(sink, key).unwrap_or_default() {
-        let Some((text, span)) = text(sink, item, &Kind::Network) else {
-            continue;
-        };
-        match address::network(text) {
-            Ok(network) => networks.push(network),
-            Err(refusal) => refuse(sink, span, refusal),
-        }
-    }
-    networks
 }
 
 fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(SocketAddr, Range<usize>)> {

@@ -1,8 +1,13 @@
 //! `forwarded`, `error_pages` and `compression` of a proxy service.
 
-use weir_model::{ClientField, ClientFields, Coding, Compression, ErrorPage, FieldRule, Forwarded};
+use weir_model::{
+    ClientField, ClientFields, Coding, Compression, ErrorPage, FieldRule, Forwarded, Network,
+    RouteClientFields,
+};
 
 use super::check::status;
+use super::refuse;
+use crate::address;
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -23,14 +28,36 @@ pub(super) fn forwarded(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Forwarded {
     }
 }
 
-/// `x_forwarded`.
-pub(super) fn client_fields(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ClientFields {
-    let mut fields = ClientFields::default();
+/// `x_forwarded` of a service or a route.
+pub(super) fn x_forwarded(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouteClientFields> {
+    let (entry, kind) = view.get("x_forwarded")?;
+    let Value::Table(table) = &entry.item.value else {
+        sink.push(wrong_type(&entry.item, kind));
+        return None;
+    };
+    let view = View::open(sink, &catalog::X_FORWARDED, table, &entry.key_span);
+    let mut rules = ClientFields::default();
     for field in ClientField::ALL {
         let rule = view.choice(sink, field.as_str(), &FieldRule::ALL, FieldRule::as_str);
-        fields.set(field, rule);
+        rules.set(field, rule);
     }
-    fields
+    let except = networks(sink, &view, "except");
+    Some(RouteClientFields { rules, except })
+}
+
+/// A list of networks.
+pub(super) fn networks(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Vec<Network> {
+    let mut networks = Vec::new();
+    for item in view.list(sink, key).unwrap_or_default() {
+        let Some((text, span)) = text(sink, item, &Kind::Network) else {
+            continue;
+        };
+        match address::network(text) {
+            Ok(network) => networks.push(network),
+            Err(refusal) => refuse(sink, span, refusal),
+        }
+    }
+    networks
 }
 
 pub(super) fn error_pages(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<ErrorPage> {

@@ -1,12 +1,11 @@
 //! Settings of a route that replace those of its service.
 
-use weir_model::{RouteClientFields, RouteOptions, RouteTimeouts};
+use weir_model::{RouteOptions, RouteTimeouts};
 
 use super::limit::limits;
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::lower::proxy::{networks, table_of};
 use crate::lower::{basic_auth, response, retry};
 use crate::tree::Value;
 use crate::view::{Sink, View, wrong_type};
@@ -60,17 +59,9 @@ pub(super) fn options(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Box<Ro
         retry_on: view.get("retry_on").map(|_| retry::retry_on(sink, view)),
         limits: limits(sink, view),
         max_connections: view.integer(sink, "max_connections").unwrap_or(0),
-        x_forwarded: x_forwarded(sink, view),
+        x_forwarded: response::x_forwarded(sink, view),
     };
     (options != RouteOptions::default()).then(|| Box::new(options))
-}
-
-fn x_forwarded(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouteClientFields> {
-    let view = table_of(sink, view, "x_forwarded", &catalog::X_FORWARDED)?;
-    Some(RouteClientFields {
-        rules: response::client_fields(sink, &view),
-        except: networks(sink, &view, "except"),
-    })
 }
 
 fn timeouts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteTimeouts {
