@@ -314,11 +314,7 @@ pub(crate) fn positions(entries: &[Entry], visit: &mut dyn FnMut(Position)) {
     }
 }
 
-<<<<<<< HEAD
-/// The same for one value.
-=======
 /// Calls `visit` with every source line of a value.
->>>>>>> p25br
 pub(crate) fn positions_of(item: &Item, visit: &mut dyn FnMut(Position)) {
     if let Some(position) = item.from {
         visit(position);
