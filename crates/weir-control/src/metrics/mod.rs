@@ -154,6 +154,12 @@ pub fn render(
         "Flows that ended by timeout.",
         flows.expired,
     );
+    drift(&mut text, report);
+    rejections(&mut text, refused);
+    text.finish()
+}
+
+fn drift(text: &mut Text, report: &Report) {
     text.family(
         "weir_drift_repaired_total",
         "counter",
@@ -170,8 +176,6 @@ pub fn render(
     ] {
         text.sample("weir_drift_repaired_total", &[("what", what)], count);
     }
-    rejections(&mut text, refused);
-    text.finish()
 }
 
 /// Exports all reasons, including those at zero: `rate()` needs the series before its first increase.
