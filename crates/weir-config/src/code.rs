@@ -207,7 +207,7 @@ codes! {
         "Create it where the message indicates, readable by the user that runs Weir.";
     /// A list in a file cannot be used.
     NoList = "E075",
-        "The file with networks, hosts, users or the entries of a map is missing, not readable, too large, or a line is \
+        "The file with networks, hosts, users or entries of a map is missing, unreadable or too large, or a line is \
          invalid. Without the list, the wrong requests would be admitted or refused.",
         "Create it where the message indicates, readable by the user that runs Weir, with one entry per line.";
     /// An included file cannot be used.

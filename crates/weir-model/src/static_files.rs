@@ -19,7 +19,7 @@ pub struct StaticFiles {
 }
 
 impl StaticFiles {
-    /// Stands for the path of a request in [`attempts`](Self::attempts).
+    /// Is replaced by the path of a request in [`attempts`](Self::attempts).
     pub const PATH: &'static str = "{path}";
 
     /// The files of a directory, with default settings.

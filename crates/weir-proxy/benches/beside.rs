@@ -35,7 +35,7 @@ fn main() {
         return serve(listen.parse().expect("an address"));
     }
     if let Some(why) = rig::missing(&["nginx", "haproxy", "wrk", "h2load", "taskset"]) {
-        println!("the proxy beside its peers: skipped, {why}");
+        println!("the proxy next to its peers: skipped, {why}");
         return;
     }
     let directory = rig::directory();
@@ -65,7 +65,7 @@ fn two_workers(directory: &Path) {
         weir_on(directory, "one", "127.0.0.1:17083", "0"),
         weir_on(directory, "two", "127.0.0.1:17084", "0,1"),
     ];
-    let name = "small, keep-alive, 64 connections, two workers beside one";
+    let name = "small, keep-alive, 64 connections, two workers next to one";
     compare(name, &candidates, |candidate| {
         wrk(&format!("http://{}/small", candidate.listen), 64, true)
     });

@@ -1,5 +1,5 @@
 //! CPU per request with 1 000 routes, with 1 000 routes by regular expressions, and with a map of 100 000 entries,
-//! beside HAProxy and nginx, all with one worker on CPU 0, load and origin on CPU 1.
+//! compared with HAProxy and nginx, all with one worker on CPU 0, load and origin on CPU 1.
 //!
 //! The request belongs to the last route, and to the last entry.
 
@@ -60,7 +60,7 @@ fn main() {
         return serve(listen.parse().expect("an address"));
     }
     if let Some(why) = rig::missing(&["nginx", "haproxy", "wrk", "taskset"]) {
-        println!("routes beside the peers: skipped, {why}");
+        println!("routes compared with the peers: skipped, {why}");
         return;
     }
     let directory = rig::directory();
@@ -147,15 +147,17 @@ fn haproxy(directory: &Path, kind: Kind) -> Candidate {
         }
     };
     let text = format!(
-        "global\n nbthread 1\n maxconn 7000\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect \
-         5s\n http-reuse always\n option forwardfor\nfrontend f\n bind 127.0.0.1:17085\n{rules}backend b\n server s {ORIGIN}\n"
+        "global\n nbthread 1\n maxconn 7000\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
+         timeout connect 5s\n http-reuse always\n option forwardfor\nfrontend f\n bind 127.0.0.1:17085\n{rules}\
+         backend b\n server s {ORIGIN}\n"
     );
     let command = haproxy_command(directory, &text);
     spawn("haproxy", "127.0.0.1:17085", command)
 }
 
 fn nginx(directory: &Path, kind: Kind) -> Candidate {
-    let pass = "proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_set_header X-Forwarded-For $remote_addr;";
+    let pass = "proxy_http_version 1.1; proxy_set_header Connection \"\"; \
+                proxy_set_header X-Forwarded-For $remote_addr;";
     let (before, locations) = match kind {
         Kind::Plain => {
             let all =
@@ -179,7 +181,8 @@ fn nginx(directory: &Path, kind: Kind) -> Candidate {
         }
     };
     let server = format!(
-        "{before} upstream u {{ server {ORIGIN}; keepalive 256; }} server {{ listen 127.0.0.1:17086; {} {pass}\n{locations} }}",
+        "{before} upstream u {{ server {ORIGIN}; keepalive 256; }} \
+         server {{ listen 127.0.0.1:17086; {} {pass}\n{locations} }}",
         nginx_log(directory)
     );
     let command = nginx_command(directory, "peer", "0", &server);

@@ -139,7 +139,8 @@ fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
 }
 
 /// Restricts the process to reading the system's files and those below `readable`, and to writing below `writable`
-/// (Landlock). A directory of `readable` that is absent is ignored. Open files are not affected. Returns whether the kernel enforces it.
+/// (Landlock). A directory of `readable` that is absent is ignored. Open files are not affected. Returns whether the
+/// kernel enforces it.
 ///
 /// # Errors
 /// `writable` cannot be opened.

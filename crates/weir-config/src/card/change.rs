@@ -135,7 +135,7 @@ fn faults(before: &Desired, after: &Desired) -> Vec<String> {
 fn every_changed_key_appears_in_diff_with_values() {
     let mut found: Vec<String> = Vec::new();
     for section in catalog::PAGES {
-        // Plans show these sections as a whole, maps with the routes that use them; defaults are those of other sections.
+        // Plans show these sections as a whole, maps with the routes that use them; defaults belong to other sections.
         let is_whole = section.page.starts_with("vrrp");
         if is_whole
             || ["sync", "cluster", "defaults", "notify", "tracing", "map"].contains(&section.page)

@@ -24,7 +24,8 @@ pub(crate) static MAP: Section = Section {
     purpose: "A table of keys and values. A request's text is looked up in it: to choose a pool, or as the variable \
               `{map.NAME}` in texts. The cost of a lookup does not depend on the number of entries. Of a key that \
               occurs several times, the first entry applies.",
-    example: "[map.tenants]\nentries = [\"a.example one\", \"b.example two\"]\ndefault = \"one\"\n\n[pool.one]\nservers = \
+    example: "[map.tenants]\nentries = [\"a.example one\", \"b.example two\"]\ndefault = \"one\"\n\n[pool.one]\n\
+              servers = \
               [\"10.0.0.5\"]\n\n[pool.two]\nservers = [\"10.0.0.6\"]\n\n[service.web]\nlisten = \
               [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"one\"\n\n[[route]]\nservice = \
               \"web\"\npool = { map = \"tenants\" }\nset_header = [\"X-Tenant: {map.tenants}\"]\n",
@@ -84,7 +85,8 @@ pub(crate) static ROUTE_POOL: Section = Section {
     path: "route.pool",
     page: "route-pool",
     purpose: "The pool by a map: the map's value is the name of a pool.",
-    example: "[map.tenants]\nentries = [\"a.example one\"]\n\n[pool.one]\nservers = [\"10.0.0.5\"]\n\n[pool.web]\nservers \
+    example: "[map.tenants]\nentries = [\"a.example one\"]\n\n[pool.one]\nservers = [\"10.0.0.5\"]\n\n[pool.web]\n\
+              servers \
               = [\"10.0.0.6\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \
               \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npool = { map = \"tenants\", default = \
               \"web\" }\n",

@@ -1,5 +1,5 @@
-//! Decides when changed files (certificates, lists) are loaded: when they have not changed for one interval, so that a pair of
-//! which one file is still being replaced is not tried too early.
+//! Decides when changed files (certificates, lists) are loaded: when they did not change for one interval, so that a
+//! pair of which one file is still being replaced is not tried too early.
 
 use std::time::Duration;
 

@@ -207,7 +207,7 @@ impl Request {
         answer
     }
 
-    /// Shows for each route whether it matches, and otherwise what its condition wants and what the request has. Returns
+    /// Shows for each route whether it matches, and if not, what its condition wants and what the request has. Returns
     /// the position of the first that matches.
     fn examine<'a>(
         &self,

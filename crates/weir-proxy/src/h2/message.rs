@@ -371,8 +371,8 @@ mod tests {
     }
 
     proptest! {
-        /// Content and trailers that were encoded as chunks are decoded correctly, for any division of the input and any
-        /// requested length.
+        /// Content and trailers that were encoded as chunks are decoded correctly, for any division of the input and
+        /// any requested length.
         #[test]
         fn chunks_are_decoded_to_the_same_content(
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..6),

@@ -63,7 +63,10 @@ fn users_of_htpasswd_are_admitted_and_others_refused() {
     htpasswd(&["-bs", name, "sha", "secret:three"]);
     let crypt = "$6$saltsalt$qFmFH.bQmmtXzyBY0s9v7Oicd2z4XSIecDzlB5KiA2/jctKu9YterLp8wwnSq.qc.eoxqOmSuNp2xS0ktL3nh/";
     let routes = [
-        format!("path = \"/admin/*\"\npool = \"p\"\nbasic_auth = {{ realm = \"Staff\", file = {name:?}, users = [\"crypt:{crypt}\"] }}"),
+        format!(
+            "path = \"/admin/*\"\npool = \"p\"\n\
+             basic_auth = {{ realm = \"Staff\", file = {name:?}, users = [\"crypt:{crypt}\"] }}"
+        ),
         "path = \"/text\"\nstatus = 200\nbasic_auth = { users = [\"a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"] }".to_owned(),
     ];
     let proxy = proxy(&origin, "", &routes);
@@ -81,7 +84,7 @@ fn users_of_htpasswd_are_admitted_and_others_refused() {
     for user in [
         "bcrypt:secret two",
         "bcrypt:",
-        "nobody:secret one",
+        "absent:secret one",
         ":",
         "crypt:{SHA}",
     ] {

@@ -137,8 +137,10 @@ fn hosts_of_a_file_select_a_route() {
 fn limits_of_a_route_apply_to_it_alone() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[free_address()], "");
-    let routes = "[[route]]\nservice = \"s\"\npath = \"/login\"\npool = \"one\"\nlimits = { rate = \"1/m\", burst = 3 }\n\n\
-                  [[route]]\nservice = \"s\"\npath = \"/key\"\nstatus = 204\nlimits = { rate = \"1/m\", key = \"header:Host\" }\n\n\
+    let routes = "[[route]]\nservice = \"s\"\npath = \"/login\"\npool = \"one\"\n\
+                  limits = { rate = \"1/m\", burst = 3 }\n\n\
+                  [[route]]\nservice = \"s\"\npath = \"/key\"\nstatus = 204\n\
+                  limits = { rate = \"1/m\", key = \"header:Host\" }\n\n\
                   [[route]]\nservice = \"s\"\npath = \"/slow\"\npool = \"two\"\nmax_connections = 1";
     proxy.reload(&text(&proxy, [&one, &two], "", routes));
     let statuses: Vec<String> = (0..5).map(|_| status(&proxy, "/login", "h")).collect();

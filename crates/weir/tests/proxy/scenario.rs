@@ -6,8 +6,8 @@
 //! - `given`: lines of the service's table, from here on; without any the defaults.
 //! - `pool`: lines of the pool's table, the same.
 //! - `rules`: lines after the service, the same.
-//! - `client [slowly]`: the bytes to send, one at a time if slowly; then the client closes its sending side and reads to
-//!   the end.
+//! - `client [slowly]`: the bytes to send, one at a time if slowly; then the client closes its sending side and reads
+//!   to the end.
 //! - `server [slowly] [close]`: the response to a request, one block for each request; `close` = the connection is
 //!   closed after it.
 //! - `probe`: the response to every request for `/probe`, in place of those.

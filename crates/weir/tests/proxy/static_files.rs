@@ -82,10 +82,12 @@ fn files_directories_and_links() {
     let proxy = proxy(
         &origin,
         &[
-            "path = \"/app/*\"\nfiles = { root = \"ROOT\", strip = \"/app\", try = [\"{path}\", \"{path}.html\", \"/index.html\"] }",
+            "path = \"/app/*\"\n\
+             files = { root = \"ROOT\", strip = \"/app\", try = [\"{path}\", \"{path}.html\", \"/index.html\"] }",
             "path = \"/gone/*\"\nfiles = { root = \"ROOT\", strip = \"/gone\", index = [] }\nstatus = 410",
             "path = \"/pool\"\npool = \"p\"",
-            "files = \"ROOT\"\nset_response_header = [\"Cache-Control: max-age=60\", { header = \"X-Error: {path}\", status = \"400-499\" }]",
+            "files = \"ROOT\"\nset_response_header = [\"Cache-Control: max-age=60\", \
+             { header = \"X-Error: {path}\", status = \"400-499\" }]",
         ],
     );
     let (head, body) = curl(&proxy, "/", &[]);
