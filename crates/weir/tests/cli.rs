@@ -278,10 +278,19 @@ fn import_waits_two_seconds_for_dns_in_total() {
             took < std::time::Duration::from_secs(4),
             "{line} took {took:?}: {said}"
         );
-        // Servers without an address are dropped.
-        assert_eq!(output.status.code(), Some(1), "{said}");
         let made = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(made.contains("127.0.0.1"), "{line}: {made} {said}");
+        // Their proxies resolve names at run time, and so does Weir.
+        if line.starts_with("haproxy") || line.starts_with("nginx") {
+            assert_eq!(output.status.code(), Some(0), "{said}");
+            for n in 1..=5 {
+                let name = format!("name = \"host{n}.example.net\"");
+                assert!(made.contains(&name), "{line}: {made}");
+            }
+            continue;
+        }
+        // Layer 4 servers without an address are dropped.
+        assert_eq!(output.status.code(), Some(1), "{said}");
         for n in 1..=5 {
             let name = format!("host{n}.example.net");
             let lines = said.lines().filter(|line| line.contains(&name));
@@ -461,7 +470,7 @@ const IMPORTED: &[(&str, &str, &str, &str)] = &[
         "ldirectord",
         "virtual=192.0.2.10:80\n\treal=10.0.0.5:80 gate\n\tchecktype=connect\n\tscheduler=wlc\n",
         "fallbackcommand=/bin/true",
-        "emailalert=admin@example.com",
+        "logfile=\"/var/log/ldirectord.log\"",
     ),
     (
         "haproxy",
