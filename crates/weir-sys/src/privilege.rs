@@ -7,8 +7,8 @@ use std::io;
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities, set_thread_groups,
-    set_thread_res_gid, set_thread_res_uid,
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
 use crate::{Error, Result};
@@ -38,6 +38,16 @@ pub fn account(name: &str) -> Option<(u32, u32)> {
         .find(|line| line.split(':').next() == Some(name))?;
     let mut fields = line.split(':').skip(2).map(str::parse);
     Some((fields.next()?.ok()?, fields.next()?.ok()?))
+}
+
+/// Whether this process may give a directory to another account, become that account and lose its capabilities. Root in
+/// a container may lack the capabilities for this.
+pub fn may_change_account() -> bool {
+    let needed = CapabilitySet::CHOWN
+        | CapabilitySet::SETGID
+        | CapabilitySet::SETPCAP
+        | CapabilitySet::SETUID;
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
 /// Keeps `CAP_NET_RAW` alone, and changes to another account if one is given. Applies to the calling thread and the

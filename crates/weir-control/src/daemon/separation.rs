@@ -42,6 +42,12 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
         );
         return Ok(false);
     };
+    if !weir_sys::may_change_account() {
+        tracing::info!(
+            "the daemon runs as root: it lacks capabilities to become {ACCOUNT} (CHOWN, SETGID, SETPCAP, SETUID)"
+        );
+        return Ok(false);
+    }
     let Some(account) = weir_sys::account(ACCOUNT) else {
         tracing::info!("the daemon runs as root: there is no account {ACCOUNT}");
         return Ok(false);
