@@ -226,12 +226,8 @@ fn without_answers(scratch: &Scratch, line: &str) -> (Output, std::time::Duratio
     (command.output().unwrap(), begun.elapsed())
 }
 
-#[test]
-fn import_waits_two_seconds_for_dns_in_total() {
-    if !weir_testing::require_root() {
-        return;
-    }
-    let scratch = Scratch::new("");
+/// A file for each program, whose servers are given by names.
+fn write_files_with_names(scratch: &Scratch) {
     let servers: String = (1..=5)
         .map(|n| format!("    server s{n} host{n}.example.net:80\n"))
         .collect();
@@ -264,6 +260,15 @@ fn import_waits_two_seconds_for_dns_in_total() {
         format!("-A -t 192.0.2.1:80 -s rr\n-a -t 192.0.2.1:80 -r localhost:80 -m\n{saved}"),
     )
     .unwrap();
+}
+
+#[test]
+fn import_waits_two_seconds_for_dns_in_total() {
+    if !weir_testing::require_root() {
+        return;
+    }
+    let scratch = Scratch::new("");
+    write_files_with_names(&scratch);
     for line in [
         "haproxy haproxy.cfg",
         "nginx nginx.conf",
