@@ -58,6 +58,7 @@ test: require-root deps check ## everything that CI runs; needs root: the tests 
 # Tests named ..._at_length have a long form. Fuzzing takes ten minutes for each parser, on all CPUs; then 300 random
 # changes of each pure crate must be noticed by its tests (hours).
 soak: require-root deps require-cargo ## the long forms of the tests, one after the other: latencies are among their figures
+	@tools/install-deps.sh --soak
 	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace --tests -- --nocapture --test-threads=1 _at_length
 	tools/fuzz.sh
 	tools/mutants.sh

@@ -8,6 +8,7 @@
 #
 #   tools/install-deps.sh            install
 #   tools/install-deps.sh --dry-run  only say what would be installed, and why
+#   tools/install-deps.sh --soak     also what the long forms of the tests need
 #   tools/install-deps.sh --dist     also what the static program and the arm64 program need
 set -euo pipefail
 
@@ -52,8 +53,6 @@ node                             | nodejs         | an origin of the smuggling t
 /usr/sbin/apache2                | apache2-bin    | an origin of the smuggling tests
 zstd                             | zstd           | decodes what the proxy compressed
 socat                            | socat          | UDP servers in the tests
-chromium                         | chromium       | shows the dashboard in the long tests
-chromedriver                     | chromium-driver | drives chromium in the long tests
 tmux                             | tmux           | a terminal for weir top in the tests
 redis-server                     | redis-server   | peer of the redis check
 dnsmasq                          | dnsmasq-base   | peer of the dns check
@@ -73,7 +72,12 @@ dpkg-scanpackages                | dpkg-dev       | makes the apt repository
 gpg                              | gnupg          | signs the apt repository
 rpmbuild                         | rpm            | makes the RPM
 '
-# What no test of `make test` needs.
+# What only `make soak` needs.
+readonly WANTED_SOAK='
+chromium                         | chromium       | shows the dashboard in the long tests
+chromedriver                     | chromium-driver | drives chromium in the long tests
+'
+# What only distribution builds need.
 readonly WANTED_DIST='
 musl-gcc                         | musl-tools     | compiles C code for the static program
 aarch64-linux-gnu-gcc            | gcc-aarch64-linux-gnu | compiles C code for arm64, and links
@@ -87,8 +91,9 @@ dry_run=false
 case "${1:-}" in
   '') ;;
   --dry-run) dry_run=true ;;
+  --soak) wanted+=$WANTED_SOAK ;;
   --dist) wanted+=$WANTED_DIST ;;
-  *) echo "usage: tools/install-deps.sh [--dry-run|--dist]" >&2; exit 2 ;;
+  *) echo "usage: tools/install-deps.sh [--dry-run|--soak|--dist]" >&2; exit 2 ;;
 esac
 
 present() {
