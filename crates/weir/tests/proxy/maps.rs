@@ -155,10 +155,19 @@ fn limits_of_a_route_apply_to_it_alone() {
     let mut client = Client::connect(proxy.listen);
     client.send("POST /slow HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
     let deadline = Instant::now() + Duration::from_secs(20);
-    while status(&proxy, "/slow", "h") != "503" {
-        assert!(Instant::now() < deadline, "the limit applies");
+    let active = || {
+        let report = proxy.status();
+        let servers = report["services"][0]["servers"].as_array().cloned();
+        let counts = servers.into_iter().flatten();
+        counts
+            .filter_map(|server| server["active_connections"].as_u64())
+            .sum::<u64>()
+    };
+    while active() != 1 {
+        assert!(Instant::now() < deadline, "the request is in progress");
         std::thread::sleep(Duration::from_millis(20));
     }
+    assert_eq!(status(&proxy, "/slow", "h"), "503");
     client.send("0\r\n\r\n");
     assert!(
         client
