@@ -159,12 +159,14 @@ requests() {
     if page "$1"; then echo served; else echo lost; fi
   done >"$room/out/requests"
 }
+enough() { [ "$(grep -c served "$room/out/requests")" -gt 5 ]; }
 # lost NAME: ends the requests and prints how many were lost.
 lost() {
+  wait_for enough
   touch "$room/out/stop"
   wait $load
   rm "$room/out/stop"
-  [ "$(grep -c served "$room/out/requests")" -gt 5 ] && echo "$1: $(grep -c lost "$room/out/requests") lost"
+  echo "$1: $(grep -c lost "$room/out/requests") lost"
 }
 requests 10.77.9.7 &
 load=$!

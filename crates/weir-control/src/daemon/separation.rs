@@ -22,7 +22,7 @@ use weir_sys::privileged::set_helper;
 use super::{Error, Options, configuration_to_load, hide_memory};
 use crate::configuration::{self, Secrets};
 use crate::keeper::Kept;
-use crate::traffic::{local_engine_reason, needs_engine};
+use crate::traffic::{needs_engine, root_reason};
 
 /// Records of changes that only root reverts; a daemon maintains them.
 const RECORDS: &[&str] = &["real-server.json", "vips.json", "vrrp.json"];
@@ -118,20 +118,11 @@ fn needed_rights(
     let Some(desired) = desired else {
         return Some("the configuration cannot be read");
     };
-    if let Some(reason) = local_engine_reason(desired) {
+    if let Some(reason) = root_reason(desired) {
         return Some(reason);
     }
     if needs_engine(desired) && !has_engine {
         return Some("the configuration has layer 4 services");
-    }
-    if !desired.vrrp.is_empty() {
-        return Some("the configuration has virtual routers");
-    }
-    if desired.notifiers.iter().any(|it| !it.command.is_empty()) {
-        return Some("the configuration has notification programs with accounts");
-    }
-    if desired.announce.is_some() {
-        return Some("the configuration announces VIPs");
     }
     if desired.node.vip_interface.is_some() && !needs_engine(desired) {
         return Some("the configuration has a vip_interface");

@@ -63,8 +63,17 @@ struct Base {
     configured: Desired,
 }
 
-/// Why layer 4 needs an engine in the daemon's own process.
-pub(crate) fn local_engine_reason(desired: &Desired) -> Option<&'static str> {
+/// What of a configuration needs the rights of root in the daemon.
+pub(crate) fn root_reason(desired: &Desired) -> Option<&'static str> {
+    if !desired.vrrp.is_empty() {
+        return Some("the configuration has virtual routers");
+    }
+    if desired.notifiers.iter().any(|it| !it.command.is_empty()) {
+        return Some("the configuration has notification programs with accounts");
+    }
+    if desired.announce.is_some() {
+        return Some("the configuration announces VIPs");
+    }
     if desired.sync.is_some() {
         return Some("the configuration synchronizes flows");
     }
@@ -248,7 +257,7 @@ impl Traffic {
 
     /// Rejects what a daemon without rights cannot do yet.
     fn check_separation(&self, desired: &Desired) -> Result<(), Error> {
-        match local_engine_reason(desired).filter(|_| self.host.is_some()) {
+        match root_reason(desired).filter(|_| self.host.is_some()) {
             Some(reason) => Err(Error::Separated { reason }),
             None => Ok(()),
         }
