@@ -23,7 +23,8 @@ use weir_sys::names;
 use kind::{DIRECTORY, FILE, LINK, SOCKET, expected_kind};
 use ownership::is_account;
 pub use ownership::{
-    ACCOUNT, Sharing, account_that_owns, give, give_to_root, share, share_again, sharing,
+    ACCOUNT, Sharing, account_that_owns, give, give_to_root, share, share_again, share_from_start,
+    sharing,
 };
 
 /// Mode of the directory without a socket group.
@@ -200,7 +201,10 @@ pub fn prepare(path: &Path) -> Result<(), Unusable> {
         });
     }
     let mode = mode_of(&metadata);
+    // Root shares it with this account, and has checked it.
+    let is_shared = !geteuid().is_root() && metadata.uid() == 0 && mode & 0o1000 != 0;
     match foreign_entry(path)? {
+        _ if is_shared => {}
         Some(other) if mode & 0o022 != 0 => {
             return Err(Unusable::NotDedicated {
                 path: path.to_owned(),

@@ -127,10 +127,18 @@ impl RuntimeDir {
     /// # Errors
     /// [`Error::Running`] when another process holds it.
     pub fn lock(path: &Path) -> Result<LockFile, Error> {
+        Self::lock_for(path, std::process::id())
+    }
+
+    /// As [`Self::lock`], for a keeper without rights, which receives the descriptor.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub fn lock_for(path: &Path, process: u32) -> Result<LockFile, Error> {
         weir_runtime_dir::prepare(path)?;
         let begun = Instant::now();
         loop {
-            match LockFile::acquire(path.join(LOCK)) {
+            match LockFile::acquire_for(path.join(LOCK), process) {
                 Err(weir_sys::Error::Locked { holder, .. }) => {
                     let gone = |pid: u32| !Path::new(&format!("/proc/{pid}")).exists();
                     if !holder.is_some_and(gone) || begun.elapsed() > EXIT_TIMEOUT {
