@@ -158,18 +158,26 @@ impl SocketAccess {
         Err(failed(path)(source))
     }
 
-    /// Sets the group and mode of a socket.
+    /// Sets the group and mode of a socket. `change_group` sets the group where this process may not.
     ///
     /// # Errors
-    /// The process is neither root nor a member of that group.
-    pub fn open_socket(self, path: &Path) -> Result<(), Unusable> {
+    /// The process is neither root nor a member of that group, and `change_group` fails.
+    pub fn open_socket(
+        self,
+        path: &Path,
+        change_group: impl FnOnce() -> io::Result<()>,
+    ) -> Result<(), Unusable> {
         let metadata = fs::metadata(path).map_err(failed(path))?;
         if let Some(group) = self.group
             && metadata.gid() != group
         {
             // The previous group loses access before the group changes.
             fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed(path))?;
-            chown(path, None, Some(group)).map_err(failed(path))?;
+            let changed = match chown(path, None, Some(group)) {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => change_group(),
+                changed => changed,
+            };
+            changed.map_err(failed(path))?;
         }
         let mode = self.socket_mode();
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed(path))

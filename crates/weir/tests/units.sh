@@ -9,6 +9,7 @@ cp /etc/passwd passwd
 cp /etc/group group
 echo 'weir:x:991:991::/nonexistent:/usr/sbin/nologin' >>passwd
 echo 'weir:x:991:' >>group
+echo 'lbadmin:x:992:' >>group
 mount --bind passwd /etc/passwd
 mount --bind group /etc/group
 mkdir bpf web out certs log
@@ -65,6 +66,8 @@ chmod 600 certs/a.pem key
 cat >weir.toml <<END
 [node]
 vip_interface = "to_client"
+socket_group = "lbadmin"
+socket_mode = "0660"
 [check.open]
 kind = "tcp"
 interval = "200ms"
@@ -134,6 +137,8 @@ engine=$(process $service 'helper --engine')
 echo "keeper: $(rights $keeper)"
 echo "daemon: $(rights "$daemon"), CapBnd $(field "$daemon" CapBnd), Seccomp $(field "$daemon" Seccomp)"
 echo "directories: $(owner run), $(owner helper), $(owner helper/socket)"
+echo "socket: $(owner run/weir.sock)"
+setpriv --reuid daemon --regid 992 --clear-groups "$weir" status >/dev/null && echo "status of a member: ok"
 echo "files: lock $(owner run/lock), state $(owner run/state.json), log $(owner log/access)"
 "$weir" status >"$room/out/status" 2>&1 && echo "status: ok" || cat "$room/out/status"
 

@@ -48,8 +48,7 @@ pub(crate) use handover::{receive, send};
 pub use error::Error;
 pub use kept::{Kept, Link, Takeover, UpgradeResult};
 pub use service::{
-    Facts, SOCKET as HELPER_SOCKET, SOCKET_VARIABLE as HELPER_SOCKET_VARIABLE, configured_socket,
-    permit, serve as serve_keepers,
+    Facts, SOCKET as HELPER_SOCKET, configured_socket, permit, serve as serve_keepers,
 };
 pub use vrrp::check_parent;
 

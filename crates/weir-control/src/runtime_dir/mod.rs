@@ -2,6 +2,7 @@
 
 mod draining;
 mod error;
+pub(crate) mod socket_group;
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -116,7 +117,7 @@ impl RuntimeDir {
         self.access = access;
         let socket = self.path.join(SOCKET);
         if socket.exists() {
-            access.open_socket(&socket)?;
+            access.open_socket(&socket, || set_socket_group(SOCKET))?;
         }
         Ok(())
     }
@@ -160,7 +161,8 @@ impl RuntimeDir {
         let made = self.path.join(NEW_SOCKET);
         remove(&made)?;
         let listener = private_listener(&made).map_err(|e| file(&made, e))?;
-        self.access.open_socket(&made)?;
+        self.access
+            .open_socket(&made, || set_socket_group(NEW_SOCKET))?;
         Ok(listener)
     }
 
@@ -272,6 +274,14 @@ impl RuntimeDir {
     /// The directory cannot be written.
     pub fn close(&self) -> Result<(), Error> {
         remove(&self.path.join(SOCKET))
+    }
+}
+
+/// Lets the helper service set the group of a socket that this process has created, if there is one.
+fn set_socket_group(name: &str) -> io::Result<()> {
+    match socket_group::service() {
+        Some(service) => socket_group::request(&service, name),
+        None => Err(io::ErrorKind::PermissionDenied.into()),
     }
 }
 

@@ -14,11 +14,12 @@
 mod client;
 mod message;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use weir_config::Host;
@@ -31,7 +32,7 @@ use super::announcer::Announcer;
 use super::error::Error;
 use super::helper;
 use super::vrrp::VrrpProcesses;
-use crate::runtime_dir::{self, RuntimeDir};
+use crate::runtime_dir::{self, RuntimeDir, socket_group};
 use message::{FromService, ToService, VERSION};
 
 pub(super) use client::{ServiceClient, Stopping};
@@ -46,16 +47,12 @@ const PERMITTED_MAX: usize = 16;
 /// The pause after an error of the socket.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The environment variable with the path of the socket, for the keeper, for the service and for `weir upgrade`.
-pub const SOCKET_VARIABLE: &str = "WEIR_HELPER_SOCKET";
 /// The socket of the package's units.
 pub const SOCKET: &str = "/run/weir-helper/socket";
 
 /// The socket of the service that this process's environment names.
 pub fn configured_socket() -> Option<PathBuf> {
-    std::env::var_os(SOCKET_VARIABLE)
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from)
+    socket_group::service()
 }
 
 /// Programs that may be started as root.
@@ -103,6 +100,16 @@ impl Permitted {
 
 type SharedPermitted = Arc<Mutex<Permitted>>;
 
+/// What the thread that accepts connections needs.
+#[derive(Debug, Clone)]
+struct Reception {
+    /// The account of keepers.
+    user: u32,
+    permitted: SharedPermitted,
+    configuration: PathBuf,
+    runtime_dir: PathBuf,
+}
+
 /// A keeper that has connected.
 struct Client {
     channel: Channel,
@@ -133,8 +140,13 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
     let permitted = Arc::new(Mutex::new(Permitted::new()?));
     let listener = ServiceSocket::listen(socket, group)?;
     let (sender, mut clients) = mpsc::unbounded_channel();
-    let known = Arc::clone(&permitted);
-    std::thread::spawn(move || accept(&listener, user, &known, &sender));
+    let reception = Reception {
+        user,
+        permitted: Arc::clone(&permitted),
+        configuration: configuration.to_owned(),
+        runtime_dir: paths.runtime_dir.clone(),
+    };
+    std::thread::spawn(move || reception.accept(&listener, &sender));
     if let Err(error) = Notifier::from_env()?.send(Notification::Ready) {
         tracing::warn!(%error, "could not notify the service manager");
     }
@@ -155,63 +167,85 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
     }
 }
 
-/// Accepts connections. Keepers are handed over; requests of root are executed.
-fn accept(
-    listener: &ServiceSocket,
-    user: u32,
-    permitted: &SharedPermitted,
-    clients: &mpsc::UnboundedSender<Client>,
-) {
-    loop {
-        let (channel, peer) = match listener.accept() {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "failed to accept a connection");
-                std::thread::sleep(PAUSE);
-                continue;
+impl Reception {
+    /// Accepts connections. Keepers are handed over; other requests are executed.
+    fn accept(&self, listener: &ServiceSocket, clients: &mpsc::UnboundedSender<Client>) {
+        loop {
+            let (channel, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "failed to accept a connection");
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+            };
+            let (reception, clients) = (self.clone(), clients.clone());
+            std::thread::spawn(move || {
+                if let Some(client) = reception.greet(channel, peer) {
+                    let _ = clients.send(client);
+                }
+            });
+        }
+    }
+
+    /// Reads the first message. Returns a keeper.
+    fn greet(&self, channel: Channel, peer: Peer) -> Option<Client> {
+        let Peer { process, user } = peer;
+        channel.set_receive_timeout(Some(FIRST_MESSAGE)).ok()?;
+        let received = channel.receive().ok()??;
+        if user == self.user
+            && let Ok(socket_group::Request::SocketGroup { name }) =
+                serde_json::from_slice(&received.bytes)
+        {
+            send(&channel, &self.set_socket_group(&name), &[]);
+            return None;
+        }
+        let reply = match serde_json::from_slice(&received.bytes) {
+            Ok(ToService::Keeper { version: VERSION }) if user == self.user => {
+                channel.set_receive_timeout(None).ok()?;
+                return Some(Client { channel, peer });
+            }
+            Ok(ToService::Permit { program }) if user == 0 => {
+                let permitted = self.permitted.lock();
+                let mut permitted = permitted.unwrap_or_else(PoisonError::into_inner);
+                match permitted.add(program) {
+                    Ok(()) => FromService::Permitted,
+                    Err(reason) => FromService::Refused { reason },
+                }
+            }
+            Ok(ToService::Keeper { version }) if user == self.user => {
+                let reason = format!("the helper service does not know version {version}");
+                FromService::Refused { reason }
+            }
+            Ok(_) | Err(_) => {
+                tracing::error!(process, user, "refused a connection");
+                let reason = format!("user {user} may not request this");
+                FromService::Refused { reason }
             }
         };
-        let (permitted, clients) = (Arc::clone(permitted), clients.clone());
-        std::thread::spawn(move || {
-            if let Some(client) = greet(channel, peer, user, &permitted) {
-                let _ = clients.send(client);
-            }
-        });
+        send(&channel, &reply, &[]);
+        None
+    }
+
+    /// Sets the group of the API's socket to that of root's configuration.
+    fn set_socket_group(&self, name: &str) -> socket_group::Answer {
+        let refused = |reason: String| {
+            tracing::error!(reason, "refused a request of the daemon");
+            socket_group::Answer::Refused { reason }
+        };
+        let desired = desired(&self.configuration);
+        let group = desired.and_then(|desired| desired.node.socket_group);
+        let Some(group) = group.and_then(|group| weir_sys::names::group_id(&group)) else {
+            return refused("the configuration file has no socket_group that exists".to_owned());
+        };
+        match socket_group::set(&self.runtime_dir, name, self.user, group) {
+            Ok(()) => socket_group::Answer::Permitted,
+            Err(error) => refused(error.to_string()),
+        }
     }
 }
 
-/// Reads the first message. Returns a keeper.
-fn greet(channel: Channel, peer: Peer, user: u32, permitted: &SharedPermitted) -> Option<Client> {
-    let Peer { process, user: by } = peer;
-    channel.set_receive_timeout(Some(FIRST_MESSAGE)).ok()?;
-    let received = channel.receive().ok()??;
-    let reply = match serde_json::from_slice(&received.bytes) {
-        Ok(ToService::Keeper { version: VERSION }) if by == user => {
-            channel.set_receive_timeout(None).ok()?;
-            return Some(Client { channel, peer });
-        }
-        Ok(ToService::Permit { program }) if by == 0 => {
-            let mut permitted = permitted.lock().unwrap_or_else(PoisonError::into_inner);
-            match permitted.add(program) {
-                Ok(()) => FromService::Permitted,
-                Err(reason) => FromService::Refused { reason },
-            }
-        }
-        Ok(ToService::Keeper { version }) if by == user => {
-            let reason = format!("the helper service does not know version {version}");
-            FromService::Refused { reason }
-        }
-        Ok(_) | Err(_) => {
-            tracing::error!(process, user = by, "refused a connection");
-            let reason = format!("user {by} may not request this");
-            FromService::Refused { reason }
-        }
-    };
-    send(&channel, &reply, &[]);
-    None
-}
-
-fn send(channel: &Channel, reply: &FromService, files: &[std::os::fd::BorrowedFd<'_>]) {
+fn send(channel: &Channel, reply: &impl Serialize, files: &[BorrowedFd<'_>]) {
     let sent = serde_json::to_vec(reply).map(|bytes| channel.send(&bytes, files));
     if let Ok(Err(error)) = sent {
         tracing::debug!(%error, "could not send a message to the keeper");
@@ -369,7 +403,7 @@ impl Session {
             }
         };
         if lock.is_some() {
-            let desired = self.desired();
+            let desired = desired(&self.configuration);
             let is_for_group = desired.is_some_and(|it| it.node.socket_group.is_some());
             weir_runtime_dir::share_from_start(directory, is_for_group);
         }
@@ -378,30 +412,13 @@ impl Session {
     }
 
     fn facts(&self) -> Facts {
-        let desired = self.desired().unwrap_or_default();
+        let desired = desired(&self.configuration).unwrap_or_default();
         let routes = desired.proxies.iter().flat_map(|proxy| &proxy.routes);
         let files = routes.filter_map(weir_model::Route::files);
         Facts {
             pinned: weir_engine::is_pinned(&self.paths),
             readable: files.map(|files| PathBuf::from(&files.root)).collect(),
         }
-    }
-
-    /// Root's configuration file; `None`: the daemon reports its errors.
-    fn desired(&self) -> Option<Desired> {
-        let text = match weir_helper::read_trusted(&self.configuration) {
-            Ok(text) => text,
-            Err(error) => {
-                tracing::warn!(%error, "the configuration file cannot be used by the helper service");
-                return None;
-            }
-        };
-        let parsed = if text.trim_start().starts_with('{') {
-            weir_config::parse_json(&text, &Host::default())
-        } else {
-            weir_config::parse(&text, &Host::default())
-        };
-        Some(parsed.ok()?.desired)
     }
 
     async fn end_processes(&mut self) {
@@ -426,4 +443,21 @@ impl Session {
         // An earlier version rejects a directory of another account.
         weir_runtime_dir::give_to_root(&self.paths.runtime_dir);
     }
+}
+
+/// Root's configuration file; `None`: the daemon reports its errors.
+fn desired(configuration: &Path) -> Option<Desired> {
+    let text = match weir_helper::read_trusted(configuration) {
+        Ok(text) => text,
+        Err(error) => {
+            tracing::warn!(%error, "the configuration file cannot be used by the helper service");
+            return None;
+        }
+    };
+    let parsed = if text.trim_start().starts_with('{') {
+        weir_config::parse_json(&text, &Host::default())
+    } else {
+        weir_config::parse(&text, &Host::default())
+    };
+    Some(parsed.ok()?.desired)
 }
