@@ -12,8 +12,8 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use weir_engine_host::EngineClient;
 use weir_sys::Channel;
 
+use super::facts::Facts;
 use super::message::{ToDaemon, ToKeeper};
-use super::service::Facts;
 
 /// Environment variable with the keeper's process ID; the channel is the child's standard input.
 pub(super) const KEEPER: &str = "WEIR_KEEPER";

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::service::Facts;
+use super::facts::Facts;
 
 /// Messages from the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,6 +16,7 @@
 mod announcer;
 mod child;
 mod error;
+mod facts;
 mod handover;
 mod helper;
 mod kept;
@@ -46,10 +47,9 @@ use restart_limit::RestartLimit;
 pub(crate) use handover::{receive, send};
 
 pub use error::Error;
+pub use facts::Facts;
 pub use kept::{Kept, Link, Takeover, UpgradeResult};
-pub use service::{
-    Facts, SOCKET as HELPER_SOCKET, configured_socket, permit, serve as serve_keepers,
-};
+pub use service::{SOCKET as HELPER_SOCKET, configured_socket, permit, serve as serve_keepers};
 pub use vrrp::check_parent;
 
 /// The keeper exits after more consecutive early crashes than this.

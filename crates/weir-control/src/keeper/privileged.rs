@@ -9,8 +9,9 @@ use weir_runtime_dir::Sharing;
 
 use super::announcer::Announcer;
 use super::error::Error;
+use super::facts::Facts;
 use super::helper::{self, Kind};
-use super::service::{self, Facts, ServiceClient, Stopping};
+use super::service::{self, ServiceClient, Stopping};
 use super::vrrp::VrrpProcesses;
 use crate::runtime_dir::RuntimeDir;
 

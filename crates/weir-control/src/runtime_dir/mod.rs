@@ -166,6 +166,22 @@ impl RuntimeDir {
         Ok(listener)
     }
 
+    /// Sets the group of a daemon's socket, for the helper service. Other files are refused.
+    ///
+    /// # Errors
+    /// It is another file, or no socket of the account.
+    pub fn set_socket_group(
+        directory: &Path,
+        name: &str,
+        account: u32,
+        group: u32,
+    ) -> io::Result<()> {
+        if ![SOCKET, NEW_SOCKET].contains(&name) {
+            return Err(io::Error::other(format!("{name} is not the API's socket")));
+        }
+        socket_group::set(&directory.join(name), account, group)
+    }
+
     /// Removes the temporary socket: this daemon will not serve.
     pub fn withdraw(&self) {
         let _ = fs::remove_file(self.path.join(NEW_SOCKET));

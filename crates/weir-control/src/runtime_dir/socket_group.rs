@@ -10,8 +10,6 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, chownat, fstat, openat};
 use serde::{Deserialize, Serialize};
 use weir_sys::connect_to_service;
 
-use super::{NEW_SOCKET, SOCKET};
-
 /// The environment variable with the path of the service's socket.
 pub(crate) const SERVICE_VARIABLE: &str = "WEIR_HELPER_SOCKET";
 
@@ -69,23 +67,26 @@ pub(super) fn request(service: &Path, name: &str) -> io::Result<()> {
     }
 }
 
-/// Sets the group of a socket of the account in the directory, for the service. Other files are refused: the account
-/// can give the name to any of its files, but not to those of others.
-pub(crate) fn set(directory: &Path, name: &str, account: u32, group: u32) -> io::Result<()> {
-    if ![SOCKET, NEW_SOCKET].contains(&name) {
-        return Err(io::Error::other(format!("{name} is not the API's socket")));
-    }
+/// Sets the group of a socket of the account. Other files are refused: the account can give the name to any of its
+/// files, but not to those of others.
+pub(super) fn set(file: &Path, account: u32, group: u32) -> io::Result<()> {
     let path = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(rustix::fs::CWD, directory.join(name), path, Mode::empty())?;
-    let known = fstat(&file)?;
-    let is_socket = FileType::from_raw_mode(known.st_mode) == FileType::Socket;
-    if !is_socket || known.st_uid != account || known.st_nlink > 2 {
+    let opened = openat(rustix::fs::CWD, file, path, Mode::empty())?;
+    let known = fstat(&opened)?;
+    if FileType::from_raw_mode(known.st_mode) != FileType::Socket || known.st_uid != account {
         return Err(io::Error::other(format!(
-            "{name} is not a socket of the account"
+            "{} is not a socket of the account",
+            file.display()
         )));
     }
     let group = Some(Gid::from_raw(group));
-    Ok(chownat(file.as_fd(), "", None, group, AtFlags::EMPTY_PATH)?)
+    Ok(chownat(
+        opened.as_fd(),
+        "",
+        None,
+        group,
+        AtFlags::EMPTY_PATH,
+    )?)
 }
 
 #[cfg(test)]
@@ -98,18 +99,20 @@ mod tests {
         std::fs::create_dir_all(&directory).unwrap();
         let own = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
-        let bound = std::os::unix::net::UnixListener::bind(directory.join(SOCKET)).unwrap();
-        set(&directory, SOCKET, own, group).unwrap();
-        let refused = |name: &str, account: u32| {
-            set(&directory, name, account, group)
-                .unwrap_err()
-                .to_string()
-        };
-        assert!(refused(SOCKET, own + 1).contains("not a socket of the account"));
-        std::fs::write(directory.join(NEW_SOCKET), "x").unwrap();
-        assert!(refused(NEW_SOCKET, own).contains("not a socket of the account"));
-        std::fs::write(directory.join("state.json"), "x").unwrap();
-        assert!(refused("state.json", own).contains("not the API's socket"));
+        let path = directory.join("socket");
+        let bound = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        set(&path, own, group).unwrap();
+        let refused = |path: &Path, account: u32| set(path, account, group).unwrap_err();
+        let other = refused(&path, own + 1).to_string();
+        assert!(other.contains("not a socket of the account"), "{other}");
+        let file = directory.join("file");
+        std::fs::write(&file, "x").unwrap();
+        let other = refused(&file, own).to_string();
+        assert!(other.contains("not a socket of the account"), "{other}");
+        let link = directory.join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let other = refused(&link, own).to_string();
+        assert!(other.contains("not a socket of the account"), "{other}");
         drop(bound);
         std::fs::remove_dir_all(&directory).unwrap();
     }

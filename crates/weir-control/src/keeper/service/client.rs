@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use weir_sys::{Channel, connect_to_service};
 
-use super::message::{Facts, FromService, ToService, VERSION};
+use super::message::{FromService, ToService, VERSION};
 use crate::keeper::error::Error;
+use crate::keeper::facts::Facts;
 use crate::keeper::helper::{Kind, is_closed};
 use crate::runtime_dir;
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::keeper::facts::Facts;
 use crate::keeper::helper::Kind;
 
 /// Version of the messages.
@@ -80,15 +81,6 @@ pub(super) enum FromService {
         /// In words.
         reason: String,
     },
-}
-
-/// What only root can find out, for a daemon that a service manager starts without rights.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
-    /// A data plane is pinned.
-    pub pinned: bool,
-    /// Directories whose files routes of root's configuration send.
-    pub readable: Vec<PathBuf>,
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ use weir_sys::{Channel, Message, Notification, Notifier, Peer, ServiceSocket};
 
 use super::announcer::Announcer;
 use super::error::Error;
+use super::facts::Facts;
 use super::helper;
 use super::vrrp::VrrpProcesses;
 use crate::runtime_dir::{self, RuntimeDir, socket_group};
@@ -38,7 +39,6 @@ use message::{FromService, ToService, VERSION};
 pub(super) use client::{ServiceClient, Stopping};
 
 pub use client::permit;
-pub use message::Facts;
 
 /// How long a client may take for its first message.
 const FIRST_MESSAGE: Duration = Duration::from_secs(2);
@@ -238,7 +238,7 @@ impl Reception {
         let Some(group) = group.and_then(|group| weir_sys::names::group_id(&group)) else {
             return refused("the configuration file has no socket_group that exists".to_owned());
         };
-        match socket_group::set(&self.runtime_dir, name, self.user, group) {
+        match RuntimeDir::set_socket_group(&self.runtime_dir, name, self.user, group) {
             Ok(()) => socket_group::Answer::Permitted,
             Err(error) => refused(error.to_string()),
         }
