@@ -6,6 +6,7 @@
 
 #[cfg(debug_assertions)]
 mod attempt;
+mod restriction;
 mod service;
 
 use std::fs;
@@ -95,25 +96,13 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     weir_runtime_dir::give(&options.runtime_dir, account.0);
     weir_sys::become_account(account, &groups, Signal::KILL)?;
     hide_memory();
-    restrict(&options.runtime_dir, &roots)?;
+    restriction::restrict(&options.runtime_dir, &roots)?;
     set_helper(Box::new(DaemonClient::new(channel)));
     kept.engine = engine.map(EngineClient::new);
     tracing::info!("the daemon runs as {ACCOUNT} without capabilities");
     #[cfg(debug_assertions)]
     attempt::run(options, kept.engine.as_ref());
     Ok(true)
-}
-
-/// Restricts files and system calls.
-fn restrict(runtime_dir: &Path, roots: &[&Path]) -> Result<(), Error> {
-    match weir_sys::restrict_files(runtime_dir, roots) {
-        Ok(true) => {}
-        Ok(false) => {
-            tracing::warn!("the kernel has no Landlock: files are protected by their owners alone")
-        }
-        Err(error) => tracing::warn!(%error, "files are protected by their owners alone"),
-    }
-    Ok(weir_sys::restrict_to_daemon_calls()?)
 }
 
 /// The directories whose files routes send. The account must be able to read them as well.

@@ -7,6 +7,7 @@ use weir_helper::DaemonClient;
 use weir_sys::Channel;
 use weir_sys::privileged::set_helper;
 
+use super::restriction::restrict;
 use crate::daemon::{Error, Options, hide_memory};
 use crate::keeper::{Facts, Kept};
 
@@ -31,7 +32,7 @@ pub(super) fn confine(
     let _ = weir_sys::raise_nofile();
     weir_sys::drop_capabilities()?;
     hide_memory();
-    super::restrict(&options.runtime_dir, &roots)?;
+    restrict(&options.runtime_dir, &roots)?;
     set_helper(Box::new(DaemonClient::new(channel)));
     kept.engine = Some(EngineClient::new(engine));
     tracing::info!("the daemon runs without capabilities; the helper service has the rights");

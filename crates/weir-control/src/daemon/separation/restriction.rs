@@ -1,0 +1,18 @@
+//! The files and system calls of a daemon without rights.
+
+use std::path::Path;
+
+/// Restricts the process and the threads that it starts.
+///
+/// # Errors
+/// The kernel refuses.
+pub(super) fn restrict(runtime_dir: &Path, roots: &[&Path]) -> weir_sys::Result<()> {
+    match weir_sys::restrict_files(runtime_dir, roots) {
+        Ok(true) => {}
+        Ok(false) => {
+            tracing::warn!("the kernel has no Landlock: files are protected by their owners alone")
+        }
+        Err(error) => tracing::warn!(%error, "files are protected by their owners alone"),
+    }
+    weir_sys::restrict_to_daemon_calls()
+}
