@@ -120,7 +120,19 @@ impl Pending {
     /// # Errors
     /// See [`Failure`].
     pub fn wait(self) -> Result<Reply, Failure> {
-        match self.answer.recv_timeout(self.limit) {
+        let mut parts = Vec::new();
+        let answer = loop {
+            match self.answer.recv_timeout(self.limit) {
+                Ok(Reply::Services(part)) => parts.push(part),
+                answer => break answer,
+            }
+        };
+        match answer {
+            Ok(Reply::Snapshot(mut snapshot)) => {
+                parts.push(std::mem::take(&mut snapshot.services));
+                snapshot.services = parts.into_iter().flatten().collect();
+                Ok(Reply::Snapshot(snapshot))
+            }
             Ok(Reply::NotOpen) => {
                 self.shared.lost.store(true, Ordering::Relaxed);
                 Err(Failure::Lost)
@@ -157,7 +169,11 @@ impl Shared {
                 }
             };
             if number != UNREQUESTED {
-                let waiting = self.lock().remove(&number);
+                let waiting = if matches!(reply, Reply::Services(_)) {
+                    self.lock().get(&number).cloned()
+                } else {
+                    self.lock().remove(&number)
+                };
                 if let Some(waiting) = waiting {
                     // The request may have timed out.
                     let _ = waiting.send(reply);
@@ -177,8 +193,64 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use weir_engine::snapshot::Layer4Snapshot;
+
     use super::*;
     use crate::message::Query;
+
+    #[test]
+    fn parts_of_a_snapshot_are_joined_in_order() {
+        let (mine, theirs) = Channel::pair().unwrap();
+        let client = EngineClient::new(mine);
+        let service = |name: &str| -> weir_engine::snapshot::ServiceStatus {
+            let text = r#"{"name":"","origin":"file","listen":[],"vip":"Absent","forward":"nat","scheduler":"rr",
+                "pool":"p","regime":null,"persistence":null,"one_packet":false,
+                "totals":{"connections":0,"stateless":0,"packets_in":0,"packets_out":0,"bytes_in":0,"bytes_out":0},"servers":[]}"#;
+            let mut service: weir_engine::snapshot::ServiceStatus =
+                serde_json::from_str(text).unwrap();
+            name.clone_into(&mut service.name);
+            service
+        };
+        let host = std::thread::spawn(move || {
+            message::send(&theirs, UNREQUESTED, &Reply::Started, &[]).unwrap();
+            for lost in [false, true] {
+                let (number, _, _) =
+                    message::open::<Request>(theirs.receive().unwrap().unwrap()).unwrap();
+                let parts = [vec![service("a"), service("b")], vec![service("c")]];
+                for part in parts {
+                    message::send_reply(&theirs, number, &Reply::Services(part)).unwrap();
+                }
+                if lost {
+                    message::send(&theirs, UNREQUESTED, &Reply::Started, &[]).unwrap();
+                    return theirs;
+                }
+                let rest = Layer4Snapshot {
+                    revision: 7,
+                    services: vec![service("d")],
+                    ..Layer4Snapshot::default()
+                };
+                let rest = Reply::Snapshot(Box::new(rest));
+                message::send_reply(&theirs, number, &rest).unwrap();
+            }
+            theirs
+        });
+        let ask = || client.request(&Request::Read(Query::Snapshot), &[]);
+        let Reply::Snapshot(snapshot) = ask().unwrap() else {
+            panic!("another answer");
+        };
+        let names: Vec<&str> = snapshot
+            .services
+            .iter()
+            .map(|it| it.name.as_str())
+            .collect();
+        assert_eq!((snapshot.revision, names), (7, vec!["a", "b", "c", "d"]));
+        assert_eq!(
+            ask().unwrap_err(),
+            Failure::Lost,
+            "it died between two parts"
+        );
+        drop(host.join().unwrap());
+    }
 
     #[test]
     fn request_to_a_process_that_died_fails_until_the_engine_is_opened_again() {

@@ -13,6 +13,9 @@ use crate::caller;
 use crate::message::{AddedServer, Counters, Facts, Query, Reply, Request, content};
 use crate::policy::{Accepted, Policy};
 
+/// Servers in a part of a snapshot.
+const PART: usize = 8_192;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -111,7 +114,13 @@ impl Host {
     }
 
     /// Executes another request than those of opening the engine.
-    pub(crate) async fn execute(&mut self, request: Request, files: Vec<OwnedFd>) -> Reply {
+    /// `send` sends a part of the answer.
+    pub(crate) async fn execute(
+        &mut self,
+        request: Request,
+        files: Vec<OwnedFd>,
+        send: &mut impl FnMut(&Reply),
+    ) -> Reply {
         if self.engine.is_none() {
             return Reply::NotOpen;
         }
@@ -125,7 +134,7 @@ impl Host {
             Request::CopyOverride { record } => {
                 self.with(|engine, _| engine.copy_override(&record).map(|()| Reply::Done))
             }
-            Request::Read(query) => self.read(&query),
+            Request::Read(query) => self.read(&query, send),
             Request::Prepare => {
                 self.policy.prepare();
                 Reply::Done
@@ -234,11 +243,13 @@ impl Host {
         }
     }
 
-    fn read(&mut self, query: &Query) -> Reply {
+    /// `send` sends a part of the answer.
+    fn read(&mut self, query: &Query, send: &mut impl FnMut(&Reply)) -> Reply {
         match query {
             Query::Facts => self.with(|engine, _| Ok(Reply::Active(facts(engine)))),
             Query::Snapshot => self.with(|engine, states| {
-                let snapshot = engine.snapshot(states)?;
+                let hand_over = |services| send(&Reply::Services(services));
+                let snapshot = engine.snapshot_in_parts(states, PART, hand_over)?;
                 Ok(Reply::Snapshot(Box::new(snapshot)))
             }),
             Query::Listing => self.with(|engine, _| Ok(Reply::Listing(engine.listing()?))),

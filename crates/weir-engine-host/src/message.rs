@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use weir_engine::snapshot::Layer4Snapshot;
+use weir_engine::snapshot::{Layer4Snapshot, ServiceStatus};
 use weir_engine::{Adjusted, Explanation, Origin};
 use weir_health::Sample;
 use weir_ipvsadm::{Connection, Edit, Listing, Refusal, Timeouts};
@@ -202,7 +202,10 @@ pub enum Reply {
     },
     /// See [`Request::IsCurrent`].
     Current(bool),
-    /// See [`Query::Snapshot`].
+    /// The first services of a snapshot, which the other process decodes while the next ones are read. The answer
+    /// follows.
+    Services(Vec<ServiceStatus>),
+    /// See [`Query::Snapshot`]; without the services that were sent before.
     Snapshot(Box<Layer4Snapshot>),
     /// See [`Query::Listing`].
     Listing(Listing),
@@ -241,7 +244,10 @@ impl Reply {
     /// Whether it has a record for each server of each service.
     const fn has_servers(&self) -> bool {
         match self {
-            Self::Snapshot(_) | Self::Handshakes(_) | Self::Latencies { .. } => true,
+            Self::Services(_)
+            | Self::Snapshot(_)
+            | Self::Handshakes(_)
+            | Self::Latencies { .. } => true,
             Self::Started
             | Self::Begun { .. }
             | Self::Active(_)

@@ -85,7 +85,9 @@ async fn handle(host: &mut Host, wire: &mut Wire, received: Message) {
         wire.send(number, &reply);
         return;
     }
-    let reply = host.execute(request, files).await;
+    let reply = host
+        .execute(request, files, &mut |part| wire.send(number, part))
+        .await;
     wire.send(number, &reply);
 }
 

@@ -29,8 +29,22 @@ impl Engine {
     /// # Errors
     /// A map cannot be read.
     pub fn snapshot(&self, states: &ServerStates) -> Result<Layer4Snapshot> {
+        self.snapshot_in_parts(states, usize::MAX, |_| ())
+    }
+
+    /// As [`Self::snapshot`]; services that have `part` servers or more are handed over as soon as they are read, and
+    /// the returned snapshot has only the last ones.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`].
+    pub fn snapshot_in_parts(
+        &self,
+        states: &ServerStates,
+        part: usize,
+        mut hand_over: impl FnMut(Vec<ServiceStatus>),
+    ) -> Result<Layer4Snapshot> {
         let maps = self.plane.maps();
-        let mut services = Vec::new();
+        let (mut services, mut servers) = (Vec::new(), 0_usize);
         let traffic = if self.rows.dests.len() > BATCH_THRESHOLD {
             maps.all_traffic()?
         } else {
@@ -38,7 +52,13 @@ impl Engine {
         };
         for service in &self.desired.services {
             if let Some(slot) = self.memory.allocation.services.get(&service.name) {
-                services.push(self.service(service, slot, &traffic, states)?);
+                let service = self.service(service, slot, &traffic, states)?;
+                servers += service.servers.len();
+                services.push(service);
+                if servers >= part {
+                    servers = 0;
+                    hand_over(std::mem::take(&mut services));
+                }
             }
         }
         let counts = maps.reasons()?;
