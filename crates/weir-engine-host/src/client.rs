@@ -205,7 +205,8 @@ mod tests {
         let service = |name: &str| -> weir_engine::snapshot::ServiceStatus {
             let text = r#"{"name":"","origin":"file","listen":[],"vip":"Absent","forward":"nat","scheduler":"rr",
                 "pool":"p","regime":null,"persistence":null,"one_packet":false,
-                "totals":{"connections":0,"stateless":0,"packets_in":0,"packets_out":0,"bytes_in":0,"bytes_out":0},"servers":[]}"#;
+                "totals":{"connections":0,"stateless":0,"packets_in":0,"packets_out":0,
+                "bytes_in":0,"bytes_out":0},"servers":[]}"#;
             let mut service: weir_engine::snapshot::ServiceStatus =
                 serde_json::from_str(text).unwrap();
             name.clone_into(&mut service.name);
