@@ -206,8 +206,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     // Used by the tests of all other crates.
     ("weir-testing", &[]),
-    // Uses Weir only through its program.
-    ("weir-lab", &[]),
+    // A simulation; the program itself does not use it.
+    ("weir-scaling", &["weir-sched", "weir-model"]),
+    // Uses Weir only through its program, except for the simulation.
+    ("weir-lab", &["weir-scaling", "weir-sched", "weir-model"]),
     // Runs the parsers of all other crates.
     (
         "weir-fuzz",
@@ -237,6 +239,7 @@ const PURE: &[&str] = &[
     "weir-model",
     "weir-wire",
     "weir-sched",
+    "weir-scaling",
     "weir-latency",
     "weir-flow",
     "weir-planner",
