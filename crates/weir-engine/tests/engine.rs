@@ -405,7 +405,7 @@ fn clean_removes_everything() {
         assert_ne!(topology.director_facts(), before);
         let cleaned = clean(paths).await.unwrap();
         assert!(cleaned.data_plane);
-        assert_eq!(cleaned.addresses, 1);
+        assert_eq!(cleaned.addresses.len(), 1);
         assert_eq!(topology.director_facts(), before);
         assert!(!clean(paths).await.unwrap().data_plane);
     });
