@@ -9,6 +9,7 @@ mod announce;
 pub mod api;
 pub mod client;
 pub mod configuration;
+pub mod count;
 pub mod daemon;
 pub mod dashboard;
 pub mod explain;

@@ -130,7 +130,15 @@ impl Resolver {
             addresses.extend(self.query(name, TYPE::A).await?.addresses);
         }
         if record != ServersRecord::A {
-            addresses.extend(self.query(name, TYPE::AAAA).await?.addresses);
+            let found = self.query(name, TYPE::AAAA).await;
+            let found = found.map_err(|problem| match addresses.is_empty() {
+                true => problem,
+                // Some servers, dnsmasq without an upstream for example, refuse what is not in their own data.
+                false => format!(
+                    "query for AAAA: {problem}; A has addresses, and `record = \"A\"` queries nothing else"
+                ),
+            })?;
+            addresses.extend(found.addresses);
         }
         Ok(addresses)
     }

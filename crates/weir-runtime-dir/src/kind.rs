@@ -3,6 +3,7 @@
 /// Weir's regular files. `NAME.new` exists while a file is written.
 pub(crate) const FILES: &[&str] = &[
     "lock",
+    "network-namespace",
     "token",
     "in-force.toml",
     "in-force.json",

@@ -122,6 +122,9 @@ pub async fn run<P: Plane>(
         RuntimeDir::take(&options.runtime_dir)?
     };
     runtime_dir.set_access(SocketAccess::of(&loaded.desired.node)?)?;
+    if let Err(error) = runtime_dir.record_namespace() {
+        tracing::warn!(%error, "`weir clean` will not notice if it runs in another network namespace");
+    }
     let mut signals = Signals::new().map_err(|source| Error::Signals { source })?;
     // Open the watch before the engine reads its tables, so that no change is missed.
     let network = Network::open()?;

@@ -393,8 +393,9 @@ function summary() {
   const count = {};
   for (const it of rows) count[it.server.state] = (count[it.server.state] || 0) + 1;
   const states = Object.entries(count).map(([state, n]) => n + " " + state).join(", ");
-  at("summary").textContent = "revision " + report.revision + ", " + report.services.length + " services, "
-    + rows.length + " servers" + (states ? ": " + states : "");
+  const counted = (n, word) => n + " " + word + (n === 1 ? "" : "s");
+  at("summary").textContent = "revision " + report.revision + ", " + counted(report.services.length, "service") + ", "
+    + counted(rows.length, "server") + (states ? ": " + states : "");
 }
 
 // --- one server ------------------------------------------------------------------------------------------------------

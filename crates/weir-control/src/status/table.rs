@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{Counters, Report, Server, Service};
+use crate::count::counted;
 use layout::{columns, cut, wrap};
 use row::{Columns, narrow, needs_attention, wide};
 pub use select::{UnknownPool, select};
@@ -91,9 +92,9 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
 fn summary(report: &Report) -> String {
     let servers = || report.services.iter().flat_map(|service| &service.servers);
     format!(
-        "{} services, {} servers: {}",
-        report.services.len(),
-        servers().count(),
+        "{}, {}: {}",
+        counted(report.services.len() as u64, "service"),
+        counted(servers().count() as u64, "server"),
         states(servers())
     )
 }
@@ -131,21 +132,27 @@ fn states<'a>(servers: impl Iterator<Item = &'a Server> + Clone) -> String {
 fn director(report: &Report) -> String {
     let mut out = format!("revision {}", report.revision);
     if let Some(how) = &report.last_death {
-        let times = report.restarts;
-        out.push_str(&format!(", the daemon died {times} times, last by {how}"));
+        let times = counted(report.restarts.into(), "time");
+        out.push_str(&format!(", the daemon died {times}, last by {how}"));
     }
     for at in &report.xdp {
         let hook = if at.mode == "tc" { "" } else { "xdp " };
         let _ = write!(out, ", {hook}{} on {}", at.mode, at.interface);
     }
-    if report.xdp.is_empty() {
-        out.push_str(", xdp nowhere");
-    }
-    let _ = writeln!(
-        out,
-        ", {} of {} flow places in use",
-        report.flows.entries, report.flows.places
-    );
+    out.push_str(&match (report.flows.places, report.xdp.is_empty()) {
+        (0, true) => ", nothing in the kernel: no layer 4 service\n".to_owned(),
+        (places, unattached) => {
+            let unattached = if unattached {
+                ", attached to no interface"
+            } else {
+                ""
+            };
+            format!(
+                "{unattached}, {} of {places} flow places in use\n",
+                report.flows.entries
+            )
+        }
+    });
     ways(&mut out, report);
     for old in &report.draining {
         let (pid, version, since) = (old.pid, &old.version, &old.since);
@@ -277,13 +284,22 @@ fn traffic(out: &mut String, service: &Service, before: Option<(&Service, Durati
     let _ = match &service.proxy {
         None => write!(
             out,
-            "  {} connections, {} packets in, {} out",
-            totals.connections, totals.packets_in, totals.packets_out
+            "  {}, {} in, {} out",
+            counted(totals.connections, "connection"),
+            counted(totals.packets_in, "packet"),
+            totals.packets_out
         ),
         Some(proxy) => write!(
             out,
-            "  {} connections, {} clients now, {} requests, {} errors, {} retries",
-            totals.connections, proxy.clients, proxy.requests, proxy.errors, proxy.retries
+            "  {}, {} now, {}, {}, {}",
+            counted(totals.connections, "connection"),
+            counted(proxy.clients, "client"),
+            counted(proxy.requests, "request"),
+            counted(proxy.errors, "error"),
+            match proxy.retries {
+                1 => "1 retry".to_owned(),
+                more => format!("{more} retries"),
+            }
         ),
     };
     if let Some(persistence) = &service.persistence {
@@ -292,7 +308,8 @@ fn traffic(out: &mut String, service: &Service, before: Option<(&Service, Durati
             .iter()
             .map(|server| server.persistent_connections)
             .sum();
-        let _ = write!(out, ", persistent {persistence}: {clients} clients");
+        let clients = counted(clients, "client");
+        let _ = write!(out, ", persistent {persistence}: {clients}");
     }
     if service.one_packet {
         out.push_str(", one packet");

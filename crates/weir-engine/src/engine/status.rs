@@ -6,10 +6,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use weir_abi::{REASONS, Traffic};
 use weir_dataplane::Mode;
 use weir_flow::model_forward;
-use weir_health::Standing;
+use weir_health::{Standing, State};
 use weir_model::Service;
 use weir_planner::allocation::{DestSlot, Removal, ServiceSlot, configured};
-use weir_state::{Override, ServerStates};
+use weir_state::{Override, ServerStates, state_before_first_result};
 
 use super::Engine;
 use crate::error::Result;
@@ -162,9 +162,13 @@ impl Engine {
             .standing_in(&service.pool, &dest.name, &service.name)
             .filter(|_| dest.removed.is_none());
         let base = active.map_or(dest.weight, Override::weight);
-        let (state, reason) = state(dest, active, standing);
-        let forward =
-            configured(&self.desired, service, dest).map(|server| server.forward_in(service));
+        let configured = configured(&self.desired, service, dest);
+        let pool = self.desired.pool(&service.pool);
+        let first = pool
+            .zip(configured)
+            .and_then(|(pool, server)| state_before_first_result(pool, server));
+        let (state, reason) = state(dest, active, standing, first);
+        let forward = configured.map(|server| server.forward_in(service));
         Ok(ServerStatus {
             name: dest.name.clone(),
             address: dest.address,
@@ -227,10 +231,12 @@ impl Engine {
     }
 }
 
+/// `first` = the state before the first result of its checks; `None` = it has none.
 fn state(
     dest: &DestSlot,
     active: Option<Override>,
     standing: Option<&Standing>,
+    first: Option<State>,
 ) -> (ServerState, String) {
     let reason = |text: &str| text.to_owned();
     match active {
@@ -250,9 +256,10 @@ fn state(
             ServerState::Unchecked,
             reason("standby: other servers are usable"),
         ),
-        _ => match standing {
-            Some(standing) => (standing.state.into(), standing.reason.clone()),
-            None => (ServerState::Unchecked, reason("no check configured")),
+        _ => match (standing, first) {
+            (Some(standing), _) => (standing.state.into(), standing.reason.clone()),
+            (None, Some(first)) => (first.into(), reason("no result yet")),
+            (None, None) => (ServerState::Unchecked, reason("no check configured")),
         },
     }
 }

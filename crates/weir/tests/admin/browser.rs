@@ -181,7 +181,7 @@ fn page_shows_the_status_and_drains_a_server_at_length() {
         );
     }
     let summary = browser.run("return document.getElementById('summary').textContent");
-    assert_eq!(summary, "revision 1, 1 services, 3 servers: 3 unchecked");
+    assert_eq!(summary, "revision 1, 1 service, 3 servers: 3 unchecked");
 
     // Without a token there are no actions.
     browser.run("document.querySelector('#list tbody tr[data-id]').click()");

@@ -122,7 +122,7 @@ impl<P: Plane> Director<P> {
         match self.desired.pool(pool) {
             // The plane knows servers of ipvsadm, and rejects unknown ones.
             None if weir_engine::is_from_ipvsadm(pool) => Ok(address.to_owned()),
-            None => Err(Refusal::new(format!("there is no pool {pool}"))),
+            None => Err(unknown_pool(&self.desired, pool)),
             Some(found) => match find_server(&self.desired, found, address) {
                 Some(server) => Ok(server.name.clone()),
                 None => Err(Refusal::new(format!(
@@ -170,11 +170,26 @@ fn listens(desired: &Desired, pool: &str, port: u16) -> bool {
 
 /// The names of a pool's servers, for an error message.
 fn named(pool: &Pool) -> String {
+    listed(pool.servers.iter().map(|server| server.name.as_str()))
+}
+
+/// Rejects an order for a pool that the configuration does not have.
+pub(super) fn unknown_pool(desired: &Desired, pool: &str) -> Refusal {
+    if desired.pools.is_empty() {
+        return Refusal::new(format!(
+            "there is no pool {pool}; the configuration has none"
+        ));
+    }
+    let names = listed(desired.pools.iter().map(|pool| pool.name.as_str()));
+    Refusal::new(format!("there is no pool {pool}; the pools are {names}"))
+}
+
+fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 8;
-    let names = pool.servers.iter().map(|server| server.name.as_str());
+    let more = names.len().saturating_sub(SHOWN);
     let mut text = names.take(SHOWN).collect::<Vec<_>>().join(", ");
-    if let Some(more) = pool.servers.len().checked_sub(SHOWN + 1) {
-        text += &format!(" and {} more", more + 1);
+    if more > 0 {
+        text += &format!(" and {more} more");
     }
     text
 }
