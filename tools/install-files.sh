@@ -19,9 +19,9 @@ put() {
 install -D -m 755 "$BINARY" "$ROOT/usr/bin/weir"
 install -D -m 755 contrib/ocf/weir "$ROOT/usr/lib/ocf/resource.d/weir/weir"
 ${STRIP:-strip} --strip-unneeded -R .comment "$ROOT/usr/bin/weir"
-put docs/packaging/weir.service usr/lib/systemd/system/weir.service
-put docs/packaging/weir-proxy.service usr/lib/systemd/system/weir-proxy.service
-put docs/packaging/weir-real-server@.service usr/lib/systemd/system/weir-real-server@.service
+for unit in weir weir-helper weir-root weir-proxy weir-real-server@; do
+  put "docs/packaging/$unit.service" "usr/lib/systemd/system/$unit.service"
+done
 put "$FILES/weir.sysusers" usr/lib/sysusers.d/weir.conf
 put "$FILES/weir.tmpfiles" usr/lib/tmpfiles.d/weir.conf
 put "$FILES/weir.logrotate" etc/logrotate.d/weir

@@ -72,6 +72,14 @@ impl EngineClient {
     /// # Errors
     /// See [`Failure`].
     pub fn request(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<Reply, Failure> {
+        self.begin(request, files)?.wait()
+    }
+
+    /// Sends a request with files. The answer can be left unread.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn begin(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<Pending, Failure> {
         let shared = &self.shared;
         if matches!(request, Request::Begin { .. }) {
             shared.lost.store(false, Ordering::Relaxed);
@@ -85,18 +93,36 @@ impl EngineClient {
         let (sender, answer) = mpsc::channel();
         let number = shared.numbers.fetch_add(1, Ordering::Relaxed);
         shared.lock().insert(number, sender);
-        let sent = message::send(&shared.channel, number, request, files);
-        let answer = match sent {
-            Ok(()) => answer.recv_timeout(limit),
-            Err(error) => {
-                shared.lock().remove(&number);
-                return Err(Failure::Engine(error.to_string()));
-            }
+        let pending = Pending {
+            shared: Arc::clone(shared),
+            number,
+            answer,
+            limit,
         };
-        shared.lock().remove(&number);
-        match answer {
+        message::send(&shared.channel, number, request, files)
+            .map_err(|error| Failure::Engine(error.to_string()))?;
+        Ok(pending)
+    }
+}
+
+/// A request that was sent.
+#[derive(Debug)]
+pub struct Pending {
+    shared: Arc<Shared>,
+    number: u64,
+    answer: mpsc::Receiver<Reply>,
+    limit: Duration,
+}
+
+impl Pending {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn wait(self) -> Result<Reply, Failure> {
+        match self.answer.recv_timeout(self.limit) {
             Ok(Reply::NotOpen) => {
-                shared.lost.store(true, Ordering::Relaxed);
+                self.shared.lost.store(true, Ordering::Relaxed);
                 Err(Failure::Lost)
             }
             Ok(Reply::Failed { reason }) => Err(Failure::Engine(reason)),
@@ -105,6 +131,12 @@ impl EngineClient {
             Err(mpsc::RecvTimeoutError::Disconnected) => Err(Failure::Lost),
             Err(mpsc::RecvTimeoutError::Timeout) => Err(Failure::Silent),
         }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.shared.lock().remove(&self.number);
     }
 }
 
@@ -117,7 +149,7 @@ impl Shared {
     fn receive(&self) {
         let mut is_first = true;
         while let Ok(Some(received)) = self.channel.receive() {
-            let (number, reply, _) = match message::open::<Reply>(received) {
+            let (number, reply) = match message::open_reply(received) {
                 Ok(opened) => opened,
                 Err(error) => {
                     tracing::error!(%error, "the privileged process of layer 4 sent an invalid message");

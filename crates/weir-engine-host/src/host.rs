@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_engine::{Engine, Opening, Packet, Paths};
@@ -100,9 +101,9 @@ impl Host {
         reply
     }
 
-    fn accept(&mut self, files: Vec<OwnedFd>) -> Result<Accepted, String> {
+    fn accept(&mut self, files: Vec<OwnedFd>) -> Result<Arc<Accepted>, String> {
         let Some(file) = files.into_iter().next() else {
-            let active = self.policy.active().cloned();
+            let active = self.policy.active();
             return active.ok_or_else(|| "the configuration is missing".to_owned());
         };
         let text = content(file).map_err(|error| error.to_string())?;

@@ -24,7 +24,7 @@ mod network;
 mod policy;
 mod serve;
 
-pub use client::{EngineClient, Failure};
+pub use client::{EngineClient, Failure, Pending};
 pub use message::{AddedServer, Counters, Facts, Query, Reply, Request};
 pub use policy::RECORD;
 pub use serve::{restrict, serve};

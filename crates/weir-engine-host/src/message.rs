@@ -1,5 +1,8 @@
 //! Messages between the daemon and the process that owns the engine: JSON in packets of a SEQPACKET channel, long ones
 //! in an attached file. Requests are only added and never change their meaning.
+//!
+//! Answers with one record for each server are binary (postcard): the daemon requests them several times per second,
+//! and JSON of a hundred thousand servers costs more than reading their counters. Both ends are the same program.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -28,6 +31,8 @@ const INLINE_MAX: usize = 32 << 10;
 const MAX: u64 = 1 << 30;
 /// The content of a packet whose message is in the first attached file.
 const ATTACHED: &[u8] = b"attached";
+/// The same for a binary answer.
+const BINARY: &[u8] = b"binary";
 
 /// A server that a list or the API adds to a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,6 +237,29 @@ pub enum Reply {
     },
 }
 
+impl Reply {
+    /// Whether it has a record for each server of each service.
+    const fn has_servers(&self) -> bool {
+        match self {
+            Self::Snapshot(_) | Self::Handshakes(_) | Self::Latencies { .. } => true,
+            Self::Started
+            | Self::Begun { .. }
+            | Self::Active(_)
+            | Self::Done
+            | Self::Edited { .. }
+            | Self::Current(_)
+            | Self::Listing(_)
+            | Self::Connections(_)
+            | Self::Timeouts(_)
+            | Self::Explained(_)
+            | Self::Numbers(..)
+            | Self::NotOpen
+            | Self::Failed { .. }
+            | Self::Refused { .. } => false,
+        }
+    }
+}
+
 /// A message with its number.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -266,6 +294,43 @@ pub(crate) fn send<T: Serialize>(
     Ok(channel.send(ATTACHED, &all)?)
 }
 
+/// Sends an answer.
+///
+/// # Errors
+/// As [`send`].
+pub(crate) fn send_reply(channel: &Channel, number: u64, reply: &Reply) -> Result<(), Error> {
+    if !reply.has_servers() {
+        return send(channel, number, reply, &[]);
+    }
+    let envelope = Envelope {
+        version: VERSION,
+        number,
+        body: reply,
+    };
+    let bytes = postcard::to_extend(&envelope, Vec::new()).map_err(|error| invalid(&error))?;
+    let file = sealed_file("weir-message", &bytes).map_err(|error| invalid(&error))?;
+    Ok(channel.send(BINARY, &[file.as_fd()])?)
+}
+
+/// Reads a received answer: its number and its body.
+///
+/// # Errors
+/// It has another format or version.
+pub(crate) fn open_reply(message: Message) -> Result<(u64, Reply), Error> {
+    if message.bytes != BINARY {
+        let (number, reply, _) = open(message)?;
+        return Ok((number, reply));
+    }
+    let file = message.files.into_iter().next();
+    let bytes = content(file.ok_or_else(|| invalid(&"no file"))?)?;
+    let envelope: Envelope<Reply> =
+        postcard::from_bytes(&bytes).map_err(|error| invalid(&error))?;
+    if envelope.version != VERSION {
+        return Err(invalid(&format!("version {}", envelope.version)));
+    }
+    Ok((envelope.number, envelope.body))
+}
+
 /// Reads a received message: its number, its body and the files of its sender.
 ///
 /// # Errors
@@ -295,7 +360,7 @@ pub(crate) fn content(file: OwnedFd) -> Result<Vec<u8>, Error> {
         return Err(invalid(&"the file is of another kind or too long"));
     }
     file.rewind().map_err(|error| invalid(&error))?;
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(usize::try_from(known.len()).unwrap_or(0));
     let read = file.take(MAX).read_to_end(&mut bytes);
     read.map_err(|error| invalid(&error))?;
     Ok(bytes)
@@ -359,5 +424,38 @@ mod tests {
             open::<Request>(other.receive().unwrap().unwrap()).is_err(),
             "no file"
         );
+    }
+
+    #[test]
+    fn answers_with_servers_are_binary_and_keep_every_value() {
+        let (one, other) = Channel::pair().unwrap();
+        let samples = (0..40_000_u64).map(|at| {
+            let sample = Sample {
+                syns: at,
+                answered: u64::MAX - at,
+            };
+            (format!("10.0.{}.{}:80", at / 256, at % 256), sample)
+        });
+        let counters = vec![Counters {
+            service: "web".to_owned(),
+            samples: samples.collect(),
+            silent: vec![(3, Duration::from_millis(1500))],
+        }];
+        send_reply(&one, 5, &Reply::Handshakes(counters.clone())).unwrap();
+        send_reply(&one, 6, &Reply::Numbers(1, 2)).unwrap();
+        let message = other.receive().unwrap().unwrap();
+        assert_eq!(message.bytes, BINARY);
+        let (number, reply) = open_reply(message).unwrap();
+        assert!(matches!(reply, Reply::Handshakes(same) if same == counters && number == 5));
+        let (number, reply) = open_reply(other.receive().unwrap().unwrap()).unwrap();
+        assert!(matches!((number, reply), (6, Reply::Numbers(1, 2))));
+        // The privileged process does not read this format.
+        send_reply(&one, 7, &Reply::Handshakes(counters)).unwrap();
+        assert!(open::<Request>(other.receive().unwrap().unwrap()).is_err());
+        let short = sealed_file("short", b"\x01").unwrap();
+        one.send(BINARY, &[short.as_fd()]).unwrap();
+        assert!(open_reply(other.receive().unwrap().unwrap()).is_err());
+        one.send(BINARY, &[]).unwrap();
+        assert!(open_reply(other.receive().unwrap().unwrap()).is_err());
     }
 }

@@ -8,8 +8,10 @@
 //!
 //! A text of an API client can therefore change proxy services, but no VIP, interface, server or limit of layer 4.
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use weir_config::Host;
@@ -33,9 +35,9 @@ pub(crate) struct Accepted {
 pub(crate) struct Policy {
     path: PathBuf,
     record: PathBuf,
-    active: Option<Accepted>,
+    active: Option<Arc<Accepted>>,
     /// The one before: a guarded reload returns to it.
-    previous: Option<Accepted>,
+    previous: Option<Arc<Accepted>>,
     /// The file, which another thread reads.
     prepared: Option<JoinHandle<Option<Accepted>>>,
     /// With a random key, so that no text can be made to have the hash of another one.
@@ -55,8 +57,8 @@ impl Policy {
     }
 
     /// The active configuration, for a change of lists alone.
-    pub(crate) fn active(&self) -> Option<&Accepted> {
-        self.active.as_ref()
+    pub(crate) fn active(&self) -> Option<Arc<Accepted>> {
+        self.active.clone()
     }
 
     /// Starts to read the file, so that it is parsed while the daemon parses it too.
@@ -73,18 +75,18 @@ impl Policy {
     ///
     /// # Errors
     /// In words: only root can permit it.
-    pub(crate) fn accept(&mut self, text: Vec<u8>) -> Result<Accepted, String> {
+    pub(crate) fn accept(&mut self, text: Vec<u8>) -> Result<Arc<Accepted>, String> {
         let prepared = self.prepared.take().and_then(|it| it.join().ok()?);
         if let Some(prepared) = prepared.filter(|it| it.text.as_bytes() == text) {
-            return Ok(prepared);
+            return Ok(Arc::new(prepared));
         }
         let text =
             String::from_utf8(text).map_err(|_| "the configuration is not text".to_owned())?;
         if let Some(active) = self.active.as_ref().filter(|active| active.text == text) {
-            return Ok(active.clone());
+            return Ok(Arc::clone(active));
         }
         let desired = parse(&text).ok_or("the configuration has an error")?;
-        let accepted = Accepted { text, desired };
+        let accepted = Arc::new(Accepted { text, desired });
         // Parsing it twice would take as long as everything else together.
         let file = weir_helper::read_trusted(&self.path);
         if file.as_ref().is_ok_and(|file| *file == accepted.text) {
@@ -113,7 +115,7 @@ impl Policy {
     }
 
     /// Records the configuration that became active.
-    pub(crate) fn set_active(&mut self, accepted: Accepted) {
+    pub(crate) fn set_active(&mut self, accepted: Arc<Accepted>) {
         let is_recorded = self
             .active
             .as_ref()
@@ -124,7 +126,9 @@ impl Policy {
         }
         let former = self.active.replace(accepted);
         if !is_recorded {
-            self.previous = former;
+            let dropped = std::mem::replace(&mut self.previous, former);
+            // Freeing the names of a hundred thousand servers takes as long as a change of one.
+            std::thread::spawn(move || drop(dropped));
         }
     }
 
@@ -195,7 +199,10 @@ impl Accepted {
     ///
     /// # Errors
     /// In words: a server is not one that a list may contain.
-    pub(crate) fn with(&self, added: Vec<AddedServer>) -> Result<Desired, String> {
+    pub(crate) fn with(&self, added: Vec<AddedServer>) -> Result<Cow<'_, Desired>, String> {
+        if added.is_empty() {
+            return Ok(Cow::Borrowed(&self.desired));
+        }
         let mut desired = self.desired.clone();
         for one in added {
             let Some(pool) = desired.pools.iter_mut().find(|pool| pool.name == one.pool) else {
@@ -216,7 +223,7 @@ impl Accepted {
                 ..Server::new(one.name, one.address, one.port)
             });
         }
-        Ok(desired)
+        Ok(Cow::Owned(desired))
     }
 }
 

@@ -114,7 +114,7 @@ impl Wire {
 
     /// Ignores errors: the reader notices the end of the daemon.
     fn send(&self, number: u64, reply: &Reply) {
-        if let Err(error) = message::send(&self.channel, number, reply, &[]) {
+        if let Err(error) = message::send_reply(&self.channel, number, reply) {
             tracing::debug!(%error, "failed to send an answer");
         }
     }

@@ -23,7 +23,8 @@ use weir_sys::names;
 use kind::{DIRECTORY, FILE, LINK, SOCKET, expected_kind};
 use ownership::is_account;
 pub use ownership::{
-    ACCOUNT, Sharing, account_that_owns, give, give_to_root, share, share_again, sharing,
+    ACCOUNT, Sharing, account_that_owns, give, give_to_root, share, share_again, share_from_start,
+    sharing,
 };
 
 /// Mode of the directory without a socket group.
@@ -157,18 +158,26 @@ impl SocketAccess {
         Err(failed(path)(source))
     }
 
-    /// Sets the group and mode of a socket.
+    /// Sets the group and mode of a socket. `change_group` sets the group where this process may not.
     ///
     /// # Errors
-    /// The process is neither root nor a member of that group.
-    pub fn open_socket(self, path: &Path) -> Result<(), Unusable> {
+    /// The process is neither root nor a member of that group, and `change_group` fails.
+    pub fn open_socket(
+        self,
+        path: &Path,
+        change_group: impl FnOnce() -> io::Result<()>,
+    ) -> Result<(), Unusable> {
         let metadata = fs::metadata(path).map_err(failed(path))?;
         if let Some(group) = self.group
             && metadata.gid() != group
         {
             // The previous group loses access before the group changes.
             fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed(path))?;
-            chown(path, None, Some(group)).map_err(failed(path))?;
+            let changed = match chown(path, None, Some(group)) {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => change_group(),
+                changed => changed,
+            };
+            changed.map_err(failed(path))?;
         }
         let mode = self.socket_mode();
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed(path))
@@ -200,7 +209,10 @@ pub fn prepare(path: &Path) -> Result<(), Unusable> {
         });
     }
     let mode = mode_of(&metadata);
+    // Root shares it with this account, and has checked it.
+    let is_shared = !geteuid().is_root() && metadata.uid() == 0 && mode & 0o1000 != 0;
     match foreign_entry(path)? {
+        _ if is_shared => {}
         Some(other) if mode & 0o022 != 0 => {
             return Err(Unusable::NotDedicated {
                 path: path.to_owned(),

@@ -110,6 +110,30 @@ pub fn share(directory: &Path) {
     }
 }
 
+/// As [`share`], for an account whose processes have no rights from their start: a directory of root becomes one that
+/// both write. `is_for_group`: other accounts may enter it, for the socket of a group. Errors are logged. This process
+/// must be root.
+pub fn share_from_start(directory: &Path, is_for_group: bool) {
+    let Some((user, group)) = weir_sys::account(ACCOUNT).filter(|_| geteuid().is_root()) else {
+        return;
+    };
+    let mode = if is_for_group {
+        SHARED_GROUP_MODE
+    } else {
+        SHARED_MODE
+    };
+    let shared = || {
+        // The account cannot write to the directory yet.
+        give_files(directory, user)?;
+        remove_planted(directory)?;
+        lchown(directory, Some(0), Some(group))?;
+        fs::set_permissions(directory, fs::Permissions::from_mode(mode))
+    };
+    if let Err(error) = shared() {
+        tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
+    }
+}
+
 /// Removes files that root alone writes, and that are another account's: root would trust the content.
 fn remove_planted(directory: &Path) -> io::Result<()> {
     for entry in entries(directory)? {

@@ -75,6 +75,22 @@ pub fn become_account((user, group): (u32, u32), groups: &[u32], death: Signal) 
         .map_err(failed("PR_SET_PDEATHSIG"))
 }
 
+/// Loses all capabilities for good. For a process that a service manager has started as an account; what the bounding
+/// set still has cannot be reached without a program that gives rights.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn drop_capabilities() -> Result<()> {
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets {
+        effective: none,
+        permitted: none,
+        inheritable: none,
+    };
+    set_capabilities(None, sets).map_err(failed("capset"))?;
+    set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))
+}
+
 /// Keeps those of `kept` that this process has, and loses all other capabilities for good, as does what it executes.
 ///
 /// # Errors

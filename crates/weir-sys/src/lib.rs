@@ -26,6 +26,7 @@ mod packet;
 mod privilege;
 pub mod privileged;
 mod raw_ip;
+mod service_socket;
 pub mod untrusted_file;
 
 pub use activation::inherited_files;
@@ -36,8 +37,8 @@ pub use clock::{Clock, boot_id, now_ns};
 #[cfg(debug_assertions)]
 pub use confine::{Attempts, attempts};
 pub use confine::{
-    become_account, keep_engine_capabilities, restrict_files, restrict_to_agent_calls,
-    restrict_to_daemon_calls,
+    become_account, drop_capabilities, keep_engine_capabilities, restrict_files,
+    restrict_to_agent_calls, restrict_to_daemon_calls,
 };
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;
@@ -54,6 +55,7 @@ pub use privilege::{
     write_stdout_file,
 };
 pub use raw_ip::{RawIpSocket, RawPacket};
+pub use service_socket::{Peer, ServiceSocket, connect_to_service};
 
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

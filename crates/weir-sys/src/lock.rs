@@ -28,6 +28,14 @@ impl LockFile {
     /// [`Error::Locked`] if it is already locked; [`Error::NotPlain`] if the path is not a regular file;
     /// [`Error::File`] otherwise.
     pub fn acquire(path: impl AsRef<Path>) -> Result<Self> {
+        Self::acquire_for(path, std::process::id())
+    }
+
+    /// As [`Self::acquire`], for another process, which receives the descriptor.
+    ///
+    /// # Errors
+    /// As [`Self::acquire`].
+    pub fn acquire_for(path: impl AsRef<Path>, process: u32) -> Result<Self> {
         let path = path.as_ref();
         let mut file = OpenOptions::new()
             .read(true)
@@ -62,7 +70,7 @@ impl LockFile {
         }
         file.set_len(0)
             .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .and_then(|()| writeln!(file, "{process}"))
             .map_err(|e| Error::file(path, e))?;
         Ok(Self {
             path: path.to_owned(),

@@ -194,6 +194,9 @@ pub(crate) enum Command {
         /// Own the layer 4 engine of the daemon
         #[arg(long)]
         engine: bool,
+        /// Start helpers for a keeper without rights; started by the service manager
+        #[arg(long)]
+        service: bool,
     },
     /// Announce VIPs by BGP; started by `weir run`
     #[command(hide = true)]

@@ -31,22 +31,29 @@ rm -f root/usr/bin/systemctl
 cat >root/usr/bin/systemctl <<'EOF2'
 #!/bin/sh
 echo "systemctl $*" >>/run/systemctl.log
+# As weir-helper.service and weir.service do.
 start() {
-  setsid weir run >/run/weir.log 2>&1 &
+  export WEIR_HELPER_SOCKET=/run/weir-helper/socket
+  setsid weir helper --service >/run/helper.log 2>&1 &
+  echo $! >/run/service
+  setsid setpriv --reuid weir --regid weir --init-groups --bounding-set -all --inh-caps -all --no-new-privs \
+    weir run >/run/weir.log 2>&1 &
   echo $! >/run/keeper
   # The unit is Type=notify: systemctl returns when the daemon is ready.
   tries=0
   until weir status >/dev/null 2>&1; do
     tries=$((tries + 1))
-    [ $tries -lt 600 ] || { cat /run/weir.log; exit 1; }
+    [ $tries -lt 600 ] || { cat /run/weir.log /run/helper.log; exit 1; }
     sleep 0.1
   done
 }
 stop() {
   [ -e /run/keeper ] || return 0
-  kill "$(cat /run/keeper)"
-  while kill -0 "$(cat /run/keeper)" 2>/dev/null; do sleep 0.1; done
-  rm /run/keeper
+  for process in "$(cat /run/keeper)" "$(cat /run/service)"; do
+    kill "$process"
+    while kill -0 "$process" 2>/dev/null; do sleep 0.1; done
+  done
+  rm /run/keeper /run/service
 }
 case "$*" in
   "enable --now weir") start ;;
@@ -89,7 +96,7 @@ done
 
 PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive no_proxy='*' chroot root sh -eu <<'EOF'
 finish() {
-  [ ! -e /run/keeper ] || kill "$(cat /run/keeper)"
+  [ ! -e /run/keeper ] || kill "$(cat /run/keeper)" "$(cat /run/service)"
   for server in $(cat /run/servers 2>/dev/null); do kill "$server" 2>/dev/null || true; done
 }
 trap finish EXIT
@@ -136,7 +143,6 @@ listen = ["10.9.0.100:80"]
 forward = "direct"
 pool = "images"
 TOML
-# A daemon with proxy services alone has given up the rights that layer 4 needs.
 systemctl restart weir
 apt-get -q -y install weir-ipvsadm >/run/apt.log 2>&1 </dev/null || { cat /run/apt.log; exit 1; }
 echo "named: $(ipvsadm --version)"

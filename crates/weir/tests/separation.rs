@@ -205,31 +205,3 @@ fn director_has_no_rights_where_it_reads_bytes_of_clients() {
     }
     assert!(!log.contains("succeeded"), "{log}");
 }
-
-/// The units, each with its highest permitted exposure.
-const UNITS: &[(&str, f64)] = &[("weir-proxy.service", 1.7), ("weir.service", 5.6)];
-
-#[test]
-fn units_expose_no_more_than_their_work_needs() {
-    let packaging = PathBuf::from(ROOM).join("../../docs/packaging");
-    for (unit, most) in UNITS {
-        let output = Command::new("systemd-analyze")
-            .args(["security", "--offline=true"])
-            .arg(packaging.join(unit))
-            .output();
-        let output = match output {
-            Err(error) if !weir_testing::require_root() => {
-                eprintln!("skipped: systemd-analyze: {error}");
-                return;
-            }
-            output => output.expect("systemd-analyze runs: tools/install-deps.sh"),
-        };
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let overall = said
-            .lines()
-            .find_map(|line| line.split_once("Overall exposure level for "));
-        let level =
-            overall.and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<f64>().ok());
-        assert!(level.is_some_and(|level| level <= *most), "{unit}: {said}");
-    }
-}

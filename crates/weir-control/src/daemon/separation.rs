@@ -6,6 +6,7 @@
 
 #[cfg(debug_assertions)]
 mod attempt;
+mod service;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -33,6 +34,15 @@ const RECORDS: &[&str] = &["real-server.json", "vips.json", "vrrp.json"];
 /// The kernel refuses. The process must end then.
 pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     let (channel, engine) = (kept.helper.take(), kept.engine_channel.take());
+    let (channel, engine) = match (kept.facts.clone(), channel, engine) {
+        (Some(facts), Some(channel), Some(engine)) if !geteuid().is_root() => {
+            service::confine(options, kept, facts, (channel, engine))?;
+            #[cfg(debug_assertions)]
+            attempt::run(options, kept.engine.as_ref());
+            return Ok(true);
+        }
+        (_, channel, engine) => (channel, engine),
+    };
     if !geteuid().is_root() || !kept.is_kept() {
         return Ok(false);
     }
@@ -85,20 +95,25 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     weir_runtime_dir::give(&options.runtime_dir, account.0);
     weir_sys::become_account(account, &groups, Signal::KILL)?;
     hide_memory();
-    match weir_sys::restrict_files(&options.runtime_dir, &roots) {
-        Ok(true) => {}
-        Ok(false) => {
-            tracing::warn!("the kernel has no Landlock: files are protected by their owners alone")
-        }
-        Err(error) => tracing::warn!(%error, "files are protected by their owners alone"),
-    }
-    weir_sys::restrict_to_daemon_calls()?;
+    restrict(&options.runtime_dir, &roots)?;
     set_helper(Box::new(DaemonClient::new(channel)));
     kept.engine = engine.map(EngineClient::new);
     tracing::info!("the daemon runs as {ACCOUNT} without capabilities");
     #[cfg(debug_assertions)]
     attempt::run(options, kept.engine.as_ref());
     Ok(true)
+}
+
+/// Restricts files and system calls.
+fn restrict(runtime_dir: &Path, roots: &[&Path]) -> Result<(), Error> {
+    match weir_sys::restrict_files(runtime_dir, roots) {
+        Ok(true) => {}
+        Ok(false) => {
+            tracing::warn!("the kernel has no Landlock: files are protected by their owners alone")
+        }
+        Err(error) => tracing::warn!(%error, "files are protected by their owners alone"),
+    }
+    Ok(weir_sys::restrict_to_daemon_calls()?)
 }
 
 /// The directories whose files routes send. The account must be able to read them as well.

@@ -66,6 +66,11 @@ impl Announcer {
         let _ = self.orders.send(Order::Stop);
     }
 
+    /// Leaves the process running without a supervisor: it withdraws its routes after `withdraw_after`.
+    pub(super) fn leave(self) {
+        self.task.abort();
+    }
+
     /// Waits until the process has ended.
     pub(super) async fn end(self) {
         self.stop();

@@ -17,6 +17,12 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The helper service cannot be used, or refuses a request.
+    #[error("{reason}")]
+    Service {
+        /// In words.
+        reason: String,
+    },
     /// Signals cannot be received.
     #[error("signals: {source}")]
     Signals {

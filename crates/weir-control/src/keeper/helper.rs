@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
@@ -46,15 +47,42 @@ pub(super) fn attend(
         return Ok(None);
     }
     let (mine, theirs) = Channel::pair()?;
+    attend_channel(
+        kind,
+        program,
+        configuration,
+        directories,
+        mine.into(),
+        false,
+    );
+    Ok(Some(theirs.into()))
+}
+
+/// Starts a helper at this end of a channel with the first request, and again when it dies, until the daemon closes its
+/// end. `is_needed`: the helper of an earlier service has had requests, so one is started at once.
+pub(super) fn attend_channel(
+    kind: Kind,
+    program: &Path,
+    configuration: &Path,
+    directories: &Paths,
+    channel: OwnedFd,
+    is_needed: bool,
+) {
     let helper = Helper {
         program: program.to_owned(),
         configuration: configuration.to_owned(),
         directories: directories.clone(),
         kind,
-        channel: mine.into(),
+        channel,
     };
-    tokio::spawn(helper.attend());
-    Ok(Some(theirs.into()))
+    tokio::spawn(helper.attend(is_needed));
+}
+
+/// Whether the daemon has closed its end of a channel.
+pub(super) fn is_closed(channel: &OwnedFd) -> bool {
+    let mut files = [PollFd::new(channel, PollFlags::IN)];
+    let now = Timespec::default();
+    matches!(poll(&mut files, Some(&now)), Ok(1)) && files[0].revents().contains(PollFlags::HUP)
 }
 
 /// Whether a daemon without rights may have the keeper start this program as root.
@@ -79,7 +107,8 @@ pub(super) fn check_program(program: &Path) -> Result<(), String> {
 }
 
 /// What a helper does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
     /// Opens files and sockets, runs programs.
     Files,
@@ -105,9 +134,9 @@ struct Helper {
 }
 
 impl Helper {
-    async fn attend(self) {
+    async fn attend(self, is_needed: bool) {
         // A daemon that keeps its rights closes its end.
-        if !self.is_needed().await {
+        if !is_needed && !self.is_needed().await {
             return;
         }
         let mut pause = Duration::ZERO;
@@ -150,9 +179,7 @@ impl Helper {
     }
 
     fn is_closed(&self) -> bool {
-        let mut files = [PollFd::new(&self.channel, PollFlags::IN)];
-        let now = Timespec::default();
-        matches!(poll(&mut files, Some(&now)), Ok(1)) && files[0].revents().contains(PollFlags::HUP)
+        is_closed(&self.channel)
     }
 
     fn spawn(&self) -> io::Result<Child> {

@@ -12,6 +12,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use weir_engine_host::EngineClient;
 use weir_sys::Channel;
 
+use super::facts::Facts;
 use super::message::{ToDaemon, ToKeeper};
 
 /// Environment variable with the keeper's process ID; the channel is the child's standard input.
@@ -52,6 +53,8 @@ pub struct Kept {
     pub pinned: bool,
     /// The last daemon had given up its rights; this one must not have more.
     pub confined: bool,
+    /// From the helper service: this process has been started without rights, and has helpers.
+    pub facts: Option<Facts>,
 }
 
 /// A handover from a daemon to its successor.
@@ -113,7 +116,9 @@ impl Kept {
                     helper,
                     engine,
                     confined,
+                    facts,
                 } => {
+                    kept.facts = facts;
                     kept.confined = confined;
                     kept.restarts = restarts;
                     kept.last_death = last_death;

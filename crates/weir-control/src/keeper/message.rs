@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::facts::Facts;
+
 /// Messages from the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -70,6 +72,9 @@ pub(super) enum ToDaemon {
         /// The last daemon had given up its rights; this one must not have more.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         confined: bool,
+        /// From the helper service: no process of this keeper is root.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        facts: Option<Facts>,
     },
     /// The successor is ready; a channel to it is attached.
     Succeeded {
@@ -99,6 +104,7 @@ mod tests {
                 helper: false,
                 engine: false,
                 confined: false,
+                facts: None,
             })
             .unwrap(),
         ];

@@ -16,11 +16,14 @@
 mod announcer;
 mod child;
 mod error;
+mod facts;
 mod handover;
 mod helper;
 mod kept;
 mod message;
+mod privileged;
 mod restart_limit;
+mod service;
 mod vrrp;
 
 use std::collections::BTreeMap;
@@ -34,20 +37,19 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use weir_engine::Paths;
-use weir_runtime_dir::Sharing;
-use weir_sys::{Channel, LockFile, Notifier, inherited_files};
+use weir_sys::{Channel, Notifier, inherited_files};
 
-use crate::runtime_dir::RuntimeDir;
-use announcer::Announcer;
 use child::{Child, Event};
 use message::{ToDaemon, ToKeeper};
+use privileged::Privileged;
 use restart_limit::RestartLimit;
-use vrrp::VrrpProcesses;
 
 pub(crate) use handover::{receive, send};
 
 pub use error::Error;
+pub use facts::Facts;
 pub use kept::{Kept, Link, Takeover, UpgradeResult};
+pub use service::{SOCKET as HELPER_SOCKET, configured_socket, permit, serve as serve_keepers};
 pub use vrrp::check_parent;
 
 /// The keeper exits after more consecutive early crashes than this.
@@ -84,7 +86,7 @@ struct Keeper {
     /// The program to start.
     program: PathBuf,
     sockets: BTreeMap<String, OwnedFd>,
-    lock: LockFile,
+    lock: OwnedFd,
     notifier: Notifier,
     children: BTreeMap<u32, (Role, Child, PathBuf)>,
     numbers: u32,
@@ -95,16 +97,7 @@ struct Keeper {
     restart_limit: RestartLimit,
     last_death: Option<String>,
     stopping: bool,
-    vrrp: VrrpProcesses,
-    announcer: Announcer,
-    runtime_dir: PathBuf,
-    directories: Paths,
-    /// The configuration file, for helpers; the keeper does not read it.
-    configuration: PathBuf,
-    /// The owner of the runtime directory before an upgrade.
-    owner: Option<u32>,
-    /// How root shared it with the owner.
-    sharing: Option<Sharing>,
+    privileged: Privileged,
     /// A reload was requested while no daemon was running.
     reload_due: bool,
     /// The exit code of the last active daemon.
@@ -118,10 +111,7 @@ struct Keeper {
 /// # Errors
 /// Another keeper holds the runtime directory, or no process can be started.
 pub async fn keep(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
-    let runtime_dir = paths.runtime_dir.as_path();
-    let lock = RuntimeDir::lock(runtime_dir)?;
-    // Of a keeper that was killed.
-    weir_runtime_dir::give_to_root(runtime_dir);
+    let (privileged, lock) = Privileged::open(paths, configuration)?;
     // The keeper holds every listening socket.
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "few listening sockets can be kept");
@@ -148,13 +138,7 @@ pub async fn keep(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
         restart_limit: RestartLimit::new(Instant::now()),
         last_death: None,
         stopping: false,
-        vrrp: VrrpProcesses::new(runtime_dir),
-        announcer: Announcer::new(runtime_dir),
-        runtime_dir: runtime_dir.to_owned(),
-        directories: paths.clone(),
-        configuration: configuration.to_owned(),
-        owner: None,
-        sharing: None,
+        privileged,
         reload_due: false,
         code: 0,
     };
@@ -163,10 +147,7 @@ pub async fn keep(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
         tokio::select! {
             Some((number, event)) = events.recv() => {
                 if let Some(code) = keeper.handle_event(number, event)? {
-                    keeper.announcer.end().await;
-                    keeper.vrrp.end().await;
-                    // An earlier version rejects a directory of another account.
-                    weir_runtime_dir::give_to_root(runtime_dir);
+                    keeper.privileged.end().await;
                     return Ok(code);
                 }
             }
@@ -186,6 +167,11 @@ impl Keeper {
         role: Role,
         files: &[BorrowedFd<'_>],
     ) -> Result<u32, Error> {
+        let privileged::Attendance {
+            engine,
+            helper,
+            facts,
+        } = self.privileged.attend(program)?;
         let number = self.numbers;
         self.numbers += 1;
         let child = Child::start(program, number, self.events.clone())?;
@@ -193,16 +179,14 @@ impl Keeper {
             let message = ToDaemon::Socket { name: name.clone() };
             child.send(&message, &[socket.as_fd()]);
         }
-        let [engine, helper] = [helper::Kind::Engine, helper::Kind::Files]
-            .map(|kind| helper::attend(kind, program, &self.configuration, &self.directories));
-        let (engine, helper) = (engine?, helper?);
         let begin = ToDaemon::Begin {
             restarts: self.restarts,
             last_death: self.last_death.clone(),
             successor: matches!(role, Role::Successor { .. }),
             helper: helper.is_some(),
             engine: engine.is_some(),
-            confined: self.is_confined(),
+            confined: self.privileged.is_confined(!self.children.is_empty()),
+            facts,
         };
         let mut all = vec![self.lock.as_fd()];
         all.extend_from_slice(files);
@@ -213,12 +197,6 @@ impl Keeper {
         self.children
             .insert(number, (role, child, program.to_owned()));
         Ok(number)
-    }
-
-    /// Whether the last daemon had given up its rights. What it has recorded must not lead to more.
-    fn is_confined(&self) -> bool {
-        let is_upgrade = self.owner.is_some() && !self.children.is_empty();
-        is_upgrade || weir_runtime_dir::account_that_owns(&self.runtime_dir).is_some()
     }
 
     fn start_first(&mut self, again: bool) -> Result<(), Error> {
@@ -253,9 +231,7 @@ impl Keeper {
     /// start.
     fn stop(&mut self, signal: Signal) {
         self.stopping = true;
-        // Routers stop sending before the addresses move.
-        self.announcer.stop();
-        self.vrrp.stop();
+        self.privileged.stop();
         self.sockets.clear();
         for (_, child, _) in self.children.values() {
             child.signal(signal);
@@ -304,12 +280,12 @@ impl Keeper {
             ToKeeper::Vrrp { configured } => {
                 let started = self.children.get(&number);
                 let program = started.map_or(&self.program, |(_, _, program)| program);
-                self.vrrp.configure(configured, program);
+                self.privileged.configure_vrrp(configured, program);
             }
             ToKeeper::Announce { configured } => {
                 let started = self.children.get(&number);
                 let program = started.map_or(&self.program, |(_, _, program)| program);
-                self.announcer.configure(configured, program);
+                self.privileged.configure_announcer(configured, program);
             }
             ToKeeper::Fails { reason } => {
                 if let Some((Role::Successor { failure, .. }, _, _)) =
@@ -400,14 +376,7 @@ impl Keeper {
             return Err("an upgrade or shutdown is in progress".to_owned());
         }
         let state = state.ok_or("the request contains no state for the successor")?;
-        // A daemon without rights could name any file.
-        self.owner = weir_runtime_dir::account_that_owns(&self.runtime_dir);
-        self.sharing = weir_runtime_dir::sharing(&self.runtime_dir);
-        if self.owner.is_some() {
-            helper::check_program(program)?;
-            // An earlier version rejects a directory of another account.
-            weir_runtime_dir::give_to_root(&self.runtime_dir);
-        }
+        self.privileged.begin_upgrade(program)?;
         let (channel, theirs) = Channel::pair().map_err(|error| error.to_string())?;
         let files = [theirs.as_fd(), state.as_fd()];
         let number = self
@@ -421,7 +390,7 @@ impl Keeper {
                 &files,
             )
             .map_err(|error| {
-                self.give_back();
+                self.privileged.give_back();
                 error.to_string()
             })?;
         let events = self.events.clone();
@@ -432,16 +401,6 @@ impl Keeper {
         Ok(())
     }
 
-    /// Gives the runtime directory back to the daemon that continues.
-    fn give_back(&self) {
-        if let Some(owner) = self.owner {
-            weir_runtime_dir::give(&self.runtime_dir, owner);
-            if let Some(sharing) = self.sharing {
-                weir_runtime_dir::share_again(&self.runtime_dir, sharing);
-            }
-        }
-    }
-
     /// Handles the exit of a daemon.
     fn handle_exit(&mut self, number: u32, status: ExitStatus) -> Option<u8> {
         let (role, _, _) = self.children.remove(&number)?;
@@ -449,7 +408,7 @@ impl Keeper {
         match role {
             Role::Leaving => {}
             Role::Successor { failure, .. } => {
-                self.give_back();
+                self.privileged.give_back();
                 let failure = failure.map_or_else(String::new, |failure| format!(": {failure}"));
                 let reason =
                     format!("the new program ended before it was ready ({status}){failure}");

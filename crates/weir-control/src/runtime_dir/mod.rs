@@ -3,6 +3,7 @@
 mod draining;
 mod error;
 mod namespace;
+pub(crate) mod socket_group;
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -118,7 +119,7 @@ impl RuntimeDir {
         self.access = access;
         let socket = self.path.join(SOCKET);
         if socket.exists() {
-            access.open_socket(&socket)?;
+            access.open_socket(&socket, || set_socket_group(SOCKET))?;
         }
         Ok(())
     }
@@ -129,10 +130,18 @@ impl RuntimeDir {
     /// # Errors
     /// [`Error::Running`] when another process holds it.
     pub fn lock(path: &Path) -> Result<LockFile, Error> {
+        Self::lock_for(path, std::process::id())
+    }
+
+    /// As [`Self::lock`], for a keeper without rights, which receives the descriptor.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub fn lock_for(path: &Path, process: u32) -> Result<LockFile, Error> {
         weir_runtime_dir::prepare(path)?;
         let begun = Instant::now();
         loop {
-            match LockFile::acquire(path.join(LOCK)) {
+            match LockFile::acquire_for(path.join(LOCK), process) {
                 Err(weir_sys::Error::Locked { holder, .. }) => {
                     let gone = |pid: u32| !Path::new(&format!("/proc/{pid}")).exists();
                     if !holder.is_some_and(gone) || begun.elapsed() > EXIT_TIMEOUT {
@@ -154,8 +163,25 @@ impl RuntimeDir {
         let made = self.path.join(NEW_SOCKET);
         remove(&made)?;
         let listener = private_listener(&made).map_err(|e| file(&made, e))?;
-        self.access.open_socket(&made)?;
+        self.access
+            .open_socket(&made, || set_socket_group(NEW_SOCKET))?;
         Ok(listener)
+    }
+
+    /// Sets the group of a daemon's socket, for the helper service. Other files are refused.
+    ///
+    /// # Errors
+    /// It is another file, or no socket of the account.
+    pub fn set_socket_group(
+        directory: &Path,
+        name: &str,
+        account: u32,
+        group: u32,
+    ) -> io::Result<()> {
+        if ![SOCKET, NEW_SOCKET].contains(&name) {
+            return Err(io::Error::other(format!("{name} is not the API's socket")));
+        }
+        socket_group::set(&directory.join(name), account, group)
     }
 
     /// Removes the temporary socket: this daemon will not serve.
@@ -266,6 +292,14 @@ impl RuntimeDir {
     /// The directory cannot be written.
     pub fn close(&self) -> Result<(), Error> {
         remove(&self.path.join(SOCKET))
+    }
+}
+
+/// Lets the helper service set the group of a socket that this process has created, if there is one.
+fn set_socket_group(name: &str) -> io::Result<()> {
+    match socket_group::service() {
+        Some(service) => socket_group::request(&service, name),
+        None => Err(io::ErrorKind::PermissionDenied.into()),
     }
 }
 

@@ -153,14 +153,27 @@ impl RemoteEngine {
             added,
             states: states.changes(self.news.take()),
         };
-        let Reply::Active(facts) = self.client.request(&request, &files)? else {
+        let pending = self.client.begin(&request, &files)?;
+        // While the other process works.
+        let configured = wanted.desired.clone();
+        let expected = merged(&self.facts, wanted.desired);
+        let Reply::Active(facts) = pending.wait()? else {
             return unexpected();
         };
         let Request::Apply { added, .. } = request else {
             return unexpected();
         };
-        self.desired = merged(&facts, wanted.desired)?;
-        self.configured = wanted.desired.clone();
+        let desired = if facts.origin == self.facts.origin {
+            expected?
+        } else {
+            merged(&facts, wanted.desired)?
+        };
+        let before = (
+            std::mem::replace(&mut self.desired, desired),
+            std::mem::replace(&mut self.configured, configured),
+        );
+        // As the engine does: freeing takes as long as a change.
+        tokio::task::spawn_blocking(move || drop(before));
         (self.facts, self.added) = (facts, added);
         wanted.text.clone_into(&mut self.text);
         Ok(())
@@ -530,7 +543,7 @@ impl Layer4 {
     /// The other process reads the configuration file at the same time as this one.
     pub(super) fn expect_file(&self) {
         if let Self::Remote(remote) = self
-            && let Err(error) = remote.client.request(&Request::Prepare, &[])
+            && let Err(error) = remote.client.begin(&Request::Prepare, &[])
         {
             tracing::debug!(%error, "the configuration file is read later");
         }

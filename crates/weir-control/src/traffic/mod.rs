@@ -94,6 +94,8 @@ pub struct Traffic {
     engine: Option<Layer4>,
     /// The process that owns the engine, where this one has no rights.
     host: Option<EngineClient>,
+    /// A service manager has started this process without rights.
+    is_service: bool,
     /// Text and lists of the active configuration.
     base: Base,
     /// Addresses of proxy services while there is no engine.
@@ -138,6 +140,7 @@ impl Traffic {
             host: kept.engine.take(),
             base: Base::default(),
             vips: Vips::new(&paths.runtime_dir),
+            is_service: kept.facts.is_some(),
             proxy: weir_proxy::Proxy::new(),
             cookie_key: CookieKey::new(&paths.runtime_dir),
             desired: Desired::default(),
@@ -181,8 +184,8 @@ impl Traffic {
         if pinned && is_local && !needs_engine(desired) && weir_engine::clean_unused(paths).await? {
             pinned = false;
         }
-        if needs_engine(desired) || pinned {
-            traffic.check_separation(desired)?;
+        traffic.check_separation(desired)?;
+        if needs_engine(desired) || pinned || traffic.adds_addresses_elsewhere(desired) {
             traffic.open_engine(wanted, Some(has_orders)).await?;
         } else {
             traffic.vips.apply(desired).await?;
@@ -261,6 +264,11 @@ impl Traffic {
             Some(reason) => Err(Error::Separated { reason }),
             None => Ok(()),
         }
+    }
+
+    /// Whether the process that owns the engine must add addresses of proxy services, for which there is no other one.
+    fn adds_addresses_elsewhere(&self, desired: &Desired) -> bool {
+        self.is_service && desired.node.vip_interface.is_some()
     }
 
     /// Notes what another process needs to open the engine.

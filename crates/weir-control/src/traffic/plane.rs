@@ -37,9 +37,10 @@ impl Plane for Traffic {
         let desired = wanted.desired;
         self.check_separation(desired)?;
         let prepared = self.prepare(desired)?;
+        let is_engine_needed = needs_engine(desired) || self.adds_addresses_elsewhere(desired);
         match &mut self.engine {
             Some(engine) => engine.apply(wanted, &self.states).await?,
-            None if needs_engine(desired) => self.open_engine(wanted, None).await?,
+            None if is_engine_needed => self.open_engine(wanted, None).await?,
             None => {
                 if let Err(error) = self.vips.apply(desired).await {
                     if let Err(back) = self.vips.apply(&self.desired).await {

@@ -7,6 +7,7 @@ mod doctor;
 mod explain;
 mod fmt;
 mod generate;
+mod helper;
 mod import;
 mod ipvsadm;
 mod lab;
@@ -63,10 +64,12 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Doctor(arguments) => doctor::director(global, arguments),
         Command::Vrrp(arguments) => vrrp::vrrp(global, arguments),
         Command::VrrpAgent { standby } => vrrp::agent(global, *standby),
+        Command::Helper { service: true, .. } => helper::service(global),
         Command::Helper {
             adopt,
             daemon,
             engine,
+            service: false,
         } => vrrp::helper(global, *adopt, *daemon, *engine),
         Command::Generate { what } => generate::generate(what),
         Command::Top => top::top(global),

@@ -29,11 +29,14 @@ pub(super) fn run(global: &GlobalOptions) -> Outcome {
 fn keeper(global: &GlobalOptions) -> Outcome {
     // Errors in the file are reported before anything is created. From here on only daemons read it.
     let file = std::path::absolute(global.config())?;
-    configuration::load(&file, terminal::color())
-        .and_then(|loaded| configuration::with_usable_files(loaded, &file))
-        .map_err(|rejected| Failure::Findings {
-            findings: rejected.diagnostics,
-        })?;
+    // A keeper without rights cannot read it; its first daemon does.
+    if keeper::configured_socket().is_none() {
+        configuration::load(&file, terminal::color())
+            .and_then(|loaded| configuration::with_usable_files(loaded, &file))
+            .map_err(|rejected| Failure::Findings {
+                findings: rejected.diagnostics,
+            })?;
+    }
     let code = super::block_on(keeper::keep(&paths(global), &file))?.map_err(Failure::failed)?;
     Ok(ExitCode::from(code))
 }

@@ -1,13 +1,15 @@
 //! `weir upgrade`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use weir_control::api::UpgradeRequest;
 use weir_control::client::Client;
+use weir_control::keeper;
 
 use super::{Outcome, with_progress};
 use crate::arguments::GlobalOptions;
+use crate::failure::Failure;
 use crate::terminal;
 
 pub(super) fn upgrade(global: &GlobalOptions, path: Option<&Path>) -> Outcome {
@@ -15,9 +17,17 @@ pub(super) fn upgrade(global: &GlobalOptions, path: Option<&Path>) -> Outcome {
         Some(path) => std::path::absolute(path)?,
         None => std::env::current_exe()?,
     };
+    permit(&program)?;
     let request = UpgradeRequest { program };
     let client = Client::new(&global.runtime_dir);
     let upgraded = with_progress("the upgrade", client.upgrade(&request))??;
     terminal::print(&format!("process {} has taken over\n", upgraded.pid))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The helper service, if there is one, starts helpers of a program only if root has named it.
+fn permit(program: &Path) -> Result<(), Failure> {
+    let socket =
+        keeper::configured_socket().unwrap_or_else(|| PathBuf::from(keeper::HELPER_SOCKET));
+    keeper::permit(&socket, program).map_err(|message| Failure::Failed { message })
 }

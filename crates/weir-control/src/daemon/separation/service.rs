@@ -1,0 +1,39 @@
+//! A daemon that a service manager has started as an account without rights, with a helper service.
+
+use std::path::{Path, PathBuf};
+
+use weir_engine_host::EngineClient;
+use weir_helper::DaemonClient;
+use weir_sys::Channel;
+use weir_sys::privileged::set_helper;
+
+use crate::daemon::{Error, Options, hide_memory};
+use crate::keeper::{Facts, Kept};
+
+/// Set by the service manager (systemd.exec(5)).
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+
+/// Restricts files and system calls as in a daemon that was root. Call it before the process has other threads.
+///
+/// # Errors
+/// The kernel refuses. The process must end then.
+pub(super) fn confine(
+    options: &Options,
+    kept: &mut Kept,
+    facts: Facts,
+    (channel, engine): (Channel, Channel),
+) -> Result<(), Error> {
+    let mut roots = facts.readable;
+    roots.extend(std::env::var_os(CREDENTIALS).map(PathBuf::from));
+    let roots: Vec<&Path> = roots.iter().map(PathBuf::as_path).collect();
+    kept.pinned = facts.pinned;
+    // The hard limit, which only root may raise again.
+    let _ = weir_sys::raise_nofile();
+    weir_sys::drop_capabilities()?;
+    hide_memory();
+    super::restrict(&options.runtime_dir, &roots)?;
+    set_helper(Box::new(DaemonClient::new(channel)));
+    kept.engine = Some(EngineClient::new(engine));
+    tracing::info!("the daemon runs without capabilities; the helper service has the rights");
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! The keeper's side: requests to the service, and a new connection when the service was restarted.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use weir_sys::{Channel, connect_to_service};
+
+use super::message::{FromService, ToService, VERSION};
+use crate::keeper::error::Error;
+use crate::keeper::facts::Facts;
+use crate::keeper::helper::{Kind, is_closed};
+use crate::runtime_dir;
+
+/// How long a request may take; the service may be restarted in the meantime.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long virtual routers and announcements may take to end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(12);
+/// Pause between two attempts to connect.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The helper of a daemon: what a new service needs to know.
+struct Attended {
+    kind: Kind,
+    program: PathBuf,
+    channel: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None`: the service is being restarted.
+    channel: Option<Arc<Channel>>,
+    attended: Vec<Attended>,
+    vrrp: Option<PathBuf>,
+    announce: Option<PathBuf>,
+    /// Receives the answer to the request that is being made.
+    waiting: Option<mpsc::Sender<(FromService, Vec<OwnedFd>)>>,
+}
+
+/// A connection to the service that is made again when it is lost.
+pub(in crate::keeper) struct ServiceClient {
+    path: PathBuf,
+    state: Arc<Mutex<State>>,
+}
+
+impl std::fmt::Debug for ServiceClient {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let path = &self.path;
+        formatter
+            .debug_struct("ServiceClient")
+            .field("path", path)
+            .finish_non_exhaustive()
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sends a message. Ignores errors: the reader notices a service that has ended, and sends everything again.
+fn send(channel: &Channel, message: &ToService, files: &[BorrowedFd<'_>]) {
+    let sent = serde_json::to_vec(message).map(|bytes| channel.send(&bytes, files));
+    if let Ok(Err(error)) = sent {
+        tracing::debug!(%error, "could not send a message to the helper service");
+    }
+}
+
+fn connect(path: &Path) -> Result<Channel, String> {
+    let (channel, peer) = connect_to_service(path).map_err(|error| error.to_string())?;
+    if peer.user != 0 {
+        let user = peer.user;
+        return Err(format!(
+            "{}: the helper service must be root, not user {user}",
+            path.display()
+        ));
+    }
+    send(&channel, &ToService::Keeper { version: VERSION }, &[]);
+    Ok(channel)
+}
+
+/// Asks the service to permit helpers of a program. Nothing happens if this process is not root, or if there is no
+/// service.
+///
+/// # Errors
+/// The service refuses, in words.
+pub fn permit(path: &Path, program: &Path) -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let Ok((channel, _)) = connect_to_service(path) else {
+        return Ok(());
+    };
+    let limited = channel.set_receive_timeout(Some(REQUEST_TIMEOUT));
+    limited.map_err(|error| error.to_string())?;
+    let program = program.to_owned();
+    send(&channel, &ToService::Permit { program }, &[]);
+    match channel.receive() {
+        Ok(Some(message)) => match serde_json::from_slice(&message.bytes) {
+            Ok(FromService::Permitted) => Ok(()),
+            Ok(FromService::Refused { reason }) => Err(reason),
+            Ok(_) | Err(_) => Err("the helper service sent an invalid answer".to_owned()),
+        },
+        Ok(None) => Err("the helper service has ended".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+impl ServiceClient {
+    /// Connects to the service at `path`. Starts a thread.
+    ///
+    /// # Errors
+    /// The service cannot be reached.
+    pub(in crate::keeper) fn connect(path: &Path) -> Result<Self, Error> {
+        let begun = Instant::now();
+        let channel = loop {
+            match connect(path) {
+                Ok(channel) => break channel,
+                Err(reason) if begun.elapsed() > REQUEST_TIMEOUT => {
+                    return Err(Error::Service { reason });
+                }
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        };
+        let channel = Arc::new(channel);
+        let state = Arc::new(Mutex::new(State {
+            channel: Some(Arc::clone(&channel)),
+            ..State::default()
+        }));
+        let client = Self {
+            path: path.to_owned(),
+            state: Arc::clone(&state),
+        };
+        let path = path.to_owned();
+        std::thread::spawn(move || {
+            let mut channel = channel;
+            loop {
+                receive(&channel, &state);
+                tracing::warn!("the helper service has ended; waiting for the next one");
+                channel = connect_again(&path, &state);
+                tracing::info!("connected to a new helper service");
+            }
+        });
+        Ok(client)
+    }
+
+    /// Sends a request and waits for its answer, at most [`REQUEST_TIMEOUT`]. Blocks.
+    fn request(&self, request: &ToService) -> Result<(FromService, Vec<OwnedFd>), String> {
+        let (sender, answer) = mpsc::channel();
+        let begun = Instant::now();
+        loop {
+            let mut state = lock(&self.state);
+            if let Some(channel) = state.channel.clone() {
+                state.waiting = Some(sender);
+                drop(state);
+                send(&channel, request, &[]);
+                break;
+            }
+            drop(state);
+            if begun.elapsed() > REQUEST_TIMEOUT {
+                return Err("the helper service does not run".to_owned());
+            }
+            std::thread::sleep(PAUSE);
+        }
+        match answer.recv_timeout(REQUEST_TIMEOUT) {
+            Ok((FromService::Refused { reason }, _)) => Err(reason),
+            Ok(answer) => Ok(answer),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                Err("the helper service has ended".to_owned())
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(
+                "the helper service does not answer; another keeper may be connected to it"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// Takes the lock of the runtime directory, which the service prepares.
+    ///
+    /// # Errors
+    /// Another process has it, or the directory cannot be used.
+    pub(in crate::keeper) fn lock(&self) -> Result<OwnedFd, Error> {
+        let unexpected = || Error::Service {
+            reason: "the helper service sent an invalid answer".to_owned(),
+        };
+        match self.request(&ToService::Lock) {
+            Ok((FromService::Locked, files)) => files.into_iter().next().ok_or_else(unexpected),
+            Ok((FromService::Held { holder }, _)) => {
+                Err(Error::RuntimeDir(runtime_dir::Error::Running { holder }))
+            }
+            Ok(_) => Err(unexpected()),
+            Err(reason) => Err(Error::Service { reason }),
+        }
+    }
+
+    /// What a daemon of this program needs to know from root.
+    ///
+    /// # Errors
+    /// Root has not permitted the program, or the service does not answer; in words.
+    pub(in crate::keeper) fn facts(&self, program: &Path) -> Result<Facts, String> {
+        let program = program.to_owned();
+        match self.request(&ToService::Facts { program })? {
+            (FromService::Facts(facts), _) => Ok(facts),
+            _ => Err("the helper service sent an invalid answer".to_owned()),
+        }
+    }
+
+    /// Returns the daemon's end of the channel to a helper of `program`.
+    ///
+    /// # Errors
+    /// The limit of open files is reached.
+    pub(in crate::keeper) fn attend(&self, kind: Kind, program: &Path) -> Result<OwnedFd, Error> {
+        let (mine, theirs) = Channel::pair()?;
+        let mut state = lock(&self.state);
+        state.attended.retain(|it| !is_closed(&it.channel));
+        let attended = Attended {
+            kind,
+            program: program.to_owned(),
+            channel: mine.into(),
+        };
+        if let Some(channel) = &state.channel {
+            attended.send(channel, false);
+        }
+        state.attended.push(attended);
+        Ok(theirs.into())
+    }
+
+    /// See [`ToService::Vrrp`].
+    pub(in crate::keeper) fn configure_vrrp(&self, configured: bool, program: &Path) {
+        let program = program.to_owned();
+        let mut state = lock(&self.state);
+        state.vrrp = configured.then(|| program.clone());
+        if let Some(channel) = &state.channel {
+            let message = ToService::Vrrp {
+                configured,
+                program,
+            };
+            send(channel, &message, &[]);
+        }
+    }
+
+    /// See [`ToService::Announce`].
+    pub(in crate::keeper) fn configure_announcer(&self, configured: bool, program: &Path) {
+        let program = program.to_owned();
+        let mut state = lock(&self.state);
+        state.announce = configured.then(|| program.clone());
+        if let Some(channel) = &state.channel {
+            let message = ToService::Announce {
+                configured,
+                program,
+            };
+            send(channel, &message, &[]);
+        }
+    }
+
+    /// Ends virtual routers and announcements; returns what waits until they have ended.
+    pub(in crate::keeper) fn stop(&self) -> Stopping {
+        let (sender, ended) = mpsc::channel();
+        let mut state = lock(&self.state);
+        (state.vrrp, state.announce) = (None, None);
+        state.waiting = Some(sender);
+        if let Some(channel) = &state.channel {
+            send(channel, &ToService::Stop, &[]);
+        } else {
+            state.waiting = None;
+        }
+        Stopping { ended }
+    }
+}
+
+/// See [`ServiceClient::stop`].
+#[derive(Debug)]
+pub(in crate::keeper) struct Stopping {
+    ended: mpsc::Receiver<(FromService, Vec<OwnedFd>)>,
+}
+
+impl Stopping {
+    /// Blocks until everything has ended, or the service has.
+    pub(in crate::keeper) fn wait(self) {
+        let _ = self.ended.recv_timeout(STOP_TIMEOUT);
+    }
+}
+
+impl Attended {
+    fn send(&self, channel: &Channel, again: bool) {
+        let message = ToService::Attend {
+            kind: self.kind,
+            program: self.program.clone(),
+            again,
+        };
+        send(channel, &message, &[self.channel.as_fd()]);
+    }
+}
+
+/// Receives answers until the service has ended.
+fn receive(channel: &Channel, state: &Mutex<State>) {
+    while let Ok(Some(message)) = channel.receive() {
+        match serde_json::from_slice(&message.bytes) {
+            Ok(answer) => {
+                let waiting = lock(state).waiting.take();
+                if let Some(waiting) = waiting {
+                    // The request may have timed out.
+                    let _ = waiting.send((answer, message.files));
+                }
+            }
+            Err(error) => tracing::warn!(%error, "invalid message from the helper service"),
+        }
+    }
+    let mut state = lock(state);
+    state.channel = None;
+    state.waiting = None;
+}
+
+/// Connects to the next service, and tells it what runs.
+fn connect_again(path: &Path, state: &Mutex<State>) -> Arc<Channel> {
+    let channel = loop {
+        std::thread::sleep(PAUSE);
+        match connect(path) {
+            Ok(channel) => break Arc::new(channel),
+            Err(reason) => tracing::debug!(reason, "the helper service does not run"),
+        }
+    };
+    let mut state = lock(state);
+    state.attended.retain(|it| !is_closed(&it.channel));
+    for attended in &state.attended {
+        attended.send(&channel, true);
+    }
+    if let Some(program) = state.vrrp.clone() {
+        let message = ToService::Vrrp {
+            configured: true,
+            program,
+        };
+        send(&channel, &message, &[]);
+    }
+    if let Some(program) = state.announce.clone() {
+        let message = ToService::Announce {
+            configured: true,
+            program,
+        };
+        send(&channel, &message, &[]);
+    }
+    state.channel = Some(Arc::clone(&channel));
+    drop(state);
+    channel
+}

@@ -1,0 +1,463 @@
+//! `weir helper --service`: starts the privileged processes for a keeper that a service manager runs without rights.
+//!
+//! The keeper holds descriptors and restarts the daemon, for which it needs no rights. What needs them is started here:
+//! the helpers of daemons, the VRRP agent with its helper, the announcer. This process reads no bytes of clients. It
+//! executes no request of the daemon; the helpers do, each by a policy that it reads from files of root.
+//!
+//! The keeper connects to a socket that only root can create, and both ends learn from the kernel who the other one is.
+//! One keeper is served at a time, another one waits. A keeper names programs, which are started as root: only this
+//! program's own file and files that root has named by `weir upgrade` are permitted.
+//!
+//! When this process dies, its helpers end with it. The keeper keeps the channels, and the next service starts helpers
+//! at them.
+
+mod client;
+mod message;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use weir_config::Host;
+use weir_engine::Paths;
+use weir_model::Desired;
+use weir_runtime_dir::ACCOUNT;
+use weir_sys::{Channel, Message, Notification, Notifier, Peer, ServiceSocket};
+
+use super::announcer::Announcer;
+use super::error::Error;
+use super::facts::Facts;
+use super::helper;
+use super::vrrp::VrrpProcesses;
+use crate::runtime_dir::{self, RuntimeDir, socket_group};
+use message::{FromService, ToService, VERSION};
+
+pub(super) use client::{ServiceClient, Stopping};
+
+pub use client::permit;
+
+/// How long a client may take for its first message.
+const FIRST_MESSAGE: Duration = Duration::from_secs(2);
+/// Programs that root has permitted; the oldest is forgotten.
+const PERMITTED_MAX: usize = 16;
+/// The pause after an error of the socket.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The socket of the package's units.
+pub const SOCKET: &str = "/run/weir-helper/socket";
+
+/// The socket of the service that this process's environment names.
+pub fn configured_socket() -> Option<PathBuf> {
+    socket_group::service()
+}
+
+/// Programs that may be started as root.
+#[derive(Debug)]
+struct Permitted {
+    own: PathBuf,
+    others: Vec<PathBuf>,
+}
+
+impl Permitted {
+    fn new() -> Result<Self, Error> {
+        let own = std::env::current_exe().map_err(|source| Error::Program {
+            path: "/proc/self/exe".into(),
+            source,
+        })?;
+        // A package has replaced the file in the meantime (proc(5)).
+        let name = own.to_string_lossy();
+        let own = name.strip_suffix(" (deleted)").unwrap_or(&name);
+        Ok(Self {
+            own: PathBuf::from(own),
+            others: Vec::new(),
+        })
+    }
+
+    fn add(&mut self, program: PathBuf) -> Result<(), String> {
+        helper::check_program(&program)?;
+        self.others.retain(|other| *other != program);
+        if self.others.len() >= PERMITTED_MAX {
+            self.others.remove(0);
+        }
+        self.others.push(program);
+        Ok(())
+    }
+
+    fn check(&self, program: &Path) -> Result<(), String> {
+        if self.own != program && !self.others.iter().any(|other| other == program) {
+            return Err(format!(
+                "root has not permitted {}: run `weir upgrade` as root",
+                program.display()
+            ));
+        }
+        helper::check_program(program)
+    }
+}
+
+type SharedPermitted = Arc<Mutex<Permitted>>;
+
+/// What the thread that accepts connections needs.
+#[derive(Debug, Clone)]
+struct Reception {
+    /// The account of keepers.
+    user: u32,
+    permitted: SharedPermitted,
+    configuration: PathBuf,
+    runtime_dir: PathBuf,
+}
+
+/// A keeper that has connected.
+struct Client {
+    channel: Channel,
+    peer: Peer,
+}
+
+/// Serves keepers at the socket, one after another, until SIGTERM or SIGINT. `configuration` is the file of `weir run`.
+/// Must be called inside a tokio runtime, by a thread that lives as long as the process.
+///
+/// # Errors
+/// This process is not root, there is no account for the keeper, or the socket cannot be created.
+pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result<(), Error> {
+    let failed = |reason: &str| Error::Service {
+        reason: reason.to_owned(),
+    };
+    if !rustix::process::geteuid().is_root() {
+        return Err(failed("the helper service must be root"));
+    }
+    let Some((user, group)) = weir_sys::account(ACCOUNT) else {
+        return Err(failed("there is no account weir for the keeper"));
+    };
+    if let Err(error) = weir_sys::raise_nofile() {
+        tracing::warn!(%error, "few channels to helpers can be open");
+    }
+    let on = |kind| signal(kind).map_err(|source| Error::Signals { source });
+    let (mut terminate, mut interrupt) =
+        (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
+    let permitted = Arc::new(Mutex::new(Permitted::new()?));
+    let listener = ServiceSocket::listen(socket, group)?;
+    let (sender, mut clients) = mpsc::unbounded_channel();
+    let reception = Reception {
+        user,
+        permitted: Arc::clone(&permitted),
+        configuration: configuration.to_owned(),
+        runtime_dir: paths.runtime_dir.clone(),
+    };
+    std::thread::spawn(move || reception.accept(&listener, &sender));
+    if let Err(error) = Notifier::from_env()?.send(Notification::Ready) {
+        tracing::warn!(%error, "could not notify the service manager");
+    }
+    tracing::info!(socket = %socket.display(), "running");
+    loop {
+        let client = tokio::select! {
+            client = clients.recv() => client,
+            _ = terminate.recv() => None,
+            _ = interrupt.recv() => None,
+        };
+        let Some(client) = client else { return Ok(()) };
+        let mut session = Session::new(client, configuration, paths, &permitted);
+        let is_over = session.run(&mut terminate, &mut interrupt).await;
+        session.end().await;
+        if is_over {
+            return Ok(());
+        }
+    }
+}
+
+impl Reception {
+    /// Accepts connections. Keepers are handed over; other requests are executed.
+    fn accept(&self, listener: &ServiceSocket, clients: &mpsc::UnboundedSender<Client>) {
+        loop {
+            let (channel, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "failed to accept a connection");
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+            };
+            let (reception, clients) = (self.clone(), clients.clone());
+            std::thread::spawn(move || {
+                if let Some(client) = reception.greet(channel, peer) {
+                    let _ = clients.send(client);
+                }
+            });
+        }
+    }
+
+    /// Reads the first message. Returns a keeper.
+    fn greet(&self, channel: Channel, peer: Peer) -> Option<Client> {
+        let Peer { process, user } = peer;
+        channel.set_receive_timeout(Some(FIRST_MESSAGE)).ok()?;
+        let received = channel.receive().ok()??;
+        if user == self.user
+            && let Ok(socket_group::Request::SocketGroup { name }) =
+                serde_json::from_slice(&received.bytes)
+        {
+            send(&channel, &self.set_socket_group(&name), &[]);
+            return None;
+        }
+        let reply = match serde_json::from_slice(&received.bytes) {
+            Ok(ToService::Keeper { version: VERSION }) if user == self.user => {
+                channel.set_receive_timeout(None).ok()?;
+                return Some(Client { channel, peer });
+            }
+            Ok(ToService::Permit { program }) if user == 0 => {
+                let permitted = self.permitted.lock();
+                let mut permitted = permitted.unwrap_or_else(PoisonError::into_inner);
+                match permitted.add(program) {
+                    Ok(()) => FromService::Permitted,
+                    Err(reason) => FromService::Refused { reason },
+                }
+            }
+            Ok(ToService::Keeper { version }) if user == self.user => {
+                let reason = format!("the helper service does not know version {version}");
+                FromService::Refused { reason }
+            }
+            Ok(_) | Err(_) => {
+                tracing::error!(process, user, "refused a connection");
+                let reason = format!("user {user} may not request this");
+                FromService::Refused { reason }
+            }
+        };
+        send(&channel, &reply, &[]);
+        None
+    }
+
+    /// Sets the group of the API's socket to that of root's configuration.
+    fn set_socket_group(&self, name: &str) -> socket_group::Answer {
+        let refused = |reason: String| {
+            tracing::error!(reason, "refused a request of the daemon");
+            socket_group::Answer::Refused { reason }
+        };
+        let desired = desired(&self.configuration);
+        let group = desired.and_then(|desired| desired.node.socket_group);
+        let Some(group) = group.and_then(|group| weir_sys::names::group_id(&group)) else {
+            return refused("the configuration file has no socket_group that exists".to_owned());
+        };
+        match RuntimeDir::set_socket_group(&self.runtime_dir, name, self.user, group) {
+            Ok(()) => socket_group::Answer::Permitted,
+            Err(error) => refused(error.to_string()),
+        }
+    }
+}
+
+fn send(channel: &Channel, reply: &impl Serialize, files: &[BorrowedFd<'_>]) {
+    let sent = serde_json::to_vec(reply).map(|bytes| channel.send(&bytes, files));
+    if let Ok(Err(error)) = sent {
+        tracing::debug!(%error, "could not send a message to the keeper");
+    }
+}
+
+/// One keeper.
+struct Session {
+    channel: Arc<Channel>,
+    peer: Peer,
+    received: mpsc::UnboundedReceiver<Message>,
+    permitted: SharedPermitted,
+    configuration: PathBuf,
+    paths: Paths,
+    /// `None`: they have ended.
+    running: Option<(VrrpProcesses, Announcer)>,
+    /// The keeper has asked for the end.
+    is_stopped: bool,
+}
+
+impl Session {
+    fn new(
+        Client { channel, peer }: Client,
+        configuration: &Path,
+        paths: &Paths,
+        permitted: &SharedPermitted,
+    ) -> Self {
+        let channel = Arc::new(channel);
+        let (sender, received) = mpsc::unbounded_channel();
+        let reader = Arc::clone(&channel);
+        // Ends with the keeper.
+        std::thread::spawn(move || {
+            while let Ok(Some(message)) = reader.receive() {
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        tracing::info!(process = peer.process, "a keeper has connected");
+        Self {
+            channel,
+            peer,
+            received,
+            permitted: Arc::clone(permitted),
+            configuration: configuration.to_owned(),
+            paths: paths.clone(),
+            running: Some((
+                VrrpProcesses::new(&paths.runtime_dir),
+                Announcer::new(&paths.runtime_dir),
+            )),
+            is_stopped: false,
+        }
+    }
+
+    /// Serves the keeper. Returns whether this process must end.
+    async fn run(&mut self, terminate: &mut Signal, interrupt: &mut Signal) -> bool {
+        loop {
+            let message = tokio::select! {
+                message = self.received.recv() => message,
+                _ = terminate.recv() => return true,
+                _ = interrupt.recv() => return true,
+            };
+            let Some(Message { bytes, files }) = message else {
+                return false;
+            };
+            match serde_json::from_slice(&bytes) {
+                Ok(request) => self.handle(request, files).await,
+                Err(error) => tracing::error!(%error, "refused an invalid request of the keeper"),
+            }
+        }
+    }
+
+    fn check(&self, program: &Path) -> Result<(), String> {
+        let permitted = self.permitted.lock();
+        let permitted = permitted.unwrap_or_else(PoisonError::into_inner);
+        let checked = permitted.check(program);
+        if let Err(reason) = &checked {
+            tracing::error!(reason, "refused a request of the keeper");
+        }
+        checked
+    }
+
+    async fn handle(&mut self, request: ToService, files: Vec<OwnedFd>) {
+        match request {
+            ToService::Keeper { .. } | ToService::Permit { .. } => {
+                tracing::error!("refused a request of the keeper that is out of sequence");
+            }
+            ToService::Lock => self.lock(),
+            ToService::Facts { program } => {
+                let reply = match self.check(&program) {
+                    Ok(()) => FromService::Facts(self.facts()),
+                    Err(reason) => FromService::Refused { reason },
+                };
+                send(&self.channel, &reply, &[]);
+            }
+            ToService::Attend {
+                kind,
+                program,
+                again,
+            } => {
+                // A channel that is closed is the answer.
+                if let Some(channel) = files.into_iter().next()
+                    && self.check(&program).is_ok()
+                {
+                    let configuration = &self.configuration;
+                    helper::attend_channel(
+                        kind,
+                        &program,
+                        configuration,
+                        &self.paths,
+                        channel,
+                        again,
+                    );
+                }
+            }
+            ToService::Vrrp {
+                configured,
+                program,
+            } => {
+                if let Some((vrrp, _)) = &self.running
+                    && self.check(&program).is_ok()
+                {
+                    vrrp.configure(configured, &program);
+                }
+            }
+            ToService::Announce {
+                configured,
+                program,
+            } => {
+                if let Some((_, announcer)) = &self.running
+                    && self.check(&program).is_ok()
+                {
+                    announcer.configure(configured, &program);
+                }
+            }
+            ToService::Stop => {
+                self.is_stopped = true;
+                self.end_processes().await;
+                send(&self.channel, &FromService::Stopped, &[]);
+            }
+        }
+    }
+
+    /// Takes the lock of the runtime directory for the keeper, and lets the account write files there.
+    fn lock(&self) {
+        let directory = &self.paths.runtime_dir;
+        // Of a keeper that was killed.
+        weir_runtime_dir::give_to_root(directory);
+        let (reply, lock) = match RuntimeDir::lock_for(directory, self.peer.process) {
+            Ok(lock) => (FromService::Locked, Some(lock)),
+            Err(runtime_dir::Error::Running { holder }) => (FromService::Held { holder }, None),
+            Err(error) => {
+                let reason = error.to_string();
+                (FromService::Refused { reason }, None)
+            }
+        };
+        if lock.is_some() {
+            let desired = desired(&self.configuration);
+            let is_for_group = desired.is_some_and(|it| it.node.socket_group.is_some());
+            weir_runtime_dir::share_from_start(directory, is_for_group);
+        }
+        let files: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
+        send(&self.channel, &reply, &files);
+    }
+
+    fn facts(&self) -> Facts {
+        let desired = desired(&self.configuration).unwrap_or_default();
+        let routes = desired.proxies.iter().flat_map(|proxy| &proxy.routes);
+        let files = routes.filter_map(weir_model::Route::files);
+        Facts {
+            pinned: weir_engine::is_pinned(&self.paths),
+            readable: files.map(|files| PathBuf::from(&files.root)).collect(),
+        }
+    }
+
+    async fn end_processes(&mut self) {
+        if let Some((vrrp, announcer)) = self.running.take() {
+            announcer.stop();
+            vrrp.stop();
+            announcer.end().await;
+            vrrp.end().await;
+        }
+    }
+
+    /// The keeper has ended, or this process must.
+    async fn end(mut self) {
+        tracing::info!(process = self.peer.process, "the keeper has ended");
+        if !self.is_stopped
+            && let Some((vrrp, announcer)) = self.running.take()
+        {
+            // It withdraws its routes by itself if no keeper follows.
+            announcer.leave();
+            vrrp.end().await;
+        }
+        // An earlier version rejects a directory of another account.
+        weir_runtime_dir::give_to_root(&self.paths.runtime_dir);
+    }
+}
+
+/// Root's configuration file; `None`: the daemon reports its errors.
+fn desired(configuration: &Path) -> Option<Desired> {
+    let text = match weir_helper::read_trusted(configuration) {
+        Ok(text) => text,
+        Err(error) => {
+            tracing::warn!(%error, "the configuration file cannot be used by the helper service");
+            return None;
+        }
+    };
+    let parsed = if text.trim_start().starts_with('{') {
+        weir_config::parse_json(&text, &Host::default())
+    } else {
+        weir_config::parse(&text, &Host::default())
+    };
+    Some(parsed.ok()?.desired)
+}

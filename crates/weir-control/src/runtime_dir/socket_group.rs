@@ -1,0 +1,119 @@
+//! The group of the API's socket, where the daemon is not a member of `[node] socket_group`: the helper service sets it,
+//! because a service manager cannot know the group.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, chownat, fstat, openat};
+use serde::{Deserialize, Serialize};
+use weir_sys::connect_to_service;
+
+/// The environment variable with the path of the service's socket.
+pub(crate) const SERVICE_VARIABLE: &str = "WEIR_HELPER_SOCKET";
+
+/// How long the service may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The request; the only message of its connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// Set the group of this file of the runtime directory to `[node] socket_group`.
+    SocketGroup {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// It is done.
+    Permitted,
+    /// It is not permitted, or has failed.
+    Refused {
+        /// In words.
+        reason: String,
+    },
+}
+
+/// The socket of the service that this process's environment names.
+pub(crate) fn service() -> Option<PathBuf> {
+    std::env::var_os(SERVICE_VARIABLE)
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from)
+}
+
+/// Asks the service.
+pub(super) fn request(service: &Path, name: &str) -> io::Result<()> {
+    let (channel, peer) = connect_to_service(service).map_err(io::Error::other)?;
+    if peer.user != 0 {
+        return Err(io::Error::other("the helper service is not root"));
+    }
+    channel
+        .set_receive_timeout(Some(TIMEOUT))
+        .map_err(io::Error::other)?;
+    let name = name.to_owned();
+    let bytes = serde_json::to_vec(&Request::SocketGroup { name })?;
+    channel.send(&bytes, &[]).map_err(io::Error::other)?;
+    let answer = channel.receive().map_err(io::Error::other)?;
+    let answer = answer.ok_or_else(|| io::Error::other("the helper service has ended"))?;
+    match serde_json::from_slice(&answer.bytes)? {
+        Answer::Permitted => Ok(()),
+        Answer::Refused { reason } => Err(io::Error::other(reason)),
+    }
+}
+
+/// Sets the group of a socket of the account. Other files are refused: the account can give the name to any of its
+/// files, but not to those of others.
+pub(super) fn set(file: &Path, account: u32, group: u32) -> io::Result<()> {
+    let path = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = openat(rustix::fs::CWD, file, path, Mode::empty())?;
+    let known = fstat(&opened)?;
+    if FileType::from_raw_mode(known.st_mode) != FileType::Socket || known.st_uid != account {
+        return Err(io::Error::other(format!(
+            "{} is not a socket of the account",
+            file.display()
+        )));
+    }
+    let group = Some(Gid::from_raw(group));
+    Ok(chownat(
+        opened.as_fd(),
+        "",
+        None,
+        group,
+        AtFlags::EMPTY_PATH,
+    )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sockets_of_the_account_get_the_group() {
+        let directory = std::env::temp_dir().join(format!("weir-group-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let group = rustix::process::getegid().as_raw();
+        let path = directory.join("socket");
+        let bound = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        set(&path, own, group).unwrap();
+        let refused = |path: &Path, account: u32| set(path, account, group).unwrap_err();
+        let other = refused(&path, own + 1).to_string();
+        assert!(other.contains("not a socket of the account"), "{other}");
+        let file = directory.join("file");
+        std::fs::write(&file, "x").unwrap();
+        let other = refused(&file, own).to_string();
+        assert!(other.contains("not a socket of the account"), "{other}");
+        let link = directory.join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let other = refused(&link, own).to_string();
+        assert!(other.contains("not a socket of the account"), "{other}");
+        drop(bound);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}

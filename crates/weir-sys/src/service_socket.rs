@@ -1,0 +1,179 @@
+//! A socket in a directory of root, at which a privileged service is asked by an account without rights.
+//!
+//! Only root can create it. Both ends learn from the kernel who the other one is (SO_PEERCRED), because the account
+//! could be asked to connect to another socket, and other members of its group can open this one.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with,
+};
+
+use crate::{Channel, Error, Result};
+
+/// Connections that wait for [`ServiceSocket::accept`].
+const BACKLOG: i32 = 16;
+/// Others than the group cannot reach the socket.
+const DIRECTORY_MODE: u32 = 0o750;
+const SOCKET_MODE: u32 = 0o660;
+
+/// The process at the other end of a connection, by the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its process ID.
+    pub process: u32,
+    /// Its effective user.
+    pub user: u32,
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub struct ServiceSocket {
+    path: PathBuf,
+    socket: OwnedFd,
+}
+
+fn packet_socket() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+fn peer(socket: &OwnedFd) -> rustix::io::Result<Peer> {
+    let known = socket_peercred(socket)?;
+    Ok(Peer {
+        process: known.pid.as_raw_nonzero().get().unsigned_abs(),
+        user: known.uid.as_raw(),
+    })
+}
+
+impl ServiceSocket {
+    /// Listens at `path`, whose directory is created with mode 0750 if it is missing. Members of `group` can connect;
+    /// the socket has mode 0660. A former socket of this name is replaced.
+    ///
+    /// # Errors
+    /// The directory belongs to another user, or others can write to it; or a system call failed.
+    pub fn listen(path: &Path, group: u32) -> Result<Self> {
+        let failed = |error: io::Error| Error::file(path, error);
+        let directory = path.parent().unwrap_or_else(|| Path::new("/"));
+        prepare_directory(directory, group).map_err(|error| Error::file(directory, error))?;
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let bound = || -> io::Result<OwnedFd> {
+            let socket = packet_socket()?;
+            // bind(2) gives the file the mode of the socket, so that there is no moment with a wider one.
+            fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+            bind(&socket, &SocketAddrUnix::new(path)?)?;
+            chown(path, None, Some(group))?;
+            fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+            listen(&socket, BACKLOG)?;
+            Ok(socket)
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            socket: bound().map_err(failed)?,
+        })
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// The limit of open files is reached, or a system call failed.
+    pub fn accept(&self) -> Result<(Channel, Peer)> {
+        let failed = |errno: Errno| Error::file(&self.path, errno);
+        let socket = loop {
+            match accept_with(&self.socket, SocketFlags::CLOEXEC) {
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                accepted => break accepted.map_err(failed)?,
+            }
+        };
+        let peer = peer(&socket).map_err(failed)?;
+        Ok((socket.into(), peer))
+    }
+}
+
+/// Connects to the socket at `path`; the peer is the process that listens.
+///
+/// # Errors
+/// Nothing listens there, or this process may not connect.
+pub fn connect_to_service(path: &Path) -> Result<(Channel, Peer)> {
+    let connected = || -> io::Result<(Channel, Peer)> {
+        let socket = packet_socket()?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        let peer = peer(&socket)?;
+        Ok((socket.into(), peer))
+    };
+    connected().map_err(|error| Error::file(path, error))
+}
+
+impl Channel {
+    /// Limits how long [`Self::receive`] waits; `None` = without limit.
+    ///
+    /// # Errors
+    /// setsockopt(2) fails.
+    pub fn set_receive_timeout(&self, limit: Option<Duration>) -> Result<()> {
+        set_socket_timeout(self, Timeout::Recv, limit)
+            .map_err(|errno| Error::call("SO_RCVTIMEO", "socket", errno))
+    }
+}
+
+/// Only root and the group can enter the directory, and only root can write to it.
+fn prepare_directory(directory: &Path, group: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let known = fs::symlink_metadata(directory)?;
+    let own = rustix::process::geteuid().as_raw();
+    if !known.is_dir() || known.uid() != own || known.mode() & 0o022 != 0 {
+        return Err(io::Error::other(
+            "it must be a directory of root to which others cannot write",
+        ));
+    }
+    chown(directory, None, Some(group))?;
+    fs::set_permissions(directory, Permissions::from_mode(DIRECTORY_MODE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_know_the_other_process_and_the_file_is_not_for_others() {
+        let directory = std::env::temp_dir().join(format!("weir-service-{}", std::process::id()));
+        let path = directory.join("socket");
+        let group = rustix::process::getegid().as_raw();
+        // A former socket is replaced.
+        drop(ServiceSocket::listen(&path, group).unwrap());
+        let listener = ServiceSocket::listen(&path, group).unwrap();
+        let (mine, service) = connect_to_service(&path).unwrap();
+        let (theirs, client) = listener.accept().unwrap();
+        let own = Peer {
+            process: std::process::id(),
+            user: rustix::process::geteuid().as_raw(),
+        };
+        assert_eq!([service, client], [own, own]);
+        mine.send(b"asked", &[]).unwrap();
+        assert_eq!(theirs.receive().unwrap().unwrap().bytes, b"asked");
+        theirs
+            .set_receive_timeout(Some(Duration::from_millis(1)))
+            .unwrap();
+        assert!(theirs.receive().is_err(), "nothing is sent");
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!([mode(&directory), mode(&path)], [0o750, 0o660]);
+        fs::set_permissions(&directory, Permissions::from_mode(0o777)).unwrap();
+        assert!(ServiceSocket::listen(&path, group).is_err());
+        fs::remove_dir_all(&directory).unwrap();
+        assert!(connect_to_service(&path).is_err());
+    }
+}

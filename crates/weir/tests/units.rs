@@ -1,0 +1,156 @@
+//! The units of the package: keeper and daemon without rights, and a service that has them.
+
+mod world;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use world::privileged;
+
+const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// A directory that every account can enter.
+struct Room(PathBuf);
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What must fail inside the daemon, with the error.
+const ATTEMPTS: &[(&str, &str)] = &[
+    ("open /etc/shadow", "Permission denied"),
+    ("execve", "not permitted"),
+    ("bpf", "not permitted"),
+    ("packet socket", "not permitted"),
+    ("write outside", "Permission denied"),
+    ("ptrace", "not permitted"),
+    ("become root", "not permitted"),
+    ("new namespace", "not permitted"),
+    (
+        "ask to open /etc/shadow",
+        "does not permit the daemon to read /etc/shadow",
+    ),
+    (
+        "ask for a port",
+        "does not permit the daemon to listen on 127.0.0.1:81",
+    ),
+    (
+        "ask for a script as root",
+        "does not permit the daemon to run",
+    ),
+    ("ask for a VIP", "does not permit the daemon to apply"),
+    (
+        "ask for an interface",
+        "does not permit the daemon to apply",
+    ),
+    (
+        "ask for an edit of ipvsadm",
+        "may not edit the services of ipvsadm",
+    ),
+];
+
+#[test]
+fn units_serve_without_rights_in_keeper_and_daemon() {
+    if !privileged() {
+        return;
+    }
+    let room = std::env::temp_dir().join(format!("weir-units-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&room);
+    fs::create_dir(&room).expect("made");
+    let room = Room(room);
+    let output = Command::new("unshare")
+        .args(["--mount", "--net", "--propagation", "private", "sh"])
+        .arg(format!("{CRATE}/tests/units.sh"))
+        .args([
+            env!("CARGO_BIN_EXE_weir"),
+            room.0.to_str().expect("a plain path"),
+            &format!("{CRATE}/../../docs/packaging"),
+        ])
+        .output()
+        .expect("unshare runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let read = |name: &str| fs::read_to_string(room.0.join(name)).unwrap_or_default();
+    let (log, helper) = (read("out/log"), read("out/helper"));
+    let none = "CapEff 0000000000000000, NoNewPrivs 1";
+    let expected = [
+        "start nat: served",
+        "start proxy: served",
+        "files: served",
+        &format!("keeper: user 991, {none}"),
+        &format!("daemon: user 991, {none}, CapBnd 0000000000000000, Seccomp 2"),
+        "directories: root weir 1771, root weir 750, root weir 660",
+        "socket: weir lbadmin 660",
+        "status of a member: ok",
+        "files: lock root root 600, state root root 600, log root root 644",
+        "status: ok",
+        r#"{"refused":{"reason":"user 991 may not request this"}}"#,
+        r#"{"refused":{"reason":"user 1 may not request this"}}"#,
+        r#"{"refused":{"reason":"the helper service does not know version 99"}}"#,
+        "must belong to root",
+        "reload: reloaded",
+        "reload: served",
+        "new engine: weight",
+        "new service: reloaded",
+        "new service: served",
+        "killed daemon: served",
+        "foreign program: refused",
+        "failed upgrade: refused",
+        "program of the account: refused",
+        "upgrade: ok",
+        "upgraded: served",
+        "all this: 0 lost",
+        "killed keeper: served",
+        "directories: root weir 1771",
+        "keeper ended: 0",
+        "directories: root root 700",
+        "service ended: 0",
+        "stopped: served",
+        "clean: done",
+    ];
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines, expected, "{log}\n{helper}");
+    for (attempt, error) in ATTEMPTS {
+        let quoted = format!("attempt=\"{attempt}\"");
+        let mut lines = log.lines().filter(|line| line.contains(&quoted));
+        assert!(lines.all(|line| line.contains(error)), "{attempt}: {log}");
+        assert!(log.contains(&quoted), "{attempt}: {log}");
+    }
+    assert!(!log.contains("succeeded"), "{log}");
+    assert!(helper.contains("has not permitted"), "{helper}");
+}
+
+/// The units, each with its highest permitted exposure.
+const UNITS: &[(&str, f64)] = &[
+    ("weir.service", 1.6),
+    ("weir-helper.service", 4.5),
+    ("weir-proxy.service", 1.7),
+    ("weir-root.service", 5.6),
+];
+
+#[test]
+fn units_expose_no_more_than_their_work_needs() {
+    let packaging = PathBuf::from(CRATE).join("../../docs/packaging");
+    for (unit, most) in UNITS {
+        let output = Command::new("systemd-analyze")
+            .args(["security", "--offline=true"])
+            .arg(packaging.join(unit))
+            .output();
+        let output = match output {
+            Err(error) if !weir_testing::require_root() => {
+                eprintln!("skipped: systemd-analyze: {error}");
+                return;
+            }
+            output => output.expect("systemd-analyze runs: tools/install-deps.sh"),
+        };
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let overall = said
+            .lines()
+            .find_map(|line| line.split_once("Overall exposure level for "));
+        let level =
+            overall.and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<f64>().ok());
+        assert!(level.is_some_and(|level| level <= *most), "{unit}: {said}");
+    }
+}

@@ -1,0 +1,247 @@
+# Runs Weir as the units weir.service and weir-helper.service do: the keeper and its daemon as the account `weir` with
+# no capability, and the helper service as root with the capabilities of its unit. There is no service manager here. The
+# director is in the network namespace of this script, its client and its server are in others. $1 is the program, $2
+# an empty directory that everybody can enter, $3 the directory of the units. Prints what the test compares.
+set -u
+weir=$1 room=$2 units=$3
+cd "$room" || exit 1
+cp /etc/passwd passwd
+cp /etc/group group
+echo 'weir:x:991:991::/nonexistent:/usr/sbin/nologin' >>passwd
+echo 'weir:x:991:' >>group
+echo 'lbadmin:x:992:' >>group
+mount --bind passwd /etc/passwd
+mount --bind group /etc/group
+mkdir bpf web out certs log
+chmod 1777 out
+chmod 700 certs log
+mount -t bpf bpf bpf
+# As on a machine with systemd: the account cannot see what is pinned.
+chmod 700 bpf
+echo found >web/page
+
+# A network namespace that ends with this script.
+space() { unshare --net sleep 1000 & }
+space
+client=$!
+space
+server=$!
+in_client() { nsenter -t $client -n "$@"; }
+in_server() { nsenter -t $server -n "$@"; }
+is_apart() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
+
+# Waits for the command to succeed.
+wait_for() {
+  tries=0
+  until "$@" >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] || { echo "failed: $*"; cat "$room/out/log" "$room/out/helper"; exit 1; }
+    sleep 0.05
+  done
+}
+keeper= service= origin= load=
+trap 'kill $keeper $service $origin $load $client $server 2>/dev/null; wait 2>/dev/null' EXIT
+wait_for is_apart $client
+wait_for is_apart $server
+ip link set lo up
+sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
+ip link add to_client type veth peer name eth0 netns $client
+ip link add to_server type veth peer name eth0 netns $server
+ip address add 10.77.1.1/24 dev to_client
+ip address add 10.77.2.1/24 dev to_server
+ip link set to_client up
+ip link set to_server up
+in_client ip address add 10.77.1.2/24 dev eth0
+in_client ip link set eth0 up
+in_client ip route add default via 10.77.1.1
+in_server ip link set lo up
+in_server ip address add 10.77.2.2/24 dev eth0
+in_server ip link set eth0 up
+in_server ip route add default via 10.77.2.1
+(cd web && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
+origin=$!
+openssl req -x509 -newkey rsa:2048 -nodes -days 30 -keyout key -out chain -subj /CN=localhost 2>/dev/null
+cat chain key >certs/a.pem
+chmod 600 certs/a.pem key
+cat >weir.toml <<END
+[node]
+vip_interface = "to_client"
+socket_group = "lbadmin"
+socket_mode = "0660"
+[check.open]
+kind = "tcp"
+interval = "200ms"
+[pool.p]
+servers = ["10.77.2.2:80"]
+check = "open"
+[service.translated]
+listen = ["10.77.9.1:80"]
+forward = "nat"
+pool = "p"
+[service.proxied]
+listen = ["10.77.1.1:443"]
+forward = "proxy"
+protocol = "http"
+pool = "p"
+access_log = "$room/log/access"
+tls = { certificates = "$room/certs" }
+[[route]]
+service = "proxied"
+path = "/files/*"
+files = { root = "$room/web", strip = "/files" }
+END
+chmod 600 weir.toml
+export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/weir WEIR_HELPER_SOCKET=$room/helper/socket
+export WEIR_CONFIG=$room/weir.toml WEIR_TEST_ATTEMPTS=1
+cd /
+
+# The capabilities of a unit, as setpriv wants them.
+bounding() {
+  sed -n 's/^CapabilityBoundingSet=//p' "$units/$1" | tr ' ' '\n' | sed -n 's/^CAP_\(.*\)/+\1/p' | tr 'A-Z\n' 'a-z,'
+}
+helper_set=$(bounding weir-helper.service)
+daemon_set=$(bounding weir.service)
+start_service() {
+  setpriv --bounding-set "-all,${helper_set%,}" --inh-caps -all --no-new-privs \
+    "$weir" helper --service >>"$room/out/helper" 2>&1 &
+  service=$!
+}
+start_keeper() {
+  setpriv --reuid weir --regid weir --clear-groups --bounding-set "-all${daemon_set:+,$daemon_set}" --inh-caps -all \
+    --no-new-privs "$weir" run >>"$room/out/log" 2>&1 &
+  keeper=$!
+}
+
+page() { in_client curl -sk --max-time 2 "$1/page" | grep -q found; }
+process() { pgrep -P "$1" -f "$2"; }
+is_new() { new=$(process "$1" "$2") && [ "$new" != "$3" ]; }
+served() { page "$2" && echo "$1: served"; }
+owner() { stat -c '%U %G %a' "$room/$1"; }
+nat=http://10.77.9.1 proxy=https://10.77.1.1
+all_served() {
+  served "$1 nat" $nat
+  served "$1 proxy" $proxy
+}
+field() { awk "/^$2:/ {print \$2}" "/proc/$1/status"; }
+rights() { echo "user $(field "$1" Uid), CapEff $(field "$1" CapEff), NoNewPrivs $(field "$1" NoNewPrivs)"; }
+
+# The keeper may be the first: it waits.
+start_keeper
+start_service
+wait_for page $nat
+wait_for page $proxy
+all_served start
+page "$proxy/files" && echo "files: served"
+daemon=$(process $keeper 'weir.* run')
+engine=$(process $service 'helper --engine')
+echo "keeper: $(rights $keeper)"
+echo "daemon: $(rights "$daemon"), CapBnd $(field "$daemon" CapBnd), Seccomp $(field "$daemon" Seccomp)"
+echo "directories: $(owner run), $(owner helper), $(owner helper/socket)"
+echo "socket: $(owner run/weir.sock)"
+setpriv --reuid daemon --regid 992 --clear-groups "$weir" status >/dev/null && echo "status of a member: ok"
+echo "files: lock $(owner run/lock), state $(owner run/state.json), log $(owner log/access)"
+"$weir" status >"$room/out/status" 2>&1 && echo "status: ok" || cat "$room/out/status"
+
+# Others than the account and root are not served, and the account cannot name programs.
+ask() { python3 "$room/ask.py" "$WEIR_HELPER_SOCKET" "$1"; }
+cat >"$room/ask.py" <<'END'
+import socket, sys
+connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+connection.settimeout(5)
+connection.connect(sys.argv[1])
+connection.send(sys.argv[2].encode())
+print(connection.recv(4096).decode())
+END
+as() { account=$1; shift; setpriv --reuid "$account" --regid 991 --clear-groups "$@"; }
+permit='{"permit":{"program":"/bin/sh"}}'
+as weir /usr/bin/python3 "$room/ask.py" "$WEIR_HELPER_SOCKET" "$permit"
+as daemon /usr/bin/python3 "$room/ask.py" "$WEIR_HELPER_SOCKET" '{"keeper":{"version":1}}'
+as weir /usr/bin/python3 "$room/ask.py" "$WEIR_HELPER_SOCKET" '{"keeper":{"version":99}}'
+cp /bin/true "$room/foreign"
+chown daemon "$room/foreign"
+ask "{\"permit\":{\"program\":\"$room/foreign\"}}" | grep -o 'must belong to root'
+
+# Requests of a client, one after another; the file gets the result of each.
+requests() {
+  while [ ! -e "$room/out/stop" ]; do
+    if page "$1"; then echo served; else echo lost; fi
+  done >"$room/out/requests"
+}
+enough() { [ "$(grep -c served "$room/out/requests")" -gt 5 ]; }
+# lost NAME: ends the requests and prints how many were lost.
+lost() {
+  wait_for enough
+  touch "$room/out/stop"
+  wait $load
+  rm "$room/out/stop"
+  echo "$1: $(grep -c lost "$room/out/requests") lost"
+}
+begin() {
+  rm -f "$room/out/requests"
+  : >"$room/out/requests"
+  requests $nat &
+  load=$!
+}
+reload() {
+  sed -i "s/10.77.1.1:$1/10.77.1.1:$2/" "$room/weir.toml"
+  "$weir" reload >"$room/out/reload" 2>&1 && echo "$3: reloaded" || cat "$room/out/reload"
+  wait_for page https://10.77.1.1:"$2"
+  served "$3" https://10.77.1.1:"$2"
+}
+begin
+reload 443 444 reload
+
+kill -9 "$engine"
+wait_for is_new $service 'helper --engine' "$engine"
+wait_for "$weir" status
+"$weir" server p/10.77.2.2:80 weight 3 >/dev/null 2>&1 && echo "new engine: weight"
+
+# The service, and with it every helper.
+engine=$(process $service 'helper --engine')
+kill -9 $service
+wait $service 2>/dev/null
+start_service
+wait_for is_new $service 'helper --engine' "$engine"
+wait_for "$weir" status
+reload 444 445 "new service"
+
+daemon=$(process $keeper 'weir.* run')
+kill -9 "$daemon"
+wait_for is_new $keeper 'weir.* run' "$daemon"
+wait_for "$weir" status
+served "killed daemon" https://10.77.1.1:445
+
+"$weir" upgrade "$room/foreign" >/dev/null 2>&1 || echo "foreign program: refused"
+"$weir" upgrade /bin/false >/dev/null 2>&1 || echo "failed upgrade: refused"
+cp "$weir" "$room/next"
+setpriv --reuid weir --regid weir --clear-groups "$weir" upgrade "$room/next" >/dev/null 2>&1 ||
+  echo "program of the account: refused"
+"$weir" upgrade "$room/next" >"$room/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$room/out/upgrade"
+is_next() { [ "$(readlink "/proc/$(process "$1" "$2")/exe")" = "$room/next" ]; }
+wait_for is_next $service 'helper --engine'
+wait_for is_next $keeper 'next.* run'
+served upgraded https://10.77.1.1:445
+lost "all this"
+
+# systemd would pass the sockets to the next keeper.
+kill -9 $keeper
+wait $keeper 2>/dev/null
+start_keeper
+wait_for page https://10.77.1.1:445
+all_served_again() { page $nat && page https://10.77.1.1:445; }
+wait_for all_served_again && echo "killed keeper: served"
+echo "directories: $(owner run)"
+
+kill $keeper
+wait $keeper
+echo "keeper ended: $?"
+keeper=
+is_roots() { [ "$(owner run)" = "root root 700" ]; }
+wait_for is_roots
+echo "directories: $(owner run)"
+kill $service
+wait $service
+echo "service ended: $?"
+service=
+page $nat && echo "stopped: served"
+"$weir" clean >/dev/null 2>&1 && echo "clean: done"
