@@ -48,6 +48,15 @@ pub enum Program {
         /// The reason.
         reason: String,
     },
+    /// The program of a notifier. Program, arguments and account are those of the helper's configuration.
+    Notifier {
+        /// The notifier.
+        notifier: String,
+        /// A line for each change of state, without control characters.
+        lines: Vec<String>,
+        /// Changes that were left out.
+        lost: u64,
+    },
 }
 
 /// Receives how a program ended: its exit code, `None` if a signal killed it, or why it did not run.

@@ -68,9 +68,6 @@ pub(crate) fn root_reason(desired: &Desired) -> Option<&'static str> {
     if !desired.vrrp.is_empty() {
         return Some("the configuration has virtual routers");
     }
-    if desired.notifiers.iter().any(|it| !it.command.is_empty()) {
-        return Some("the configuration has notification programs with accounts");
-    }
     if desired.announce.is_some() {
         return Some("the configuration announces VIPs");
     }

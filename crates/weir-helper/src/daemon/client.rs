@@ -247,6 +247,15 @@ fn ask_to_run(program: Program) -> Ask {
             to,
             reason,
         },
+        Program::Notifier {
+            notifier,
+            lines,
+            lost,
+        } => Ask::Notifier {
+            notifier,
+            lines,
+            lost,
+        },
     }
 }
 

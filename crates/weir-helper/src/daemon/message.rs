@@ -47,6 +47,14 @@ pub(crate) enum Ask {
         to: String,
         reason: String,
     },
+    /// Run the program of a notifier, as its account.
+    Notifier {
+        notifier: String,
+        /// A line for each change of state.
+        lines: Vec<String>,
+        /// Changes that were left out.
+        lost: u64,
+    },
     /// Kill the program of an earlier request; there is no answer.
     Kill { number: u64 },
 }

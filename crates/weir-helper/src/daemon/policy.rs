@@ -34,6 +34,8 @@ pub(super) struct Policy {
     checks: BTreeSet<(Vec<String>, String)>,
     /// The notification program of each pool.
     notify: BTreeMap<String, Vec<String>>,
+    /// The program of each notifier, with its account.
+    notifiers: BTreeMap<String, (Vec<String>, String)>,
 }
 
 /// Identity of the content of a file.
@@ -65,6 +67,12 @@ impl Policies {
     pub(super) fn permits(&mut self, permits: impl Fn(&Policy) -> bool) -> bool {
         self.update();
         permits(&self.current) || permits(&self.previous)
+    }
+
+    /// What the newer policy that has it says.
+    pub(super) fn find<T>(&mut self, find: impl Fn(&Policy) -> Option<T>) -> Option<T> {
+        self.update();
+        find(&self.current).or_else(|| find(&self.previous))
     }
 
     /// Whether it is the configuration file itself.
@@ -251,6 +259,12 @@ impl Policy {
                 policy.notify.insert(pool.name.clone(), command.clone());
             }
         }
+        for notifier in &desired.notifiers {
+            if !notifier.command.is_empty() {
+                let program = (notifier.command.clone(), notifier.user.clone());
+                policy.notifiers.insert(notifier.name.clone(), program);
+            }
+        }
         policy
     }
 
@@ -291,6 +305,11 @@ impl Policy {
         self.checks.contains(&(command.to_vec(), user.to_owned()))
     }
 
+    /// Program and account of a notifier.
+    pub(super) fn notifier(&self, name: &str) -> Option<(Vec<String>, String)> {
+        self.notifiers.get(name).cloned()
+    }
+
     pub(super) fn permits_notify(&self, pool: &str, command: &[String]) -> bool {
         self.notify.get(pool).is_some_and(|own| own == command)
     }
@@ -328,6 +347,9 @@ protocol = "http"
 pool = "p"
 access_log = "/var/log/weir.log"
 tls = { certificates = "/etc/weir/certs" }
+[notify.n]
+command = ["/usr/bin/page"]
+user = "daemon"
 "#;
 
     fn policy() -> Policy {
@@ -378,6 +400,9 @@ tls = { certificates = "/etc/weir/certs" }
         assert!(!policy.permits_check(&command, "root"));
         assert!(!policy.permits_check(&words(&["/bin/sh"]), "daemon"));
         assert!(!policy.permits_notify("p", &command));
+        let page = (words(&["/usr/bin/page"]), "daemon".to_owned());
+        assert_eq!(policy.notifier("n"), Some(page));
+        assert_eq!(policy.notifier("m"), None);
         assert!(!policy.permits_ping());
     }
 }
