@@ -34,7 +34,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-ipvsadm", &["weir-model"]),
     ("weir-import", &["weir-http", "weir-model", "weir-config"]),
     ("weir-sys", &["weir-model"]),
-    ("weir-announce", &["weir-model", "weir-sys"]),
     ("weir-runtime-dir", &["weir-model", "weir-sys"]),
     ("weir-netlink", &["weir-model", "weir-sys"]),
     (
@@ -44,7 +43,20 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-model",
             "weir-config",
             "weir-sys",
+            "weir-runtime-dir",
             "weir-netlink",
+        ],
+    ),
+    (
+        "weir-announce",
+        &[
+            "weir-http",
+            "weir-model",
+            "weir-config",
+            "weir-sys",
+            "weir-runtime-dir",
+            "weir-netlink",
+            "weir-helper",
         ],
     ),
     (
@@ -56,6 +68,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-wire",
             "weir-vrrp",
             "weir-sys",
+            "weir-runtime-dir",
             "weir-netlink",
             "weir-helper",
         ],

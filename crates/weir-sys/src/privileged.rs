@@ -101,6 +101,12 @@ pub trait PrivilegedHelper: fmt::Debug + Send + Sync {
     /// As [`Self::open`].
     fn ping_socket(&self, is_ipv6: bool) -> io::Result<OwnedFd>;
 
+    /// Whether root's configuration permits sections with this digest (`weir_helper::section_digest`).
+    ///
+    /// # Errors
+    /// It does not, or the helper cannot be reached.
+    fn permits_sections(&self, digest: u64) -> io::Result<()>;
+
     /// Runs a program; returns a number for [`Self::kill`].
     ///
     /// # Errors

@@ -148,8 +148,8 @@ pub async fn keep(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
         restart_limit: RestartLimit::new(Instant::now()),
         last_death: None,
         stopping: false,
-        vrrp: VrrpProcesses::new(runtime_dir),
-        announcer: Announcer::new(runtime_dir),
+        vrrp: VrrpProcesses::new(runtime_dir, configuration),
+        announcer: Announcer::new(runtime_dir, configuration),
         runtime_dir: runtime_dir.to_owned(),
         directories: paths.clone(),
         configuration: configuration.to_owned(),
@@ -302,11 +302,13 @@ impl Keeper {
             ToKeeper::Forget { name } => self.handle_socket(number, name, None),
             ToKeeper::Ready => self.ready(number),
             ToKeeper::Vrrp { configured } => {
+                self.share(configured);
                 let started = self.children.get(&number);
                 let program = started.map_or(&self.program, |(_, _, program)| program);
                 self.vrrp.configure(configured, program);
             }
             ToKeeper::Announce { configured } => {
+                self.share(configured);
                 let started = self.children.get(&number);
                 let program = started.map_or(&self.program, |(_, _, program)| program);
                 self.announcer.configure(configured, program);
@@ -324,6 +326,14 @@ impl Keeper {
                     self.send_to_active(&ToDaemon::Failed { reason }, &[]);
                 }
             }
+        }
+    }
+
+    /// A process of root is about to keep records in the runtime directory, which may be that of a daemon without
+    /// rights.
+    fn share(&self, is_needed: bool) {
+        if is_needed {
+            weir_runtime_dir::share(&self.runtime_dir);
         }
     }
 

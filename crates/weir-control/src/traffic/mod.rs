@@ -29,6 +29,7 @@ use std::thread::JoinHandle;
 use weir_model::{Desired, Pool};
 use weir_proxy::ServiceTickets;
 use weir_state::ServerStates;
+use weir_sys::privileged;
 
 use self::cookie_key::CookieKey;
 use self::handover::Handover;
@@ -65,11 +66,12 @@ struct Base {
 
 /// What of a configuration needs the rights of root in the daemon.
 pub(crate) fn root_reason(desired: &Desired) -> Option<&'static str> {
-    if !desired.vrrp.is_empty() {
-        return Some("the configuration has virtual routers");
+    // What a group publishes is not in root's file.
+    if desired.cluster.is_some() && !desired.vrrp.is_empty() {
+        return Some("the configuration of virtual routers comes from a group");
     }
-    if desired.announce.is_some() {
-        return Some("the configuration announces VIPs");
+    if desired.cluster.is_some() && desired.announce.is_some() {
+        return Some("the configuration of announced VIPs comes from a group");
     }
     if desired.sync.is_some() {
         return Some("the configuration synchronizes flows");
@@ -256,6 +258,17 @@ impl Traffic {
     fn check_separation(&self, desired: &Desired) -> Result<(), Error> {
         match root_reason(desired).filter(|_| self.host.is_some()) {
             Some(reason) => Err(Error::Separated { reason }),
+            None => Ok(()),
+        }
+    }
+
+    /// Rejects sections that processes of root would refuse.
+    fn check_sections(&self, desired: &Desired) -> Result<(), Error> {
+        let is_used = !desired.vrrp.is_empty() || desired.announce.is_some();
+        match privileged::helper().filter(|_| is_used) {
+            Some(helper) => helper
+                .permits_sections(weir_helper::section_digest(desired))
+                .map_err(Error::Refused),
             None => Ok(()),
         }
     }

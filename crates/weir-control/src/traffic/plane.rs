@@ -36,6 +36,7 @@ impl Plane for Traffic {
     async fn apply(&mut self, wanted: Wanted<'_>) -> Result<u64, Error> {
         let desired = wanted.desired;
         self.check_separation(desired)?;
+        self.check_sections(desired)?;
         let prepared = self.prepare(desired)?;
         match &mut self.engine {
             Some(engine) => engine.apply(wanted, &self.states).await?,

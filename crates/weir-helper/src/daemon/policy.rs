@@ -4,13 +4,14 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use weir_config::{FileUse, Files, Host, MAX_FILE_BYTES, named_files};
-use weir_model::{Check, Desired, Probe};
+use weir_model::{Check, Desired, Probe, VirtualRouter};
 use weir_sys::privileged::is_plain;
 
 use crate::Error;
@@ -36,6 +37,8 @@ pub(super) struct Policy {
     notify: BTreeMap<String, Vec<String>>,
     /// The program of each notifier, with its account.
     notifiers: BTreeMap<String, (Vec<String>, String)>,
+    /// See [`section_digest`].
+    sections: u64,
 }
 
 /// Identity of the content of a file.
@@ -216,6 +219,31 @@ impl Files for Included {
     }
 }
 
+/// A digest of the sections that other processes of root read from their file themselves: a daemon without rights
+/// rejects a configuration with others before it applies anything. Those processes compare the sections; passwords are
+/// left out, because only they read them.
+pub fn section_digest(desired: &Desired) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for router in &desired.vrrp {
+        let without = VirtualRouter {
+            password: None,
+            hmac: None,
+            ..router.clone()
+        };
+        without.hash(&mut hasher);
+    }
+    if desired.announce.is_some() {
+        let listeners = desired.services.iter().flat_map(|service| &service.listen);
+        let mut vips: Vec<_> = listeners.map(|listener| listener.address).collect();
+        let proxies = desired.proxies.iter().flat_map(|proxy| &proxy.listen);
+        vips.extend(proxies.map(SocketAddr::ip));
+        vips.sort_unstable();
+        vips.hash(&mut hasher);
+    }
+    desired.announce.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Whether only root can write the file.
 pub fn is_trusted(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|known| belongs_to_root(&known))
@@ -265,7 +293,12 @@ impl Policy {
                 policy.notifiers.insert(notifier.name.clone(), program);
             }
         }
+        policy.sections = section_digest(desired);
         policy
+    }
+
+    pub(super) const fn permits_sections(&self, digest: u64) -> bool {
+        self.sections == digest
     }
 
     pub(super) fn permits_reading(&self, path: &Path) -> bool {

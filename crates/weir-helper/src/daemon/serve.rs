@@ -162,6 +162,13 @@ impl Helper {
                 }
                 file(privileged::ping_socket_directly(is_ipv6)?)
             }
+            Ask::Sections { digest } => {
+                if !self.policies.permits(|policy| policy.permits_sections(digest)) {
+                    let what = "these virtual routers or announcements: change the file, and reload it";
+                    return Err(refused("use", &what));
+                }
+                Ok((Given::Permitted, None))
+            }
             Ask::Check { .. } | Ask::Notify { .. } | Ask::Notifier { .. } | Ask::Kill { .. } => Err(Errno::INVAL.into()),
         }
     }
