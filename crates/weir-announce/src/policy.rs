@@ -122,8 +122,14 @@ pool = "p"
         };
         let own = permitted.settings.clone().unwrap();
         assert!(permitted.covers(&facts("10.0.0.9", own.clone())));
-        assert!(!permitted.covers(&facts("10.0.0.8", own.clone())), "not covered");
-        assert!(!permitted.covers(&facts("192.0.2.1", own.clone())), "of nobody");
+        assert!(
+            !permitted.covers(&facts("10.0.0.8", own.clone())),
+            "not covered"
+        );
+        assert!(
+            !permitted.covers(&facts("192.0.2.1", own.clone())),
+            "of nobody"
+        );
         let other = Announce {
             speaker: Speaker::Bird {
                 socket: PathBuf::from("/run/bird/bird.ctl"),

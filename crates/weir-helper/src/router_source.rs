@@ -11,9 +11,9 @@ use weir_config::{Files, Host, MAX_FILE_BYTES, Machine};
 use weir_model::VirtualRouter;
 use weir_sys::untrusted_file::{self, Owner};
 
+use crate::Error;
 use crate::machine::ThisMachine;
 use crate::root_section::RootSection;
-use crate::Error;
 
 /// The virtual routers that are active, for a helper that is started again.
 const RECORD: &str = "vrrp-configuration";

@@ -55,7 +55,7 @@ in_server ip address add 10.78.2.2/24 dev eth0
 in_server ip link set eth0 up
 in_server ip route add default via 10.78.2.1
 start_origin() {
-  (cd web && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
+  (cd "$room/web" && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
   origin=$!
 }
 start_origin
@@ -71,6 +71,8 @@ bird=$!
 wait_for test -S bird.ctl
 
 cat >weir.toml <<END
+[node]
+interfaces = ["to_client", "to_server"]
 [check.open]
 kind = "tcp"
 interval = "100ms"
@@ -94,6 +96,7 @@ priority = 150
 advert_interval = "100ms"
 addresses = ["10.78.1.100/24"]
 notify_master = ["/bin/sh", "-c", "id -un > $room/out/master"]
+notify_user = "daemon"
 [announce]
 speaker = "bird"
 socket = "$room/bird.ctl"

@@ -89,16 +89,18 @@ impl Supervisor {
         let mut running: Option<(Child, PathBuf, Instant)> = None;
         loop {
             match (&self.program, &mut running) {
-                (Some(program), None) => match start(program, &self.runtime_dir, &self.configuration) {
-                    Ok(child) => running = Some((child, program.clone(), Instant::now())),
-                    Err(error) => {
-                        tracing::error!(%error, "failed to start the announcer");
-                        if self.wait().await {
-                            return;
+                (Some(program), None) => {
+                    match start(program, &self.runtime_dir, &self.configuration) {
+                        Ok(child) => running = Some((child, program.clone(), Instant::now())),
+                        Err(error) => {
+                            tracing::error!(%error, "failed to start the announcer");
+                            if self.wait().await {
+                                return;
+                            }
+                            continue;
                         }
-                        continue;
                     }
-                },
+                }
                 (Some(program), Some((former, started, since))) if program != started => {
                     // The new one asks the former one to end without withdrawing its routes.
                     match start(program, &self.runtime_dir, &self.configuration) {

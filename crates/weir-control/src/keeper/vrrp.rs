@@ -388,7 +388,11 @@ fn spawn_helper(
     (runtime_dir, configuration): (&Path, &Path),
     channel: &OwnedFd,
 ) -> io::Result<Child> {
-    let mut arguments = vec![OsStr::new("helper"), OsStr::new("--config"), configuration.as_os_str()];
+    let mut arguments = vec![
+        OsStr::new("helper"),
+        OsStr::new("--config"),
+        configuration.as_os_str(),
+    ];
     arguments.extend(options.iter().map(OsStr::new));
     spawn(program, &arguments, runtime_dir, channel, None)
 }

@@ -42,12 +42,10 @@ pub(super) fn check(
     port: Option<u16>,
 ) -> Result<Prepared, String> {
     let mut prepared = prepare_as(command, user)?;
-    prepared
-        .env("WEIR_ADDRESS", address.to_string())
-        .env(
-            "WEIR_PORT",
-            port.map_or_else(String::new, |port| port.to_string()),
-        );
+    prepared.env("WEIR_ADDRESS", address.to_string()).env(
+        "WEIR_PORT",
+        port.map_or_else(String::new, |port| port.to_string()),
+    );
     Ok(prepared.into())
 }
 

@@ -104,10 +104,12 @@ impl Helper {
                 self.running.remove(&number);
                 return;
             }
-            Ask::Check { .. } | Ask::Notify { .. } | Ask::Notifier { .. } => match self.program(&ask) {
-                Ok(program) => return self.start(number, program),
-                Err(failure) => Err(failure),
-            },
+            Ask::Check { .. } | Ask::Notify { .. } | Ask::Notifier { .. } => {
+                match self.program(&ask) {
+                    Ok(program) => return self.start(number, program),
+                    Err(failure) => Err(failure),
+                }
+            }
             other => self.open(other),
         };
         match opened {
@@ -163,13 +165,19 @@ impl Helper {
                 file(privileged::ping_socket_directly(is_ipv6)?)
             }
             Ask::Sections { digest } => {
-                if !self.policies.permits(|policy| policy.permits_sections(digest)) {
-                    let what = "these virtual routers or announcements: change the file, and reload it";
+                if !self
+                    .policies
+                    .permits(|policy| policy.permits_sections(digest))
+                {
+                    let what =
+                        "these virtual routers or announcements: change the file, and reload it";
                     return Err(refused("use", &what));
                 }
                 Ok((Given::Permitted, None))
             }
-            Ask::Check { .. } | Ask::Notify { .. } | Ask::Notifier { .. } | Ask::Kill { .. } => Err(Errno::INVAL.into()),
+            Ask::Check { .. } | Ask::Notify { .. } | Ask::Notifier { .. } | Ask::Kill { .. } => {
+                Err(Errno::INVAL.into())
+            }
         }
     }
 

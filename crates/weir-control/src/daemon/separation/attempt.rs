@@ -51,7 +51,10 @@ pub(super) fn run(options: &Options, keeper: &Link, engine: Option<&EngineClient
                 .bind_stream(SocketAddr::from(([127, 0, 0, 9], 443)))
                 .map(drop),
         ),
-        ("ask for a script as root", ask_for_program(helper, &script())),
+        (
+            "ask for a script as root",
+            ask_for_program(helper, &script()),
+        ),
         (
             "ask for a program of a notifier",
             ask_for_program(helper, &notifier()),
