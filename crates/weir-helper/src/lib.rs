@@ -29,6 +29,7 @@ pub use address::remove_recorded;
 pub use client::{Answered, Client};
 pub use daemon::{DaemonClient, is_trusted, read_trusted, section_digest, serve_daemon};
 pub use extra::virtual_mac;
+pub use machine::ThisMachine;
 pub use message::{Answer, NotifyState, Reply, Request, TrackedOutcome, VERSION};
 pub use root_section::RootSection;
 pub use serve::serve;

@@ -12,6 +12,7 @@ mod handover;
 mod handover_file;
 mod layer4;
 mod offline;
+mod path;
 mod plane;
 mod request_outcome;
 mod server_state;
@@ -73,15 +74,9 @@ pub(crate) fn root_reason(desired: &Desired) -> Option<&'static str> {
     if desired.cluster.is_some() && desired.announce.is_some() {
         return Some("the configuration of announced VIPs comes from a group");
     }
-    if desired.sync.is_some() {
-        return Some("the configuration synchronizes flows");
-    }
     // The policy of the other process accepts layer 4 services of root's file only.
     if needs_engine(desired) && desired.cluster.is_some() {
         return Some("the configuration of layer 4 services comes from a group");
-    }
-    if needs_engine(desired) && desired.probes_paths() {
-        return Some("the configuration has checks through the path of a service");
     }
     None
 }
