@@ -10,8 +10,13 @@ use weir_netlink::Event;
 use weir_state::{SavedServers, ServerStates, StateCopy};
 
 use crate::caller;
-use crate::message::{AddedServer, Counters, Facts, Query, Reply, Request, content};
+use crate::flow_sync::FlowSynchronizer;
+use crate::message::{AddedServer, Counters, Facts, ProbeId, Query, Reply, Request, content};
 use crate::policy::{Accepted, Policy};
+use crate::probe::{self, ArpClaim};
+
+/// Pause of flow synchronization while there is no engine at work.
+const SYNC_PAUSE: Duration = Duration::from_millis(50);
 
 /// See the module.
 #[derive(Debug)]
@@ -20,6 +25,7 @@ pub(crate) struct Host {
     policy: Policy,
     engine: Option<Engine>,
     states: ServerStates,
+    sync: FlowSynchronizer,
     /// See [`Request::Pause`].
     is_paused: bool,
 }
@@ -58,6 +64,7 @@ impl Host {
             policy,
             engine: None,
             states: ServerStates::default(),
+            sync: FlowSynchronizer::default(),
             is_paused: false,
         }
     }
@@ -76,6 +83,10 @@ impl Host {
         let configured = match accepted.with(added) {
             Ok(configured) => configured,
             Err(reason) => return refused(reason),
+        };
+        let sync = match accepted.sync() {
+            Ok(sync) => sync,
+            Err(reason) => return failed(&reason),
         };
         weir_runtime_dir::share(&self.paths.runtime_dir);
         self.engine = None;
@@ -97,6 +108,7 @@ impl Host {
         let reply = Reply::Active(facts(&engine));
         self.engine = Some(engine);
         self.is_paused = false;
+        self.sync.configure(sync.as_ref());
         self.policy.set_active(accepted);
         reply
     }
@@ -126,6 +138,10 @@ impl Host {
                 self.with(|engine, _| engine.copy_override(&record).map(|()| Reply::Done))
             }
             Request::Read(query) => self.read(&query),
+            Request::AddProbe { id, way } => self.with(|engine, _| Ok(probe::add(engine, id, way))),
+            Request::RemoveProbe(id) => self.with(|engine, _| Ok(probe::remove(engine, id))),
+            // Answered by a thread: the server may take a while.
+            Request::ClaimsVip(_) => failed(&"this request is out of sequence"),
             Request::Prepare => {
                 self.policy.prepare();
                 Reply::Done
@@ -142,6 +158,7 @@ impl Host {
             }
             Request::Close => {
                 self.engine = None;
+                self.sync.configure(None);
                 Reply::Done
             }
             Request::IsCurrent => self.with(|engine, _| Ok(Reply::Current(engine.is_current()))),
@@ -169,6 +186,11 @@ impl Host {
         }
     }
 
+    /// What the ARP request to the server of a probe needs.
+    pub(crate) fn claim_request(&self, id: ProbeId) -> Option<ArpClaim> {
+        ArpClaim::of(self.engine.as_ref()?, id)
+    }
+
     async fn apply(
         &mut self,
         added: Vec<AddedServer>,
@@ -183,6 +205,10 @@ impl Host {
             Ok(desired) => desired,
             Err(reason) => return refused(reason),
         };
+        let sync = match accepted.sync() {
+            Ok(sync) => sync,
+            Err(reason) => return failed(&reason),
+        };
         let Some(engine) = &mut self.engine else {
             return Reply::NotOpen;
         };
@@ -193,6 +219,7 @@ impl Host {
         self.states
             .handle_configuration(engine.desired().pools.iter());
         let reply = Reply::Active(facts(engine));
+        self.sync.configure(sync.as_ref());
         self.policy.set_active(accepted);
         reply
     }
@@ -207,6 +234,12 @@ impl Host {
         match caller::check(socket.as_fd(), &engine.desired().node) {
             Ok(user) => tracing::debug!(user, edits = edits.len(), "edits of ipvsadm"),
             Err(reason) => return refused(reason),
+        }
+        if let Some(result) = self.sync.switch_by(edits) {
+            return Reply::Edited {
+                results: vec![result],
+                facts: facts(engine),
+            };
         }
         let before = engine.revision();
         let results = engine.edit_table(edits, &self.states).await;
@@ -272,6 +305,8 @@ impl Host {
                 });
                 Ok(Reply::Handshakes(counters.collect()))
             }),
+            Query::Sync => Reply::Sync(self.sync.status()),
+            Query::Probe(id) => self.with(|engine, _| Ok(probe::read(engine, *id))),
             Query::Latencies => self.with(|engine, _| {
                 let adjusted = engine.adjust_weights();
                 let watched = engine.watch_latencies().into_iter();
@@ -312,6 +347,14 @@ impl Host {
         if let Some((engine, _)) = self.at_work() {
             engine.repair_drift().await;
         }
+    }
+
+    /// Exchanges flows with other directors. Returns the pause until the next call.
+    pub(crate) fn synchronize(&mut self) -> Duration {
+        if self.is_paused || self.engine.is_none() {
+            return SYNC_PAUSE;
+        }
+        self.sync.step(self.engine.as_mut())
     }
 
     /// Publishes the costs of `least-time`. Returns the pause until the next call.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weir_model::{VirtualRoute, VirtualRule};
-use weir_sys::{boot_id, replace_file};
+use weir_sys::{boot_id, read_own, replace_file};
 
 use crate::Error;
 
@@ -85,7 +85,8 @@ impl Record {
 }
 
 pub(crate) fn read(runtime_dir: &Path) -> Record {
-    let Ok(text) = fs::read(runtime_dir.join(FILE)) else {
+    // A daemon without rights may write to the directory.
+    let Ok(text) = read_own(&runtime_dir.join(FILE)) else {
         return Record::default();
     };
     match serde_json::from_slice::<Content>(&text) {

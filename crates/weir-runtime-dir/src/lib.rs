@@ -23,7 +23,7 @@ use weir_sys::names;
 use kind::{DIRECTORY, FILE, LINK, SOCKET, expected_kind};
 use ownership::is_account;
 pub use ownership::{
-    ACCOUNT, Sharing, account_that_owns, give, give_to_root, share, share_again, share_from_start,
+    ACCOUNT, Sharing, account_that_owns, give, give_socket, give_to_root, share, share_again, share_from_start,
     sharing,
 };
 

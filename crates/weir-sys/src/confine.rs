@@ -119,6 +119,7 @@ pub fn keep_engine_capabilities() -> Result<()> {
             | CapabilitySet::PERFMON
             | CapabilitySet::NET_ADMIN
             | CapabilitySet::NET_RAW
+            | CapabilitySet::NET_BIND_SERVICE
             | CapabilitySet::SYS_ADMIN
             | CapabilitySet::SYS_RESOURCE
             | CapabilitySet::CHOWN

@@ -26,7 +26,7 @@ use crate::keeper::Kept;
 use crate::traffic::{needs_engine, root_reason};
 
 /// Records of changes that only root reverts; a daemon maintains them.
-const RECORDS: &[&str] = &["real-server.json", "vips.json", "vrrp.json"];
+const RECORDS: &[&str] = &["real-server.json", "vips.json"];
 
 /// See the module. Call it before the process has other threads. Returns whether the rights were given up.
 ///
@@ -100,7 +100,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     kept.engine = engine.map(EngineClient::new);
     tracing::info!("the daemon runs as {ACCOUNT} without capabilities");
     #[cfg(debug_assertions)]
-    attempt::run(options, kept.engine.as_ref());
+    attempt::run(options, &kept.link, kept.engine.as_ref());
     Ok(true)
 }
 

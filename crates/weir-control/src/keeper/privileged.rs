@@ -66,8 +66,8 @@ impl Privileged {
         // Of a keeper that was killed.
         weir_runtime_dir::give_to_root(&paths.runtime_dir);
         let own = Self::Own {
-            vrrp: VrrpProcesses::new(&paths.runtime_dir),
-            announcer: Announcer::new(&paths.runtime_dir),
+            vrrp: VrrpProcesses::new(&paths.runtime_dir, configuration),
+            announcer: Announcer::new(&paths.runtime_dir, configuration),
             paths: paths.clone(),
             configuration: configuration.to_owned(),
             owner: None,
@@ -164,7 +164,10 @@ impl Privileged {
     /// The active configuration has virtual routers, or none.
     pub(super) fn configure_vrrp(&self, configured: bool, program: &Path) {
         match self {
-            Self::Own { vrrp, .. } => vrrp.configure(configured, program),
+            Self::Own { vrrp, paths, .. } => {
+                share(paths, configured);
+                vrrp.configure(configured, program);
+            }
             Self::Service { client, .. } => client.configure_vrrp(configured, program),
         }
     }
@@ -172,7 +175,12 @@ impl Privileged {
     /// The active configuration announces VIPs, or none.
     pub(super) fn configure_announcer(&self, configured: bool, program: &Path) {
         match self {
-            Self::Own { announcer, .. } => announcer.configure(configured, program),
+            Self::Own {
+                announcer, paths, ..
+            } => {
+                share(paths, configured);
+                announcer.configure(configured, program);
+            }
             Self::Service { client, .. } => client.configure_announcer(configured, program),
         }
     }
@@ -216,5 +224,12 @@ impl Privileged {
                 }
             }
         }
+    }
+}
+
+/// A process of root is about to keep records in the runtime directory, which may be that of a daemon without rights.
+fn share(paths: &Paths, is_needed: bool) {
+    if is_needed {
+        weir_runtime_dir::share(&paths.runtime_dir);
     }
 }

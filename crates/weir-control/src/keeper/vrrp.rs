@@ -5,6 +5,7 @@
 //! advertisements, so that a crash or an upgrade is no failover. If a process cannot be replaced, the helper, or the
 //! keeper in its place, removes the addresses.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -55,10 +56,11 @@ pub(super) struct VrrpProcesses {
 
 impl VrrpProcesses {
     /// Starts nothing yet. Must be called inside a tokio runtime, by a thread that lives as long as the process.
-    pub(super) fn new(runtime_dir: &Path) -> Self {
+    pub(super) fn new(runtime_dir: &Path, configuration: &Path) -> Self {
         let (orders, receiver) = mpsc::unbounded_channel();
         let supervisor = Supervisor {
             runtime_dir: runtime_dir.to_owned(),
+            configuration: configuration.to_owned(),
             orders: receiver,
             program: None,
         };
@@ -88,6 +90,8 @@ impl VrrpProcesses {
 
 struct Supervisor {
     runtime_dir: PathBuf,
+    /// Root's file, for the helper.
+    configuration: PathBuf,
     orders: mpsc::UnboundedReceiver<Order>,
     /// `None`: there are no virtual routers.
     program: Option<PathBuf>,
@@ -98,6 +102,7 @@ struct Supervisor {
 struct Pair {
     program: PathBuf,
     runtime_dir: PathBuf,
+    configuration: PathBuf,
     agent: Child,
     helper: Child,
     /// Waits to replace the agent.
@@ -123,7 +128,7 @@ impl Supervisor {
                 }
                 continue;
             };
-            match Pair::start(&program, &self.runtime_dir) {
+            match Pair::start(&program, &self.runtime_dir, &self.configuration) {
                 Ok(mut pair) => {
                     let is_stopped = self.watch(&mut pair).await;
                     let is_early = pair.since.elapsed() < EARLY;
@@ -222,11 +227,11 @@ impl Supervisor {
 }
 
 impl Pair {
-    fn start(program: &Path, runtime_dir: &Path) -> io::Result<Self> {
+    fn start(program: &Path, runtime_dir: &Path, configuration: &Path) -> io::Result<Self> {
         let (one, other) = Channel::pair().map_err(io::Error::other)?;
         let (helper_end, agent_end) = (OwnedFd::from(one), OwnedFd::from(other));
         let handover = weir_sys::shared_file("weir-vrrp").map_err(io::Error::other)?;
-        let helper = spawn(program, &["helper"], runtime_dir, &helper_end, None)?;
+        let helper = spawn_helper(program, &[], (runtime_dir, configuration), &helper_end)?;
         let agent = spawn(
             program,
             &["vrrp-agent"],
@@ -238,6 +243,7 @@ impl Pair {
         let mut pair = Self {
             program: program.to_owned(),
             runtime_dir: runtime_dir.to_owned(),
+            configuration: configuration.to_owned(),
             agent,
             helper,
             standby: None,
@@ -295,13 +301,11 @@ impl Pair {
     /// Starts a helper that adopts the addresses of the one that has ended. The agent repeats what it needs.
     fn replace_helper(&mut self) -> io::Result<()> {
         check_age(self.helper_since)?;
-        let arguments = ["helper", "--adopt"];
-        self.helper = spawn(
+        self.helper = spawn_helper(
             &self.program,
-            &arguments,
-            &self.runtime_dir,
+            &["--adopt"],
+            (&self.runtime_dir, &self.configuration),
             &self.helper_end,
-            None,
         )?;
         self.helper_since = Instant::now();
         signal(&self.agent, Signal::HUP);
@@ -377,10 +381,26 @@ fn is_running(child: &Child, program: &Path) -> bool {
     file(program).is_none_or(|file| running == Some(file))
 }
 
+/// Starts a helper, which reads root's file.
+fn spawn_helper(
+    program: &Path,
+    options: &[&str],
+    (runtime_dir, configuration): (&Path, &Path),
+    channel: &OwnedFd,
+) -> io::Result<Child> {
+    let mut arguments = vec![
+        OsStr::new("helper"),
+        OsStr::new("--config"),
+        configuration.as_os_str(),
+    ];
+    arguments.extend(options.iter().map(OsStr::new));
+    spawn(program, &arguments, runtime_dir, channel, None)
+}
+
 /// Starts a hidden command with a channel as its standard input, and a file as its standard output.
 fn spawn(
     program: &Path,
-    arguments: &[&str],
+    arguments: &[impl AsRef<OsStr>],
     runtime_dir: &Path,
     channel: &OwnedFd,
     output: Option<&OwnedFd>,

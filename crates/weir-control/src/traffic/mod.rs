@@ -12,6 +12,7 @@ mod handover;
 mod handover_file;
 mod layer4;
 mod offline;
+mod path;
 mod plane;
 mod request_outcome;
 mod server_state;
@@ -29,6 +30,7 @@ use std::thread::JoinHandle;
 use weir_model::{Desired, Pool};
 use weir_proxy::ServiceTickets;
 use weir_state::ServerStates;
+use weir_sys::privileged;
 
 use self::cookie_key::CookieKey;
 use self::handover::Handover;
@@ -65,24 +67,16 @@ struct Base {
 
 /// What of a configuration needs the rights of root in the daemon.
 pub(crate) fn root_reason(desired: &Desired) -> Option<&'static str> {
-    if !desired.vrrp.is_empty() {
-        return Some("the configuration has virtual routers");
+    // What a group publishes is not in root's file.
+    if desired.cluster.is_some() && !desired.vrrp.is_empty() {
+        return Some("the configuration of virtual routers comes from a group");
     }
-    if desired.notifiers.iter().any(|it| !it.command.is_empty()) {
-        return Some("the configuration has notification programs with accounts");
-    }
-    if desired.announce.is_some() {
-        return Some("the configuration announces VIPs");
-    }
-    if desired.sync.is_some() {
-        return Some("the configuration synchronizes flows");
+    if desired.cluster.is_some() && desired.announce.is_some() {
+        return Some("the configuration of announced VIPs comes from a group");
     }
     // The policy of the other process accepts layer 4 services of root's file only.
     if needs_engine(desired) && desired.cluster.is_some() {
         return Some("the configuration of layer 4 services comes from a group");
-    }
-    if needs_engine(desired) && desired.probes_paths() {
-        return Some("the configuration has checks through the path of a service");
     }
     None
 }
@@ -269,6 +263,17 @@ impl Traffic {
     /// Whether the process that owns the engine must add addresses of proxy services, for which there is no other one.
     fn adds_addresses_elsewhere(&self, desired: &Desired) -> bool {
         self.is_service && desired.node.vip_interface.is_some()
+    }
+
+    /// Rejects sections that processes of root would refuse.
+    fn check_sections(&self, desired: &Desired) -> Result<(), Error> {
+        let is_used = !desired.vrrp.is_empty() || desired.announce.is_some();
+        match privileged::helper().filter(|_| is_used) {
+            Some(helper) => helper
+                .permits_sections(weir_helper::section_digest(desired))
+                .map_err(Error::Refused),
+            None => Ok(()),
+        }
     }
 
     /// Notes what another process needs to open the engine.

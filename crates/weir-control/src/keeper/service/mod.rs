@@ -293,8 +293,8 @@ impl Session {
             configuration: configuration.to_owned(),
             paths: paths.clone(),
             running: Some((
-                VrrpProcesses::new(&paths.runtime_dir),
-                Announcer::new(&paths.runtime_dir),
+                VrrpProcesses::new(&paths.runtime_dir, configuration),
+                Announcer::new(&paths.runtime_dir, configuration),
             )),
             is_stopped: false,
         }
