@@ -38,7 +38,7 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 
 # The programs in the order of a run; the first three are those that are compared.
 COMPARED = ["packet", "beside", "secure"]
-PROGRAMS = [*COMPARED, "scale", "checks", "connect"]
+PROGRAMS = [*COMPARED, "scale", "checks", "connect", "sync"]
 
 # Rows that are compared by default: (program, the argument that selects the row).
 ROWS = [
@@ -87,10 +87,13 @@ GOALS = [
     ("TLS 1.3, small, keep-alive, 64 connections: weir to haproxy", "≤", 0.60),
     ("TLS 1.3, small, a handshake each, 64 connections: weir to haproxy", "≤", 0.75),
     ("memory of an idle keep-alive connection: weir", "≤", 1024),
+    ("CPU of the sender for a flow", "≤", 1.5),
+    ("CPU of the receiver for a flow", "≤", 1.5),
+    ("flows missing after the failure", "≤", 20),
 ]
 
 NUMBER = r"(-?\d+(?:\.\d+)?)"
-RATIO = re.compile(rf"^(?P<what>\S.*): {NUMBER} \({NUMBER}…{NUMBER}\)")
+RATIO = re.compile(rf"^(?P<what>\S.*): {NUMBER} (?P<unit>us |ms |)\({NUMBER}…{NUMBER}\)")
 HEADING = re.compile(r"^(?P<name>\S.*): CPU per request, and to (?P<peer>\S+) in the same round$")
 CANDIDATE = re.compile(rf"^  (?P<who>\S+) +{NUMBER} us +{NUMBER}$")
 IDLE = re.compile(rf"^(?P<name>memory of an idle .*?): (?P<who>\S+) +{NUMBER} (?:octets|bytes),")
@@ -152,6 +155,7 @@ def parse(text):
     ... | what | ms | least…most | of it on the CPU | goal | |
     ... | --- | --- | --- | --- | --- | --- |
     ... | a weight by the API | 0.27 | 0.23…16 | 0.27 | < 10 | met |
+    ... sync, nat, CPU of the sender for a flow: 0.91 us (0.88…1.02) (goal: ≤ 1.5, met)
     ... '''
     >>> for name, value in parse(output).items():
     ...     print(f"{name} | {value.unit} {value.median} {value.least} {value.most}")
@@ -163,6 +167,7 @@ def parse(text):
     small, keep-alive, 64 connections: weir to haproxy | × 0.74 0.74 0.74
     memory of an idle keep-alive connection: weir | bytes 531.0 531.0 531.0
     10 000 services: a weight by the API | ms 0.27 0.23 16.0
+    sync, nat, CPU of the sender for a flow | us 0.91 0.88 1.02
     """
     rows, heads, heading = {}, None, None
     for line in text.splitlines():
@@ -188,7 +193,8 @@ def parse(text):
         elif match := CALL.match(line):
             rows[f"{match['name']}, by the VIP"] = Value("×", match[4])
         elif match := RATIO.match(line):
-            rows[match["what"]] = Value("×", *match.groups()[1:])
+            _, median, unit, least, most = match.groups()
+            rows[match["what"]] = Value(unit.strip() or "×", median, least, most)
     return rows
 
 

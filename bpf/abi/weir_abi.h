@@ -31,6 +31,7 @@ struct weir_addr {
 #define WEIR_VIP_ECHO   1 /* answer ICMP echo: every VIP of an L4 service */
 #define WEIR_VIP_RANGES 2 /* weir_vip.ranges_* describe port ranges */
 #define WEIR_VIP_SNAT   4 /* the address is a source of snat: replies arrive here */
+#define WEIR_VIP_SILENT 8 /* ICMP echo is the stack's: the director does not accept packets to the address */
 struct weir_vip {
 	__u32 flags;
 	__u32 any_tcp;    /* service for every other TCP port, 0 = none */

@@ -43,6 +43,8 @@ pub(crate) enum Extra {
         name: String,
         base: String,
     },
+    /// A table that drops packets to the addresses.
+    Filter { router: String, table: String },
     /// A setting of a device below others, and its former value.
     Sysctl {
         base: String,
@@ -57,7 +59,8 @@ impl Extra {
         match self {
             Self::Route { router, .. }
             | Self::Rule { router, .. }
-            | Self::Device { router, .. } => Some(router),
+            | Self::Device { router, .. }
+            | Self::Filter { router, .. } => Some(router),
             Self::Sysctl { .. } => None,
         }
     }

@@ -109,6 +109,6 @@ pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
 pub use trace::{ParentTrace, Tracing};
 pub use value_map::{MapEntries, MapError, MapKind};
 pub use vrrp::{
-    Notify, RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, Track, TrackObject,
-    TrackScript, VirtualRoute, VirtualRouter, VirtualRule,
+    Accept, AcceptedPorts, Notify, RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey,
+    Track, TrackObject, TrackScript, VirtualRoute, VirtualRouter, VirtualRule,
 };

@@ -59,6 +59,33 @@ pub struct VirtualRouter {
     pub routes: Vec<VirtualRoute>,
     /// Policy routing rules that exist while it is active.
     pub rules: Vec<VirtualRule>,
+    /// Which packets to the addresses the active director accepts.
+    #[serde(default)]
+    pub accept: Accept,
+}
+
+/// Which packets to the addresses the active director accepts (RFC 9568 section 6.1, `Accept_Mode`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Accept {
+    /// All.
+    #[default]
+    All,
+    /// Those of services, and what neighbour discovery and path MTU discovery need.
+    Services(Vec<AcceptedPorts>),
+}
+
+/// Ports of an address that belong to a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct AcceptedPorts {
+    /// An address of the virtual router.
+    pub address: IpAddr,
+    /// IANA protocol number.
+    pub protocol: u8,
+    /// First port.
+    pub first: u16,
+    /// Last port, inclusive.
+    pub last: u16,
 }
 
 /// Announcements of addresses by gratuitous ARP and unsolicited neighbour advertisements.

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use weir_abi::{
     Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_RESCHEDULE, DEST_RESET, DEST_SNAT, DEST_STRICT,
     DEST_USABLE, Dest, Range, SERVICE_DROP_NO_SERVER, SERVICE_ONE_PACKET, SERVICE_SNAT,
-    SERVICE_STRICT, Settings, TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_SNAT, Vip, ticks_from,
+    SERVICE_STRICT, Settings, TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_SILENT, VIP_SNAT, Vip,
+    ticks_from,
 };
 use weir_flow::{abi_forward, abi_tunnel};
 use weir_model::{
@@ -172,7 +173,7 @@ pub fn part(
     if let Some(service) = desired.service(name) {
         part.add_dests(desired, service, slot, around, dest_rows);
         part.add_service(desired, service, slot, around, dest_rows)?;
-        part.add_listeners(service, slot.row);
+        part.add_listeners(desired, service, slot.row);
     }
     let strict = desired
         .service(name)
@@ -281,7 +282,7 @@ impl Part {
         Ok(())
     }
 
-    fn add_listeners(&mut self, service: &Service, row: u32) {
+    fn add_listeners(&mut self, desired: &Indexed, service: &Service, row: u32) {
         // Packets to the VIP pass: the listeners are in a map of their own (`crate::socket`).
         if !service.forward.handles_packets() {
             return;
@@ -289,6 +290,9 @@ impl Part {
         for listener in &service.listen {
             let vip = self.vips.entry(listener.address).or_default();
             vip.flags |= VIP_ECHO;
+            if !desired.accepts(listener.address) {
+                vip.flags |= VIP_SILENT;
+            }
             let proto = listener.protocol.number();
             match (listener.ports, listener.protocol) {
                 (Ports::One(port), _) => {

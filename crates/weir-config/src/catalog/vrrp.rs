@@ -118,9 +118,10 @@ pub(crate) static VRRP: Section = Section {
             "accept",
             Kind::Flag,
             Default("true"),
-            "Whether a director that is active but not the address owner accepts packets to the addresses. Only `true` \
-             is implemented.",
-            "accept = true",
+            "Whether the active director accepts packets to the addresses as its own. With `false` it drops those that \
+             are not for a service of this configuration; address resolution and ICMP errors still work. Services are \
+             balanced in either case. Needs nf_tables in the kernel.",
+            "accept = false",
         ),
         Key::new(
             "start_delay",

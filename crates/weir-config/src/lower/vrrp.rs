@@ -6,8 +6,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use weir_model::{
-    Network, Notify, RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, Track,
-    TrackObject, TrackScript, VirtualRoute, VirtualRouter, VirtualRule,
+    Accept, AcceptedPorts, Listener, Network, Notify, RouterAnnouncements, RouterHmac,
+    RouterHmacMode, RouterKey, Track, TrackObject, TrackScript, VirtualRoute, VirtualRouter,
+    VirtualRule,
 };
 
 use crate::address;
@@ -35,6 +36,8 @@ pub(super) struct Known<'a> {
     pub(super) forwards: bool,
     pub(super) services: HashSet<&'a str>,
     pub(super) pools: HashSet<&'a str>,
+    /// Listeners of all services; an unspecified address is every address.
+    pub(super) listeners: Vec<Listener>,
 }
 
 /// Lowers all virtual routers, and compares them.
@@ -148,9 +151,44 @@ fn router(
         hmac: hmac(sink, view),
         routes: tables(sink, view, "routes", &VRRP_ROUTE, route),
         rules: tables(sink, view, "rules", &VRRP_RULE, rule),
+        accept: Accept::All,
+    };
+    let router = VirtualRouter {
+        accept: accept(sink, view, &router, &known.listeners),
+        ..router
     };
     verify(sink, view, entry, &router, &listed);
     (router, spans)
+}
+
+/// What `accept` means for the services of this configuration.
+fn accept(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    router: &VirtualRouter,
+    listeners: &[Listener],
+) -> Accept {
+    if view.flag(sink, "accept") != Some(false) {
+        return Accept::All;
+    }
+    let ports = router.managed().flat_map(|network| {
+        // A socket of [::] may receive IPv4 too.
+        let matches = |listener: &&Listener| {
+            listener.address == network.address
+                || listener.address.is_unspecified()
+                    && (listener.address.is_ipv6() || network.address.is_ipv4())
+        };
+        listeners.iter().filter(matches).map(|listener| {
+            let (first, last) = listener.ports.bounds();
+            AcceptedPorts {
+                address: network.address,
+                protocol: listener.protocol.number(),
+                first,
+                last,
+            }
+        })
+    });
+    Accept::Services(ports.collect())
 }
 
 fn verify(
@@ -166,10 +204,10 @@ fn verify(
             |(entry, _)| entry.item.span.clone(),
         )
     };
-    if view.flag(sink, "accept") == Some(false) {
-        let message = "`accept = false` is not implemented yet";
-        let fix = "remove it: Weir accepts packets to the addresses while it is active";
-        sink.push(Diagnostic::new(Code::NotBuilt, &span("accept"), message).fix(fix));
+    if router.accept != Accept::All && router.priority == 255 {
+        let message = "the address owner always accepts packets to the addresses";
+        let fix = "use a priority below 255, or remove `accept`";
+        sink.push(Diagnostic::new(Code::Contradiction, &span("accept"), message).fix(fix));
     }
     if view.get("interface").is_none() && view.get("source").is_none() {
         let message = "`interface` and `source` are missing";
