@@ -19,6 +19,7 @@ use weir_runtime_dir::ACCOUNT;
 use weir_sys::names;
 use weir_sys::privileged::set_helper;
 
+use super::group;
 use super::{Error, Options, configuration_to_load, hide_memory};
 use crate::configuration::{self, Secrets};
 use crate::keeper::Kept;
@@ -74,6 +75,9 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     }
     let roots = desired.as_ref().map(file_roots).unwrap_or_default();
     let roots: Vec<&Path> = roots.iter().map(Path::new).collect();
+    let is_grouped = desired.as_ref().is_some_and(|it| it.cluster.is_some());
+    let state = group::state_directory(&options.runtime_dir).filter(|_| is_grouped);
+    let state = state.filter(|directory| group::prepare_state_directory(directory));
     let group = desired.and_then(|desired| desired.node.socket_group);
     let groups: Vec<u32> = group
         .and_then(|group| names::group_id(&group))
@@ -83,9 +87,18 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     // The hard limit, which only root may raise again.
     let _ = weir_sys::raise_nofile();
     weir_runtime_dir::give(&options.runtime_dir, account.0);
+    if let Some(state) = &state {
+        weir_runtime_dir::give(state, account.0);
+    }
     weir_sys::become_account(account, &groups, Signal::KILL)?;
     hide_memory();
-    match weir_sys::restrict_files(&options.runtime_dir, &roots) {
+    let writable = [Some(&options.runtime_dir), state.as_ref()];
+    let writable: Vec<&Path> = writable
+        .into_iter()
+        .flatten()
+        .map(|it| it.as_path())
+        .collect();
+    match weir_sys::restrict_files(&writable, &roots) {
         Ok(true) => {}
         Ok(false) => {
             tracing::warn!("the kernel has no Landlock: files are protected by their owners alone")
