@@ -142,7 +142,9 @@ struct weir_extent {
 	__u32 tree_at;    /* nodes from 0: __u32 positions in the list or sums, four per element */
 	__u32 tree_width; /* number of nodes and of leaves, a power of two; 0 = no tree */
 	__u64 weight;     /* sum over the list */
-	__u32 pad[2];
+	/* maglev in a group: the table before the last change; a removed server without a row is 0 */
+	__u32 former_at;
+	__u32 former_len; /* 0 = the servers do not forward to a second hop */
 };
 
 /*

@@ -105,7 +105,7 @@ static __always_inline int forward_to_server(struct weir_context *ctx, struct pa
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	room = WEIR_HOP_MTU(hop.link);
 	if (dest->forward == WEIR_FORWARD_TUNNEL)
-		room -= room ? encap_overhead(dest) : 0;
+		room -= room ? encap_overhead(dest) + encap_extra(p, dest) : 0;
 	if (room && wire_length(ctx, p) > room)
 		return reject_packet(ctx, WEIR_DROP_TOO_BIG, room);
 	traffic_in(ctx, p, dest_id);

@@ -210,8 +210,10 @@ structs! {
         tree_width: u32,
         /// Sum over the list.
         weight: u64,
-        /// Zero.
-        pad: [u32; 2],
+        /// First element of the maglev table before the last change, for the second hop.
+        former_at: u32,
+        /// Number of dest ids in it; 0 = there is no second hop.
+        former_len: u32,
     }
 
     /// A usable server in a service's list; one element of `weir_tables`.

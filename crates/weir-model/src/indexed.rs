@@ -182,13 +182,14 @@ impl Indexed {
             // It does not depend on these.
             announce: _,
             sync,
-            cluster: _,
+            cluster,
             notifiers: _,
             tracing: _,
         } = &self.desired;
         // The directors divide the source ports of snat.
         let directors = sync.as_ref().map(|it| (it.number(), it.directors()));
-        let common = hash_of((node, timeouts, ipvs, directors));
+        // A director of a group builds tables that do not depend on its own checks.
+        let common = hash_of((node, timeouts, ipvs, directors, cluster.is_some()));
         let of_pools: Vec<u64> = pools.iter().map(hash_of).collect();
         let of_service = |service: &Service| {
             let pool = self.pools.get(&service.pool).map(|at| of_pools[*at]);

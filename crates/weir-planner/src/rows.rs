@@ -14,8 +14,8 @@ use weir_abi::{
 };
 use weir_flow::{abi_forward, abi_tunnel};
 use weir_model::{
-    Family, Forward, Indexed, NoServer, Ports, Protocol, Server, Service, Sharing, Snat,
-    TunnelChecksum,
+    Family, Forward, Indexed, NoServer, Ports, Protocol, SchedulerKind, Server, Service, Sharing,
+    Snat, TunnelChecksum, TunnelKind,
 };
 
 use crate::Result;
@@ -335,7 +335,23 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
         port,
         dests: dest_rows,
         crowded: desired.sharing(&service.pool) == Sharing::Many,
+        grouped: desired.cluster.is_some(),
     }
+}
+
+/// Whether servers of a service forward packets of unknown connections to a second hop: in a group, with GUE and
+/// `maglev`.
+pub fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
+    let Some(pool) = desired.pool(&service.pool) else {
+        return false;
+    };
+    let is_gue = |server: &Server| {
+        server.forward_in(service) == Forward::Tunnel
+            && server.tunnel_in(service).kind == TunnelKind::Gue
+    };
+    desired.cluster.is_some()
+        && pool.l4_scheduler().kind == SchedulerKind::Maglev
+        && pool.servers.iter().any(is_gue)
 }
 
 /// The source ports that this director assigns. Directors with `[sync]` divide them: each receives the ports of the

@@ -20,6 +20,7 @@ use weir_runtime_dir::ACCOUNT;
 use weir_sys::names;
 use weir_sys::privileged::set_helper;
 
+use super::group;
 use super::{Error, Options, configuration_to_load, hide_memory};
 use crate::configuration::{self, Secrets};
 use crate::keeper::Kept;
@@ -38,7 +39,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
         (Some(facts), Some(channel), Some(engine)) if !geteuid().is_root() => {
             service::confine(options, kept, facts, (channel, engine))?;
             #[cfg(debug_assertions)]
-            attempt::run(options, kept.engine.as_ref());
+            attempt::run(options, &kept.link, kept.engine.as_ref());
             return Ok(true);
         }
         (_, channel, engine) => (channel, engine),
@@ -84,6 +85,9 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     }
     let roots = desired.as_ref().map(file_roots).unwrap_or_default();
     let roots: Vec<&Path> = roots.iter().map(Path::new).collect();
+    let is_grouped = desired.as_ref().is_some_and(|it| it.cluster.is_some());
+    let state = group::state_directory(&options.runtime_dir).filter(|_| is_grouped);
+    let state = state.filter(|directory| group::prepare_state_directory(directory));
     let group = desired.and_then(|desired| desired.node.socket_group);
     let groups: Vec<u32> = group
         .and_then(|group| names::group_id(&group))
@@ -93,9 +97,12 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     // The hard limit, which only root may raise again.
     let _ = weir_sys::raise_nofile();
     weir_runtime_dir::give(&options.runtime_dir, account.0);
+    if let Some(state) = &state {
+        weir_runtime_dir::give(state, account.0);
+    }
     weir_sys::become_account(account, &groups, Signal::KILL)?;
     hide_memory();
-    restrict(&options.runtime_dir, &roots)?;
+    restrict(&options.runtime_dir, state.as_deref(), &roots)?;
     set_helper(Box::new(DaemonClient::new(channel)));
     kept.engine = engine.map(EngineClient::new);
     tracing::info!("the daemon runs as {ACCOUNT} without capabilities");
@@ -104,9 +111,10 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Restricts files and system calls.
-fn restrict(runtime_dir: &Path, roots: &[&Path]) -> Result<(), Error> {
-    match weir_sys::restrict_files(runtime_dir, roots) {
+/// Restricts files and system calls. `state` is the directory of what a group agreed on.
+fn restrict(runtime_dir: &Path, state: Option<&Path>, roots: &[&Path]) -> Result<(), Error> {
+    let writable: Vec<&Path> = std::iter::once(runtime_dir).chain(state).collect();
+    match weir_sys::restrict_files(&writable, roots) {
         Ok(true) => {}
         Ok(false) => {
             tracing::warn!("the kernel has no Landlock: files are protected by their owners alone")
