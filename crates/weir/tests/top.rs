@@ -101,7 +101,7 @@ fn servers_are_shown_filtered_and_drained_by_key() {
     let tmux = Tmux::new(&world, &line(&world));
     for text in [
         "weir top",
-        "1 services, 2 servers",
+        "1 service, 2 servers",
         "10.71.0.20",
         "10.71.0.21",
         "q quit",

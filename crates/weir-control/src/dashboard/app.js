@@ -431,8 +431,9 @@ function summary() {
   // In the order of `weir status`.
   const order = ["up", "down", "starting", "drain", "maint", "unchecked"];
   const states = order.filter((state) => count[state]).map((state) => count[state] + " " + state).join(", ");
-  at("summary").textContent = "revision " + report.revision + ", " + report.services.length + " services, "
-    + rows.length + " servers" + (states ? ": " + states : "");
+  const counted = (number, noun) => number + " " + noun + (number === 1 ? "" : "s");
+  at("summary").textContent = "revision " + report.revision + ", " + counted(report.services.length, "service") + ", "
+    + counted(rows.length, "server") + (states ? ": " + states : "");
 }
 
 // --- one server ------------------------------------------------------------------------------------------------------

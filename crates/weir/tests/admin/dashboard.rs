@@ -123,7 +123,7 @@ fn script_shows_what_the_status_says() {
     let shown: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!(
-        shown["summary"], "revision 1, 1 services, 2 servers: 1 drain, 1 unchecked",
+        shown["summary"], "revision 1, 1 service, 2 servers: 1 drain, 1 unchecked",
         "{shown:#}"
     );
     let servers = status["services"][0]["servers"]
