@@ -76,6 +76,7 @@ rpmbuild                         | rpm            | makes the RPM
 readonly WANTED_SOAK='
 chromium                         | chromium       | shows the dashboard in the long tests
 chromedriver                     | chromium-driver | drives chromium in the long tests
+npm                              | npm            | fetches axe-core, which checks the dashboard in the long tests
 '
 # What only distribution builds need.
 readonly WANTED_DIST='

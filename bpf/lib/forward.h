@@ -11,6 +11,7 @@
 
 static __always_inline void traffic_in(struct weir_context *ctx, const struct packet *p, __u32 dest_id)
 {
+#ifndef WEIR_WITHOUT_METRICS
 	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
 	struct wire wire = wire_of(ctx, p);
 
@@ -18,10 +19,12 @@ static __always_inline void traffic_in(struct weir_context *ctx, const struct pa
 		traffic->packets_in += wire.packets;
 		traffic->bytes_in += wire.bytes;
 	}
+#endif
 }
 
 static __always_inline void traffic_out(struct weir_context *ctx, const struct packet *p, __u32 dest_id)
 {
+#ifndef WEIR_WITHOUT_METRICS
 	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
 	struct wire wire = wire_of(ctx, p);
 
@@ -29,6 +32,7 @@ static __always_inline void traffic_out(struct weir_context *ctx, const struct p
 		traffic->packets_out += wire.packets;
 		traffic->bytes_out += wire.bytes;
 	}
+#endif
 }
 
 static __always_inline int packet_tagged(const struct packet *p)

@@ -161,6 +161,12 @@ pub trait Plane {
     /// Returns the current state.
     fn snapshot(&self) -> Result<Snapshot, Self::Error>;
 
+    /// Returns the services of [`Plane::snapshot`] alone: its other parts may cost more, such as a walk over the flows.
+    ///
+    /// # Errors
+    /// The plane's.
+    fn services(&self) -> Result<Snapshot, Self::Error>;
+
     /// The added VIPs of this machine, by interface.
     fn added_vips(&self) -> Vec<(String, IpAddr)> {
         Vec::new()

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_engine::snapshot::Layer4Snapshot;
 use weir_engine::{Engine, Opening, Packet, Paths};
 use weir_netlink::Event;
 use weir_state::{SavedServers, ServerStates, StateCopy};
@@ -272,6 +273,13 @@ impl Host {
             Query::Facts => self.with(|engine, _| Ok(Reply::Active(facts(engine)))),
             Query::Snapshot => self.with(|engine, states| {
                 let snapshot = engine.snapshot(states)?;
+                Ok(Reply::Snapshot(Box::new(snapshot)))
+            }),
+            Query::Services => self.with(|engine, states| {
+                let snapshot = Layer4Snapshot {
+                    services: engine.services(states)?,
+                    ..Layer4Snapshot::default()
+                };
                 Ok(Reply::Snapshot(Box::new(snapshot)))
             }),
             Query::Listing => self.with(|engine, _| Ok(Reply::Listing(engine.listing()?))),

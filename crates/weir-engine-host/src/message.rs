@@ -135,6 +135,8 @@ pub enum Query {
     Facts,
     /// The status.
     Snapshot,
+    /// The services of the status alone; the reply is a snapshot without its other parts.
+    Services,
     /// Services as ipvsadm lists them.
     Listing,
     /// All flows.
@@ -318,7 +320,7 @@ pub enum Reply {
     },
     /// See [`Request::IsCurrent`].
     Current(bool),
-    /// See [`Query::Snapshot`].
+    /// See [`Query::Snapshot`] and [`Query::Services`].
     Snapshot(Box<Layer4Snapshot>),
     /// See [`Query::Listing`].
     Listing(Listing),

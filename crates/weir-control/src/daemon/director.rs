@@ -31,6 +31,7 @@ use crate::api::{Caller, FileRequest, Order, Peer, Refusal, Reloaded};
 use crate::configuration::{self, Loaded, Rejected, Remembered};
 use crate::explain::{Answer, Packet};
 use crate::group_configuration::GroupConfiguration;
+use crate::history::History;
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper::{Kept, Link};
 use crate::plan::{Plan, plan};
@@ -74,6 +75,7 @@ pub struct Director<P> {
     probation: Option<Probation>,
     real_server: LocalRealServer,
     reloads: ReloadHistory,
+    history: History,
     node: Node,
     sync: FlowSynchronizer,
     group: Group,
@@ -132,6 +134,7 @@ impl<P: Plane> Director<P> {
             probation: None,
             real_server: LocalRealServer::default(),
             reloads: ReloadHistory::default(),
+            history: History::default(),
             node,
             sync: FlowSynchronizer::default(),
             group,
@@ -306,6 +309,10 @@ impl<P: Plane> Director<P> {
             Order::Status(reply) => {
                 let _ = reply.send(self.status());
             }
+            Order::History(service, reply) => {
+                let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+                let _ = reply.send(Ok(self.history.report(service.as_deref(), now)));
+            }
             Order::Reload(request, caller, reply) => {
                 self.guarded_reload(&request, &caller, reply).await;
             }
@@ -357,6 +364,16 @@ impl<P: Plane> Director<P> {
                 let _ = reply.send(answer);
             }
         }
+    }
+
+    /// Adds the totals of the services to the history.
+    ///
+    /// # Errors
+    /// The plane's.
+    pub fn record_history(&mut self) -> Result<(), P::Error> {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        self.history.record(&self.plane.services()?, now);
+        Ok(())
     }
 
     fn status(&self) -> Result<Report, Refusal> {

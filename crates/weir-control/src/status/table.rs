@@ -37,6 +37,8 @@ pub struct View<'a> {
     pub color: bool,
     /// Every server is listed, however many there are.
     pub all: bool,
+    /// Only servers that are down were selected.
+    pub down: bool,
     /// The present time since 1970, for the age of states; `None` = their time is shown.
     pub now: Option<Duration>,
     /// For rates.
@@ -59,7 +61,11 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
         block(&mut out, service, before, view);
     }
     if report.services.is_empty() {
-        out.push_str("\nno services\n");
+        out.push_str(if view.down {
+            "\nno server is down or ejected\n"
+        } else {
+            "\nno services\n"
+        });
     }
     if !report.vrrp.is_empty() {
         out.push('\n');
@@ -166,8 +172,9 @@ fn director(report: &Report) -> String {
         let _ = writeln!(out, "warning: {why}");
     }
     for source in &report.sources {
-        let (pool, from, count) = (&source.pool, &source.from, source.servers);
-        let _ = write!(out, "pool {pool}: {count} servers of {from}");
+        let (pool, from) = (&source.pool, &source.from);
+        let count = counted(source.servers, "server");
+        let _ = write!(out, "pool {pool}: {count} of {from}");
         let _ = match &source.problem {
             Some(problem) => writeln!(out, ", as they were before: {problem}"),
             None => writeln!(out),
@@ -318,20 +325,28 @@ fn traffic(out: &mut String, service: &Service, before: Option<(&Service, Durati
         let _ = write!(out, ", {} without an entry", service.totals.stateless);
     }
     if let Some((before, elapsed)) = before {
-        out.push_str(&rates(&service.totals, &before.totals, elapsed));
+        out.push_str(&rates(service, before, elapsed));
     }
     out.push('\n');
 }
 
-fn rates(now: &Counters, before: &Counters, elapsed: Duration) -> String {
+fn rates(now: &Service, before: &Service, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
     // A service that was removed and added again starts at zero.
-    let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+    let rate =
+        |count: fn(&Service) -> u64| count(now).saturating_sub(count(before)) as f64 / seconds;
+    let connections = rate(|it| it.totals.connections);
+    let requests = |it: &Service| it.proxy.as_ref().map_or(0, |proxy| proxy.requests);
+    if now.proxy.is_some() {
+        return format!(
+            "; {connections:.1} connections/s, {:.1} requests/s",
+            rate(requests)
+        );
+    }
     format!(
-        "; {:.1} connections/s, {:.0} packets/s in, {:.0} out",
-        rate(now.connections, before.connections),
-        rate(now.packets_in, before.packets_in),
-        rate(now.packets_out, before.packets_out)
+        "; {connections:.1} connections/s, {:.0} packets/s in, {:.0} out",
+        rate(|it| it.totals.packets_in),
+        rate(|it| it.totals.packets_out)
     )
 }
 

@@ -421,6 +421,20 @@ impl Layer4 {
         }
     }
 
+    /// The services of [`Self::snapshot`] alone.
+    pub(super) fn services(&self, states: &ServerStates) -> Result<Layer4Snapshot, Error> {
+        match self {
+            Self::Local(engine) => Ok(Layer4Snapshot {
+                services: engine.services(states)?,
+                ..Layer4Snapshot::default()
+            }),
+            Self::Remote(remote) => match remote.read(Query::Services)? {
+                Reply::Snapshot(snapshot) => Ok(*snapshot),
+                _ => unexpected(),
+            },
+        }
+    }
+
     pub(super) fn explain_packet(
         &self,
         packet: &Packet,

@@ -172,6 +172,15 @@ impl Plane for Traffic {
         Ok(snapshot)
     }
 
+    fn services(&self) -> Result<Snapshot, Error> {
+        let mut snapshot = match &self.engine {
+            Some(engine) => engine.services(&self.states)?.into(),
+            None => Snapshot::default(),
+        };
+        snapshot.proxies = self.proxies();
+        Ok(snapshot)
+    }
+
     fn added_vips(&self) -> Vec<(String, IpAddr)> {
         self.added()
     }

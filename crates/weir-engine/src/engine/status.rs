@@ -30,17 +30,7 @@ impl Engine {
     /// A map cannot be read.
     pub fn snapshot(&self, states: &ServerStates) -> Result<Layer4Snapshot> {
         let maps = self.plane.maps();
-        let mut services = Vec::new();
-        let traffic = if self.rows.dests.len() > BATCH_THRESHOLD {
-            maps.all_traffic()?
-        } else {
-            Vec::new()
-        };
-        for service in &self.desired.services {
-            if let Some(slot) = self.memory.allocation.services.get(&service.name) {
-                services.push(self.service(service, slot, &traffic, states)?);
-            }
-        }
+        let services = self.services(states)?;
         let counts = maps.reasons()?;
         let count = |info: &weir_abi::ReasonInfo| {
             counts
@@ -64,6 +54,25 @@ impl Engine {
                 expired: maps.sweep()?.expired,
             },
         })
+    }
+
+    /// Returns the services of [`Self::snapshot`] alone: its other parts include a walk over the flow table.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn services(&self, states: &ServerStates) -> Result<Vec<ServiceStatus>> {
+        let traffic = if self.rows.dests.len() > BATCH_THRESHOLD {
+            self.plane.maps().all_traffic()?
+        } else {
+            Vec::new()
+        };
+        let mut services = Vec::new();
+        for service in &self.desired.services {
+            if let Some(slot) = self.memory.allocation.services.get(&service.name) {
+                services.push(self.service(service, slot, &traffic, states)?);
+            }
+        }
+        Ok(services)
     }
 
     fn interfaces(&self) -> Vec<InterfaceStatus> {

@@ -209,7 +209,7 @@ impl Session {
         self.request.slot = None;
         self.request.more_slots = Vec::new();
         let class = usize::from(status / 100);
-        if (1..=5).contains(&class) {
+        if (1..=5).contains(&class) && !cfg!(without_metrics) {
             let counters = self.local.service.counters.of(cx.worker);
             counters.responses[class - 1].add(1);
         }
@@ -253,6 +253,9 @@ impl Session {
 
     /// Counts a request that begins, and its first bytes.
     pub(super) fn count_begin(&self, cx: &Context, bytes: usize) {
+        if cfg!(without_metrics) {
+            return;
+        }
         let details = self.local.service.details.of(cx.worker);
         details.of(Detail::Active).add(1);
         if self.is_stream() {
@@ -283,6 +286,9 @@ impl Session {
     fn count_exchange(&mut self, cx: &Context, status: u16, end: [u8; 2]) {
         let service = &self.local.service;
         let times = std::mem::take(&mut self.request.times);
+        if cfg!(without_metrics) {
+            return;
+        }
         if times.began_us > 0 && service.protocol == ProxyProtocol::Http {
             self.count_end(cx);
         }
