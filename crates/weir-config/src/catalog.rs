@@ -26,7 +26,7 @@ mod vrrp;
 use std::time::Duration;
 
 use weir_model::{
-    Adapt, Attach, Forward, Forwarded, Ipvs, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node,
+    Adapt, Attach, Forward, Forwarded, Ipvs, LocalClient, MAX_WEIGHT, Metrics, Mirror, NoServer, Node,
     OnRemove, Persistence, ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord,
     SocketMode, Timeouts, TunnelChecksum, TunnelKind, Underscores,
 };
@@ -48,7 +48,7 @@ pub(crate) use path::NORMALIZE_PATH;
 pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
 pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
-pub(crate) use route::{RESPONSE_HEADER, ROUTE, ROUTE_LIMITS, ROUTE_REWRITE, ROUTE_TIMEOUTS};
+pub(crate) use route::{RESPONSE_HEADER, ROUTE, ROUTE_LIMITS, ROUTE_MIRROR, ROUTE_REWRITE, ROUTE_TIMEOUTS};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use sync::SYNC;
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
@@ -656,6 +656,7 @@ pub(crate) static PAGES: [&Section; 48] = [
     &ROUTE_POOL,
     &ROUTE_REWRITE,
     &ROUTE_LIMITS,
+    &ROUTE_MIRROR,
     &BASIC_AUTH,
     &FILES,
     &MAP,

@@ -380,7 +380,7 @@ fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
             lowered
                 .routes
                 .iter()
-                .flat_map(|route| route.route.action.pools()),
+                .flat_map(|route| route.route.pools()),
         )
         .collect();
     let exist: HashSet<&str> = lowered

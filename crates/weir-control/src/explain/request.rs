@@ -396,6 +396,9 @@ fn admission(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
             limits.concurrent
         ));
     }
+    if let Some(mirror) = &options.mirror {
+        steps.push(format!("copies: {mirror}"));
+    }
     if options.max_connections > 0 {
         steps.push(format!(
             "limit of all clients: {} concurrent requests; above it: 503",
