@@ -277,9 +277,8 @@ impl RouteAction {
                 let values = map.entries.values().iter().chain(&map.default);
                 values.map(String::as_str).collect()
             }
-            Self::Redirect { .. } | Self::Answer { .. } | Self::Files(_) | Self::Close => {
-                Vec::new()
-            }
+            Self::Files(files) => files.pool.iter().map(String::as_str).collect(),
+            Self::Redirect { .. } | Self::Answer { .. } | Self::Close => Vec::new(),
         }
     }
 }

@@ -86,7 +86,8 @@ impl Limits {
 #[derive(Debug, Default)]
 pub struct Routes {
     table: RouteTable,
-    /// Per route its pools and their weights; none for a route that answers by itself.
+    /// Per route its pools and their weights; none for a route that answers by itself. Of a route with files: the pool
+    /// of requests without one.
     pools: Vec<Vec<(usize, u32)>>,
     /// Per route the pools of its map.
     mapped: Vec<Option<MappedPools>>,
@@ -111,10 +112,13 @@ impl Routes {
                 .iter()
                 .filter_map(|(name, weight)| Some((index(name)?, *weight)))
                 .collect(),
+            RouteAction::Files(files) => {
+                let pool = files.pool.as_deref().and_then(index);
+                pool.map(|at| (at, 1)).into_iter().collect()
+            }
             RouteAction::Mapped(_)
             | RouteAction::Redirect { .. }
             | RouteAction::Answer { .. }
-            | RouteAction::Files(_)
             | RouteAction::Close => Vec::new(),
         });
         let mapped = list.iter().map(|route| match &route.action {
@@ -173,6 +177,12 @@ impl Routes {
             }
             _ => 0,
         }
+    }
+
+    /// Index of the pool that receives the requests of a route with files for which there is no file.
+    pub fn pool_without_file(&self, route: usize) -> Option<usize> {
+        let (pool, _) = self.pools.get(route)?.first()?;
+        Some(*pool)
     }
 
     /// Index of the pool for a TLS connection with this server name; the first pool if no route matches.

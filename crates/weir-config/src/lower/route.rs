@@ -89,7 +89,7 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
         service: (service.to_owned(), span.clone()),
         when,
         not,
-        pool: written("pool").or_else(|| written("split")),
+        pool: ["pool", "split", "files"].into_iter().find_map(written),
         mirror: written("mirror"),
         rewrite: view
             .get("rewrite")

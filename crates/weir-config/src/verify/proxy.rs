@@ -144,7 +144,14 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
             && let Some(mirror) = route.route.mirror()
             && !pools.contains_key(mirror.pool.as_str())
         {
-            report_missing_pool(sink, lowered, pools, &mirror.pool, location, &route.location);
+            report_missing_pool(
+                sink,
+                lowered,
+                pools,
+                &mirror.pool,
+                location,
+                &route.location,
+            );
         }
         let same = |earlier: &&LoweredRoute| {
             earlier.service.0 == *name && earlier.route.covers(&route.route)

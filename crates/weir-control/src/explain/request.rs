@@ -185,6 +185,9 @@ impl Request {
                 let pool = if value.is_empty() { &proxy.pool } else { value };
                 servers(desired.pool(pool), proxy, report, &mut answer);
             }
+            Some(RouteAction::Files(files)) if files.pool.is_some() => {
+                answer.outcome = Some(format!("{files}: a file, or a server of the pool"));
+            }
             Some(RouteAction::Files(files)) => {
                 answer.outcome = Some(format!("{files}: a file, or response {}", files.missing));
             }

@@ -19,8 +19,8 @@ use crate::log::tap::Taps;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
 use crate::plan::{
-    Auths, Exchanges, Listeners, Mirror, PerWorker, RouteOptions, Service, Sharded, Stickiness, Target,
-    Targets,
+    Auths, Exchanges, Listeners, Mirror, PerWorker, RouteOptions, Service, Sharded, Stickiness,
+    Target, Targets,
 };
 use crate::trace::Tracer;
 use crate::{Error, Result, file_root, socket, tls};
@@ -216,14 +216,12 @@ fn mirror(
         conditions: Vec::new(),
         statuses: Vec::new(),
     };
-    let timeouts = route
-        .options
-        .as_deref()
-        .map_or(proxy.timeouts, |options| options.timeouts.over(&proxy.timeouts));
+    let timeouts = route.options.as_deref().map_or(proxy.timeouts, |options| {
+        options.timeouts.over(&proxy.timeouts)
+    });
     let of = (proxy.name.clone(), route.to_string(), wanted.concurrent);
     let concurrent = known.mirrors.entry(of);
-    let concurrent =
-        concurrent.or_insert_with(|| Arc::new(Concurrent::one(wanted.concurrent)));
+    let concurrent = concurrent.or_insert_with(|| Arc::new(Concurrent::one(wanted.concurrent)));
     Some(Arc::new(Mirror {
         pool: pools.iter().position(|pool| pool.name == wanted.pool)?,
         share: wanted.share,

@@ -181,7 +181,10 @@ fn admit(facts: &Facts<'_>, service: &Service, route: Option<usize>) -> Result<A
         true => now_ns(Clock::Monotonic),
         false => 0,
     };
-    let slot = service.limits.admit(facts, now_ns).map_err(rejected(None))?;
+    let slot = service
+        .limits
+        .admit(facts, now_ns)
+        .map_err(rejected(None))?;
     let more_slots = match route {
         Some(at) => limit(facts, service, at).map_err(rejected(Some(at)))?,
         None => [None, None],

@@ -7,7 +7,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_http::{Exchange, Framing, Method, Name, Request, RequestEdit, RequestPath, write_request};
+use weir_http::{
+    Exchange, Framing, Method, Name, Request, RequestEdit, RequestPath, write_request,
+};
 use weir_model::SchedulerKind;
 use weir_select::Selection;
 use weir_select::key::hash_of_request;
@@ -63,7 +65,8 @@ impl Session {
             return;
         }
         let most = mirror.body_bytes as u64;
-        let too_long = matches!(request.framing, Framing::Length(bytes) if most > 0 && bytes > most);
+        let too_long =
+            matches!(request.framing, Framing::Length(bytes) if most > 0 && bytes > most);
         let slot = match mirror.concurrent.admit(0) {
             Admission::Counted(slot) if !too_long && !cx.draining => slot,
             _ => return service.detail(cx.worker, Detail::MirrorSkipped).add(1),
@@ -156,7 +159,8 @@ impl Session {
         let mut exchange = copy.exchange;
         let pools = &self.local.service.pools;
         let pool = pools.iter().position(|pool| pool.pool == copy.pool);
-        let whole = exchange.client_data(&copy.bytes[copy.head..]).is_ok() && exchange.request_done();
+        let whole =
+            exchange.client_data(&copy.bytes[copy.head..]).is_ok() && exchange.request_done();
         let Some(pool) = pool.filter(|_| whole && !cx.draining) else {
             self.count_copy(cx, Detail::MirrorSkipped);
             return;

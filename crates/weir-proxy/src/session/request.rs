@@ -163,6 +163,11 @@ impl Session {
         self.to_server.bytes.extend_from_slice(&rest[..forward]);
         self.to_server.bytes.extend_from_slice(&trailers);
         self.copy_content(cx, [&rest[..forward], &trailers]);
+        if let Some(lookup) = self.request.lookup.take() {
+            let (query, mut transfer) = *lookup;
+            transfer.fallback = Some(Box::new(request));
+            return self.begin_file(key, cx, Some((query, transfer)));
+        }
         self.collect_or_connect(key, cx, &request)
     }
 
@@ -412,7 +417,14 @@ impl Session {
             }
             RouteAction::Files(files) => {
                 let wanted = file_request(service, files, &from);
-                Some(self.begin_file(key, cx, wanted))
+                match (service.routes.pool_without_file(index), wanted) {
+                    (Some(pool), Some(wanted)) => {
+                        self.request.pool = pool;
+                        self.request.lookup = Some(Box::new(wanted));
+                        None
+                    }
+                    (_, wanted) => Some(self.begin_file(key, cx, wanted)),
+                }
             }
             RouteAction::Pool(_) | RouteAction::Split(_) => None,
         }

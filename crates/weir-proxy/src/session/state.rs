@@ -16,6 +16,7 @@ use super::trace::Trace;
 use super::transfer::Transfer;
 use crate::encoder::Encoder;
 use crate::queue::Queue;
+use crate::static_file::Query;
 use crate::times::Stage;
 
 /// What a session waits for.
@@ -172,6 +173,8 @@ pub(super) struct Request {
     pub(super) response_values: Vec<Vec<u8>>,
     /// Its identifier, once something needs it.
     pub(super) id: Option<RequestId>,
+    /// The file that is looked for before it is sent to a server.
+    pub(super) lookup: Option<Box<(Query, Transfer)>>,
     /// Its copy for a mirror, until the request is complete.
     pub(super) copy: Option<Box<MirrorCopy>>,
     /// Its trace, if there is one.
@@ -232,6 +235,7 @@ impl Request {
             encoder: None,
             response_values: Vec::new(),
             id: None,
+            lookup: None,
             copy: None,
             trace: None,
             termination: NORMAL_END,

@@ -2,6 +2,7 @@
 
 use weir_model::{Mirror, RouteOptions, RouteTimeouts};
 
+use super::files::has_pool;
 use super::limit::limits;
 use crate::catalog;
 use crate::code::Code;
@@ -24,7 +25,7 @@ const OF_SERVERS: [&str; 7] = [
 const OF_ADMISSION: [&str; 3] = ["basic_auth", "limits", "max_connections"];
 
 pub(super) fn options(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Box<RouteOptions>> {
-    let sends = view.get("pool").is_some() || view.get("split").is_some();
+    let sends = view.get("pool").is_some() || view.get("split").is_some() || has_pool(view);
     for key in OF_SERVERS {
         if let Some((entry, _)) = view.get(key)
             && !sends
