@@ -190,6 +190,11 @@ impl Condition {
 
 /// Requires the names and values of both lists; `None` = two values of one name, which a route takes as alternatives.
 fn both_named(one: &[String], other: &[String], separator: char) -> Option<Vec<String>> {
+    // The values of one list may be alternatives.
+    match (one, other) {
+        ([], list) | (list, []) => return Some(list.to_vec()),
+        _ => {}
+    }
     let name = |text: &str| {
         text.split(separator)
             .next()

@@ -96,7 +96,7 @@ pub use proxy::{Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
 pub use route::{
-    ConditionKey, Conditions, HeaderEdit, HeaderEdits, NamedCondition, PathRewrite, Route,
+    ConditionKey, Conditions, HeaderEdit, HeaderEdits, Mirror, NamedCondition, PathRewrite, Route,
     RouteAction, RouteEdits, RouteLimits, RouteOptions, RouteTimeouts, ValuePattern,
 };
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};

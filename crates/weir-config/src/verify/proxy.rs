@@ -72,7 +72,7 @@ pub(super) fn reachable_pools<'a>(
     let routes = lowered.routes.iter();
     let by_route = routes
         .filter(|route| route.service.0 == proxy.proxy.name)
-        .flat_map(|route| route.route.action.pools());
+        .flat_map(|route| route.route.pools());
     by_route.chain([proxy.proxy.pool.as_str()]).collect()
 }
 
@@ -139,6 +139,19 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                     report_missing_pool(sink, lowered, pools, pool, location, &route.location);
                 }
             }
+        }
+        if let Some(location) = &route.mirror
+            && let Some(mirror) = route.route.mirror()
+            && !pools.contains_key(mirror.pool.as_str())
+        {
+            report_missing_pool(
+                sink,
+                lowered,
+                pools,
+                &mirror.pool,
+                location,
+                &route.location,
+            );
         }
         let same = |earlier: &&LoweredRoute| {
             earlier.service.0 == *name && earlier.route.covers(&route.route)

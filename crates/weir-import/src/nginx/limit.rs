@@ -46,40 +46,8 @@ pub(super) fn limits(
             ),
         }
     }
-    let mut key = None;
-    if let Some(line) = find(levels, "limit_req") {
-        match rate(levels[1], line) {
-            Ok((limit_key, zone, rate, burst)) => {
-                context.used.extend([line.position, zone]);
-                if !line.words.iter().any(|word| word == "nodelay") {
-                    notes.add(
-                        line.position,
-                        "requests above the rate get status 429 at once and are not delayed",
-                    );
-                }
-                entries.push(Entry::new("rate", rate, line.position));
-                entries.push(Entry::new("burst", burst, line.position));
-                key = Some((limit_key, zone));
-            }
-            Err(why) => line.reject(notes, why),
-        }
-    }
-    if let Some(line) = find(levels, "limit_conn") {
-        match concurrency(levels[1], line) {
-            Ok((limit_key, ..)) if key.as_ref().is_some_and(|(other, _)| *other != limit_key) => {
-                line.reject(notes, "`limits` has one key to distinguish clients");
-            }
-            Ok((limit_key, zone, max)) => {
-                context.used.extend([line.position, zone]);
-                entries.push(Entry::new("concurrent", max, line.position));
-                key = Some((limit_key, zone));
-            }
-            Err(why) => line.reject(notes, why),
-        }
-    }
-    if let Some((key, position)) = key.filter(|(key, _)| key != "source") {
-        entries.push(Entry::new("key", key, position).essential());
-    }
+    let lines = ["limit_req", "limit_conn"].map(|keyword| find(levels, keyword));
+    of_clients(context, levels[1], lines, &mut entries, notes);
     entries
 }
 
@@ -92,10 +60,22 @@ pub(super) fn of_route(
     notes: &mut Notes,
 ) -> Vec<Entry> {
     let mut entries = Vec::new();
+    let is_counted = |line: &&Node| context.routes_per_location == 1 && is_alone(outer, line);
+    let lines = [requests.filter(is_counted), connections.filter(is_counted)];
+    of_clients(context, outer, lines, &mut entries, notes);
+    entries
+}
+
+/// Adds the keys for a `limit_req` and a `limit_conn`.
+fn of_clients(
+    context: &mut Context<'_>,
+    outer: &[Node],
+    [requests, connections]: [Option<&Node>; 2],
+    entries: &mut Vec<Entry>,
+    notes: &mut Notes,
+) {
     let mut key = None;
-    if let Some(line) =
-        requests.filter(|line| context.routes_per_location == 1 && is_alone(outer, line))
-    {
+    if let Some(line) = requests {
         match rate(outer, line) {
             Ok((limit_key, zone, rate, burst)) => {
                 context.used.extend([line.position, zone]);
@@ -112,9 +92,7 @@ pub(super) fn of_route(
             Err(why) => line.reject(notes, why),
         }
     }
-    if let Some(line) =
-        connections.filter(|line| context.routes_per_location == 1 && is_alone(outer, line))
-    {
+    if let Some(line) = connections {
         match concurrency(outer, line) {
             Ok((limit_key, ..)) if key.as_ref().is_some_and(|(other, _)| *other != limit_key) => {
                 line.reject(notes, "`limits` has one key to distinguish clients");
@@ -130,7 +108,6 @@ pub(super) fn of_route(
     if let Some((key, position)) = key.filter(|(key, _)| key != "source") {
         entries.push(Entry::new("key", key, position).essential());
     }
-    entries
 }
 
 /// Whether no other line uses the zone of this one.

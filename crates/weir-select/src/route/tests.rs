@@ -72,6 +72,7 @@ fn decide_on(
         target: &target,
         body_received: 0,
         host,
+        admitted: false,
         tls: TlsFacts::default(),
     };
     decide(&routes(), limits, &facts, 1_000_000_000, random)
