@@ -31,11 +31,8 @@ pub fn virtual_mac(router_id: u8, ipv6: bool) -> [u8; 6] {
     [0, 0, 0x5e, 0, if ipv6 { 2 } else { 1 }, router_id]
 }
 
-fn is_ipv6(router: &VirtualRouter) -> bool {
-    router
-        .addresses
-        .first()
-        .is_some_and(|it| it.address.is_ipv6())
+const fn is_ipv6(router: &VirtualRouter) -> bool {
+    !router.is_ipv4()
 }
 
 /// The device with the virtual MAC address; creates it if it does not exist.

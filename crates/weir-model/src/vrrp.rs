@@ -23,7 +23,7 @@ pub struct VirtualRouter {
     pub version: u8,
     /// Interval of advertisements.
     pub advert_interval: Duration,
-    /// Addresses that are listed in advertisements; all of one family, at least one.
+    /// Addresses that are listed in advertisements; all of one family. None = the router only has a state.
     pub addresses: Vec<Network>,
     /// Addresses that are not listed in advertisements.
     pub excluded_addresses: Vec<Network>,
@@ -172,6 +172,16 @@ pub struct VirtualRule {
 }
 
 impl VirtualRouter {
+    /// Whether advertisements are sent over IPv4: the family of its addresses, or that of the directors.
+    pub const fn is_ipv4(&self) -> bool {
+        match (self.addresses.as_slice(), self.source, self.peers.as_slice()) {
+            ([first, ..], _, _) => first.address.is_ipv4(),
+            (_, Some(source), _) => source.is_ipv4(),
+            (_, None, [peer, ..]) => peer.is_ipv4(),
+            (_, None, []) => true,
+        }
+    }
+
     /// All addresses that it manages.
     pub fn managed(&self) -> impl Iterator<Item = &Network> {
         self.addresses.iter().chain(&self.excluded_addresses)

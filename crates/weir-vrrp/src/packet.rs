@@ -128,7 +128,7 @@ pub enum Ignored {
     Own,
     /// Not sent by a configured peer, or by multicast where unicast is configured.
     Peer,
-    /// No address, or an address of another family.
+    /// No address, although this router has addresses.
     Addresses,
     /// The authentication trailer is a repeated or old one.
     Replay,
@@ -264,9 +264,6 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
     let checksum = checksum_form(arrival, length, version).ok_or(Ignored::Checksum)?;
     if vrid == 0 {
         return Err(Ignored::RouterId);
-    }
-    if count == 0 {
-        return Err(Ignored::Addresses);
     }
     let interval = match version {
         Version::V2 => Duration::from_secs(u64::from(sixth)),
@@ -422,7 +419,8 @@ mod tests {
         let mut header = advertisement(Version::V2);
         header.addresses.clear();
         let bytes = header.encode(SOURCE, GROUP, ChecksumForm::Plain);
-        assert_eq!(decode(&arrival(&bytes)), Err(Ignored::Addresses));
+        let received = decode(&arrival(&bytes)).expect("the router decides");
+        assert_eq!(received.advertisement.addresses, [] as [IpAddr; 0]);
     }
 
     fn any_address(v4: bool) -> BoxedStrategy<IpAddr> {

@@ -86,9 +86,11 @@ pub(crate) static VRRP: Section = Section {
         Key::new(
             "addresses",
             Kind::List(&Kind::Network),
-            Required,
-            "Virtual addresses, listed in advertisements; all of one family, at least one. Without a prefix length: \
-             /32 or /128. An address that is already on the interface is never removed.",
+            Default("[]"),
+            "Virtual addresses, listed in advertisements; all of one family. Without a prefix length: /32 or /128. An \
+             address that is already on the interface is never removed. Without addresses, the virtual router only \
+             decides which director is active, for `notify` and `excluded_addresses`; it uses IPv4 unless `source` or \
+             `unicast_peers` are IPv6.",
             "addresses = [\"192.0.2.10/24\"]",
         )
         .known_as(&["virtual_ipaddress"]),

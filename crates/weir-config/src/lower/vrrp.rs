@@ -64,13 +64,11 @@ pub(super) fn routers(
                 addresses.insert(network.address, span.clone());
             }
         }
-        if let (Some((id, _)), Some(first)) =
-            (view.get("virtual_router_id"), router.addresses.first())
-        {
+        if let Some((id, _)) = view.get("virtual_router_id") {
             let key = (
                 router.interface.clone(),
                 router.router_id,
-                first.address.is_ipv4(),
+                router.is_ipv4(),
             );
             let span = id.item.span.clone();
             if let Some(other) = ids.get(&key) {
@@ -214,15 +212,7 @@ fn verify(
         let fix = "add `interface = \"eth0\"`";
         sink.push(Diagnostic::new(Code::MissingKey, &entry.key_span, message).fix(fix));
     }
-    if view.list(sink, "addresses").is_some_and(<[_]>::is_empty) {
-        let message = "`addresses` is empty";
-        let fix = "add `addresses = [\"192.0.2.10/24\"]`";
-        sink.push(Diagnostic::new(Code::EmptyList, &span("addresses"), message).fix(fix));
-    }
-    let Some(first) = router.addresses.first() else {
-        return;
-    };
-    let v4 = first.address.is_ipv4();
+    let v4 = router.is_ipv4();
     for (network, span) in router.addresses.iter().zip(listed) {
         if network.address.is_ipv4() != v4 {
             let message = "`addresses` contains IPv4 and IPv6 addresses";
@@ -238,7 +228,10 @@ fn verify(
         } else {
             "unicast_peers"
         };
-        let message = format!("`{key}` is of another family than `addresses`");
+        let message = match router.addresses.first() {
+            Some(_) => format!("`{key}` is of another family than `addresses`"),
+            None => "`source` and `unicast_peers` are of different families".to_owned(),
+        };
         sink.push(Diagnostic::new(Code::Contradiction, &span(key), message));
     }
     interval(sink, router, v4, &span("version"), &span("advert_interval"));

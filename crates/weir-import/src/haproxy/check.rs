@@ -248,6 +248,10 @@ impl Checks {
                 let same = ["verify", "ca", "server_name"];
                 let keys = options.tls.iter().filter(|entry| same.contains(&entry.key));
                 probe.entries.extend(keys.cloned());
+                if let Some((name, position)) = &options.check_name {
+                    probe.entries.retain(|entry| entry.key != "server_name");
+                    probe.push(Entry::new("server_name", name.as_str(), *position));
+                }
             }
             if let Some((port, position)) = options.port {
                 probe.push(Entry::new("port", port, position));

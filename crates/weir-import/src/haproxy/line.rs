@@ -11,6 +11,8 @@ use crate::note::{Notes, Position};
 pub(super) struct Line {
     pub(super) position: Position,
     pub(super) words: Vec<String>,
+    /// It uses what haproxy keeps of the request: rules for responses know only that of it.
+    pub(super) keeps_request: bool,
 }
 
 impl Line {
@@ -50,7 +52,11 @@ pub(super) fn lines(
                 if guard::haproxy(&words) {
                     notes.mark_guard(position);
                 }
-                lines.push(Line { position, words });
+                lines.push(Line {
+                    position,
+                    words,
+                    keeps_request: false,
+                });
             }
             None => {
                 // The contents of the line are unknown.

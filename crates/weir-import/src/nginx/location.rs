@@ -657,7 +657,7 @@ fn guarded(
     if let Some((action, position)) = found {
         // nginx handles `return` before access rules.
         let cases = match action {
-            Action::Pool(_) | Action::Rewritten { .. } | Action::Files(..) => {
+            Action::Pool(_) | Action::Rewritten { .. } | Action::Mapped(..) | Action::Files(..) => {
                 access_rules(context, levels, notes)
             }
             Action::Redirect { .. } | Action::Respond { .. } | Action::Close => {
@@ -709,7 +709,9 @@ fn edits_of(
     notes: &mut Notes,
 ) -> Edits {
     match action {
-        Action::Pool(_) | Action::Rewritten { .. } => edits(context, levels, clients, notes),
+        Action::Pool(_) | Action::Rewritten { .. } | Action::Mapped(..) => {
+            edits(context, levels, clients, notes)
+        }
         Action::Files(..) => of_files(context, levels, clients, notes),
         Action::Redirect { status, .. } | Action::Respond { status, .. } => {
             of_answer(context, levels, clients, *status, notes)
