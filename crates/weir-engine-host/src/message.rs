@@ -377,6 +377,9 @@ impl Reply {
             | Self::Timeouts(_)
             | Self::Explained(_)
             | Self::Numbers(..)
+            | Self::Sync(_)
+            | Self::Probe(_)
+            | Self::Claims(_)
             | Self::NotOpen
             | Self::Failed { .. }
             | Self::Refused { .. } => false,
