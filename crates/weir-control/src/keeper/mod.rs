@@ -105,6 +105,8 @@ struct Keeper {
     owner: Option<u32>,
     /// How root shared it with the owner.
     sharing: Option<Sharing>,
+    /// A daemon of this keeper had no rights.
+    confined: bool,
     /// A reload was requested while no daemon was running.
     reload_due: bool,
     /// The exit code of the last active daemon.
@@ -155,6 +157,7 @@ pub async fn keep(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
         configuration: configuration.to_owned(),
         owner: None,
         sharing: None,
+        confined: false,
         reload_due: false,
         code: 0,
     };
@@ -331,9 +334,18 @@ impl Keeper {
 
     /// A process of root is about to keep records in the runtime directory, which may be that of a daemon without
     /// rights.
-    fn share(&self, is_needed: bool) {
+    fn share(&mut self, is_needed: bool) {
+        self.note_confinement();
         if is_needed {
             weir_runtime_dir::share(&self.runtime_dir);
+        }
+    }
+
+    /// A daemon without rights has written files of the runtime directory. During an upgrade they belong to root.
+    fn note_confinement(&mut self) {
+        if !self.confined && self.is_confined() {
+            self.confined = true;
+            self.vrrp.confine();
         }
     }
 
@@ -413,6 +425,7 @@ impl Keeper {
         // A daemon without rights could name any file.
         self.owner = weir_runtime_dir::account_that_owns(&self.runtime_dir);
         self.sharing = weir_runtime_dir::sharing(&self.runtime_dir);
+        self.note_confinement();
         if self.owner.is_some() {
             helper::check_program(program)?;
             // An earlier version rejects a directory of another account.
