@@ -31,7 +31,8 @@ mod serve;
 pub use client::{EngineClient, Failure, Pending};
 pub use flow_sync::FlowSynchronizer;
 pub use message::{
-    AddedServer, Counters, Facts, ProbeId, ProbeWay, Query, Reply, Request, SyncPeerStatus, SyncStatus,
+    AddedServer, Counters, Facts, ProbeId, ProbeWay, Query, Reply, Request, SyncPeerStatus,
+    SyncStatus,
 };
 pub use policy::RECORD;
 pub use serve::{restrict, serve};

@@ -42,7 +42,9 @@ fn is_configured(desired: &Desired, way: ProbeWay) -> bool {
         services.filter(|service| service.listen.iter().any(|it| it.address == way.vip));
     services.any(|service| {
         let pool = desired.pools.iter().find(|pool| pool.name == service.pool);
-        let servers = pool.into_iter().flat_map(|pool| pool.servers.iter().chain(&pool.sorry));
+        let servers = pool
+            .into_iter()
+            .flat_map(|pool| pool.servers.iter().chain(&pool.sorry));
         let mut servers = servers.filter(|server| server.address == way.server);
         servers.any(|server| {
             let forward = server.forward_in(service);
@@ -182,7 +184,10 @@ pool = "q"
             ..it
         };
         let direct = Forward::Direct;
-        assert!(is_configured(&desired, exact(way("10.0.0.1", "10.0.0.9", direct))));
+        assert!(is_configured(
+            &desired,
+            exact(way("10.0.0.1", "10.0.0.9", direct))
+        ));
         for wrong in [
             way("10.0.0.2", "10.0.0.9", direct),
             way("10.0.0.1", "10.0.0.8", direct),

@@ -34,6 +34,10 @@ pub use message::{Answer, NotifyState, Reply, Request, TrackedOutcome, VERSION};
 pub use root_section::RootSection;
 pub use serve::serve;
 
+/// The environment variable by which the keeper tells the helper of the VRRP agent that a daemon without rights has
+/// written the recorded configuration, whoever owns the file now.
+pub const CONFINED: &str = "WEIR_HELPER_CONFINED";
+
 /// Why the helper failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

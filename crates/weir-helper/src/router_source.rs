@@ -11,9 +11,9 @@ use weir_config::{Files, Host, MAX_FILE_BYTES, Machine};
 use weir_model::VirtualRouter;
 use weir_sys::untrusted_file::{self, Owner};
 
-use crate::Error;
 use crate::machine::ThisMachine;
 use crate::root_section::RootSection;
+use crate::{CONFINED, Error};
 
 /// The virtual routers that are active, for a helper that is started again.
 const RECORD: &str = "vrrp-configuration";
@@ -22,6 +22,8 @@ const RECORD: &str = "vrrp-configuration";
 #[derive(Debug)]
 pub(crate) struct RouterSource {
     runtime_dir: PathBuf,
+    /// Whether a daemon without rights writes them. Once true, it stays so.
+    is_daemons: bool,
     /// The files of which one holds the active configuration.
     texts: Vec<PathBuf>,
     of_root: RootSection<Routers>,
@@ -41,6 +43,7 @@ impl RouterSource {
         let record = runtime_dir.join(RECORD);
         Self {
             runtime_dir: runtime_dir.to_owned(),
+            is_daemons: std::env::var_os(CONFINED).is_some(),
             texts: texts.to_vec(),
             of_root: RootSection::new("[vrrp]", configuration, record, |text| {
                 Some(Routers {
@@ -53,7 +56,7 @@ impl RouterSource {
 
     /// Reads the virtual routers of the active configuration.
     pub(crate) fn read(&mut self) -> Result<Vec<VirtualRouter>, Error> {
-        let is_daemons = weir_runtime_dir::account_that_owns(&self.runtime_dir).is_some();
+        self.is_daemons |= weir_runtime_dir::account_that_owns(&self.runtime_dir).is_some();
         let exists = |path: &&PathBuf| match fs::symlink_metadata(path) {
             Err(error) => error.kind() != ErrorKind::NotFound,
             Ok(_) => true,
@@ -61,7 +64,7 @@ impl RouterSource {
         let Some(path) = self.texts.iter().find(exists).cloned() else {
             return Ok(Vec::new());
         };
-        if !is_daemons {
+        if !self.is_daemons {
             return read_active(&path);
         }
         // The daemon could write anything, so its text is only compared.

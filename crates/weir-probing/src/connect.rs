@@ -40,7 +40,10 @@ impl ConnectError {
         ];
         let errno = Errno::from_io_error(&self.0);
         let text = self.text(errno);
-        let is_unavailable = self.0.get_ref().is_some_and(|error| error.is::<Unavailable>());
+        let is_unavailable = self
+            .0
+            .get_ref()
+            .is_some_and(|error| error.is::<Unavailable>());
         if is_unavailable || errno.is_some_and(|errno| LOCAL_ERRORS.contains(&errno)) {
             Outcome::unknown(format!("the director cannot probe: {text}"))
         } else {

@@ -22,8 +22,8 @@ use crate::keeper;
 use crate::plane::{LastPass, Plane, Wanted};
 use crate::snapshot::{OpenFiles, Snapshot};
 use crate::status::Sync;
-use weir_probing::PathTable;
 use weir_engine::{Claim, Engine};
+use weir_probing::PathTable;
 
 impl Plane for Traffic {
     type Error = Error;
@@ -150,7 +150,10 @@ impl Plane for Traffic {
             ipvsadm::Request::Timeouts => ipvsadm::Answer::Timeouts(engine.timeouts()?),
             // Without `[sync]` there are none; a synchronizer of this process has answered already.
             ipvsadm::Request::Daemons => ipvsadm::Answer::Daemons(
-                engine.sync_status()?.map(|status| status.daemons).unwrap_or_default(),
+                engine
+                    .sync_status()?
+                    .map(|status| status.daemons)
+                    .unwrap_or_default(),
             ),
         })
     }

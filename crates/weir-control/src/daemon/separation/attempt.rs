@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use weir_engine_host::{EngineClient, Request};
+use weir_engine_host::{EngineClient, ProbeId, ProbeWay, Request};
 use weir_ipvsadm::Edit;
 use weir_sys::privileged::{self, PrivilegedHelper, Program};
 
@@ -85,6 +85,8 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
         true => text.replace("[node]", &format!("[node]\n{key}")),
         false => format!("{text}\n[node]\n{key}\n"),
     };
+    const SYNC: &str = "[sync]\nlisten = \"192.0.2.1:4440\"\npeers = [\"192.0.2.2:4440\"]\n\
+        key = \"0123456789abcdef\"\n";
     let service = "[pool.attempt]\nservers = [\"192.0.2.9:80\"]\n[service.attempt]\n\
         listen = [\"192.0.2.1:80\"]\nforward = \"nat\"\npool = \"attempt\"\n";
     for (attempt, text) in [
@@ -95,6 +97,7 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
             with_node("vip_interface = \"lo\"").replacen("vip_interface = \"to_client\"", "", 1),
         ),
         ("ask for another map", with_node("max_flows = 4096")),
+        ("ask for a peer of flows", format!("{text}\n{SYNC}")),
     ] {
         report(attempt, ask_for_configuration(engine, &text));
     }
@@ -106,6 +109,7 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     std::thread::spawn(move || {
         for _ in 0..LOOKS {
             if socket.exists() {
+                report("ask for a probe", ask_for_probe(&engine));
                 return report("ask for an edit of ipvsadm", ask_for_edit(&engine));
             }
             std::thread::sleep(PAUSE);
@@ -117,6 +121,25 @@ fn ask_for_configuration(engine: &EngineClient, text: &str) -> io::Result<()> {
     let file = weir_sys::sealed_file("attempt", text.as_bytes())?;
     let begin = Request::Begin { added: Vec::new() };
     let answer = engine.request(&begin, &[file.as_fd()]);
+    answer.map(drop).map_err(io::Error::other)
+}
+
+fn ask_for_probe(engine: &EngineClient) -> io::Result<()> {
+    let id = ProbeId {
+        local: Ipv4Addr::LOCALHOST.into(),
+        port: 1,
+        protocol: 6,
+    };
+    let way = ProbeWay {
+        server: Ipv4Addr::new(192, 0, 2, 9).into(),
+        vip: Ipv4Addr::new(192, 0, 2, 1).into(),
+        forward: 1,
+        tunnel: 0,
+        tunnel_flags: 0,
+        dscp: 0,
+        tunnel_port: 0,
+    };
+    let answer = engine.request(&Request::AddProbe { id, way }, &[]);
     answer.map(drop).map_err(io::Error::other)
 }
 
