@@ -59,7 +59,8 @@ fi
 
 %preun
 if [ "\$1" = 0 ]; then
-  [ ! -d /run/systemd/system ] || systemctl stop weir.service weir-helper.service weir-root.service weir-proxy.service 'weir-real-server@*.service' || :
+  [ ! -d /run/systemd/system ] || systemctl stop weir.service weir-helper.service weir-root.service \
+    weir-proxy.service 'weir-real-server@*.service' || :
   weir clean >/dev/null || :
 fi
 

@@ -95,6 +95,8 @@ fn units_serve_without_rights_in_keeper_and_daemon() {
         "new engine: weight",
         "new service: reloaded",
         "new service: served",
+        "service ended: 0",
+        "directories: root weir 1771",
         "killed daemon: served",
         "foreign program: refused",
         "failed upgrade: refused",

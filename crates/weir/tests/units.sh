@@ -205,6 +205,16 @@ wait_for is_new $service 'helper --engine' "$engine"
 wait_for "$weir" status
 reload 444 445 "new service"
 
+# systemctl restart weir-helper
+engine=$(process $service 'helper --engine')
+kill $service
+wait $service
+echo "service ended: $?"
+start_service
+wait_for is_new $service 'helper --engine' "$engine"
+wait_for "$weir" status
+echo "directories: $(owner run)"
+
 daemon=$(process $keeper 'weir.* run')
 kill -9 "$daemon"
 wait_for is_new $keeper 'weir.* run' "$daemon"

@@ -6,6 +6,7 @@
 
 #[cfg(debug_assertions)]
 mod attempt;
+mod restriction;
 mod service;
 
 use std::fs;
@@ -102,26 +103,13 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     }
     weir_sys::become_account(account, &groups, Signal::KILL)?;
     hide_memory();
-    restrict(&options.runtime_dir, state.as_deref(), &roots)?;
+    restriction::restrict(&options.runtime_dir, state.as_deref(), &roots)?;
     set_helper(Box::new(DaemonClient::new(channel)));
     kept.engine = engine.map(EngineClient::new);
     tracing::info!("the daemon runs as {ACCOUNT} without capabilities");
     #[cfg(debug_assertions)]
     attempt::run(options, &kept.link, kept.engine.as_ref());
     Ok(true)
-}
-
-/// Restricts files and system calls. `state` is the directory of what a group agreed on.
-fn restrict(runtime_dir: &Path, state: Option<&Path>, roots: &[&Path]) -> Result<(), Error> {
-    let writable: Vec<&Path> = std::iter::once(runtime_dir).chain(state).collect();
-    match weir_sys::restrict_files(&writable, roots) {
-        Ok(true) => {}
-        Ok(false) => {
-            tracing::warn!("the kernel has no Landlock: files are protected by their owners alone")
-        }
-        Err(error) => tracing::warn!(%error, "files are protected by their owners alone"),
-    }
-    Ok(weir_sys::restrict_to_daemon_calls()?)
 }
 
 /// The directories whose files routes send. The account must be able to read them as well.

@@ -1,5 +1,5 @@
-//! The group of the API's socket, where the daemon is not a member of `[node] socket_group`: the helper service sets it,
-//! because a service manager cannot know the group.
+//! The group of the API's socket, where the daemon is not a member of `[node] socket_group`: the helper service sets
+//! it, because a service manager cannot know the group.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -7,6 +7,7 @@ use weir_helper::DaemonClient;
 use weir_sys::Channel;
 use weir_sys::privileged::set_helper;
 
+use super::restriction::restrict;
 use crate::daemon::{Error, Options, group, hide_memory};
 use crate::keeper::{Facts, Kept};
 
@@ -33,7 +34,7 @@ pub(super) fn confine(
     hide_memory();
     // The service manager has made it, if the unit names it.
     let state = group::state_directory(&options.runtime_dir).filter(|directory| directory.is_dir());
-    super::restrict(&options.runtime_dir, state.as_deref(), &roots)?;
+    restrict(&options.runtime_dir, state.as_deref(), &roots)?;
     set_helper(Box::new(DaemonClient::new(channel)));
     kept.engine = Some(EngineClient::new(engine));
     tracing::info!("the daemon runs without capabilities; the helper service has the rights");

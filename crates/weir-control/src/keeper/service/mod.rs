@@ -160,7 +160,7 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
         let Some(client) = client else { return Ok(()) };
         let mut session = Session::new(client, configuration, paths, &permitted);
         let is_over = session.run(&mut terminate, &mut interrupt).await;
-        session.end().await;
+        session.end(is_over).await;
         if is_over {
             return Ok(());
         }
@@ -433,9 +433,8 @@ impl Session {
         }
     }
 
-    /// The keeper has ended, or this process must.
-    async fn end(mut self) {
-        tracing::info!(process = self.peer.process, "the keeper has ended");
+    /// The keeper has ended, or this process must: then the keeper waits for the next service.
+    async fn end(mut self, is_over: bool) {
         if !self.is_stopped
             && let Some((vrrp, announcer)) = self.running.take()
         {
@@ -443,8 +442,11 @@ impl Session {
             announcer.leave();
             vrrp.end().await;
         }
-        // An earlier version rejects a directory of another account.
-        weir_runtime_dir::give_to_root(&self.paths.runtime_dir);
+        if !is_over {
+            tracing::info!(process = self.peer.process, "the keeper has ended");
+            // An earlier version rejects a directory of another account.
+            weir_runtime_dir::give_to_root(&self.paths.runtime_dir);
+        }
     }
 }
 
