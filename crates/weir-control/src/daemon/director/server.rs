@@ -200,6 +200,22 @@ mod tests {
     use weir_config::{Host, parse};
 
     #[test]
+    fn order_for_an_unknown_pool_lists_the_pools() {
+        let text: String = (0..10)
+            .map(|pool| format!("[pool.p{pool}]\nservers = [\"10.0.0.5\"]\n"))
+            .collect();
+        let desired = parse(&text, &Host::default()).unwrap().desired;
+        assert_eq!(
+            unknown_pool(&desired, "q").error,
+            "there is no pool q; the pools are p0, p1, p2, p3, p4, p5, p6, p7 and 2 more"
+        );
+        assert_eq!(
+            unknown_pool(&Desired::default(), "q").error,
+            "there is no pool q; the configuration has none"
+        );
+    }
+
+    #[test]
     fn server_is_found_by_address_and_listener_port() {
         let text = "[pool.web]\nservers = [\"10.0.0.5\", \"10.0.0.6:8080\", \"10.0.0.7:80\", \"10.0.0.7:81\"]\n\
             [service.web]\nlisten = [\"192.0.2.10:80\", \"192.0.2.10:90-95\"]\nforward = \"nat\"\npool = \"web\"\n\
