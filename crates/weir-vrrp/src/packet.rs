@@ -238,10 +238,12 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
     let [first, vrid, priority, count, fifth, sixth, ..] = *bytes else {
         return Err(Ignored::Length);
     };
-    if arrival.hop_limit != HOP_LIMIT {
+    let v4 = arrival.source.is_ipv4();
+    // keepalived leaves the hop limit of unicast packets over IPv6 to the kernel, which sends 64.
+    let is_free = !v4 && !arrival.destination.is_multicast();
+    if arrival.hop_limit != HOP_LIMIT && !is_free {
         return Err(Ignored::HopLimit);
     }
-    let v4 = arrival.source.is_ipv4();
     let version = match (first >> 4, v4) {
         (2, true) => Version::V2,
         (3, _) => Version::V3,
@@ -391,6 +393,30 @@ mod tests {
         sent.password = Some(*b"secret\0\0");
         let bytes = sent.encode(SOURCE, GROUP, ChecksumForm::Plain);
         assert_eq!(decode(&arrival(&bytes)).unwrap().advertisement, sent);
+    }
+
+    #[test]
+    fn hop_limit_is_free_only_in_unicast_over_ipv6() {
+        let hosts: [IpAddr; 3] =
+            ["fe80::1", "2001:db8::2", "ff02::12"].map(|it| it.parse().unwrap());
+        let [source, unicast, multicast] = hosts;
+        let with = |destination, hop_limit| {
+            let sent = Advertisement {
+                addresses: vec!["fe80::10".parse().unwrap()],
+                ..advertisement(Version::V3)
+            };
+            let bytes = sent.encode(source, destination, ChecksumForm::Plain);
+            decode(&Arrival {
+                bytes: &bytes,
+                source,
+                destination,
+                hop_limit,
+            })
+            .map(drop)
+        };
+        assert_eq!(with(unicast, 64), Ok(()));
+        assert_eq!(with(multicast, HOP_LIMIT), Ok(()));
+        assert_eq!(with(multicast, 64), Err(Ignored::HopLimit));
     }
 
     #[test]

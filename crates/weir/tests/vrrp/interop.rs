@@ -18,9 +18,9 @@ struct Cell {
     vip: &'static str,
     unicast: bool,
     password: bool,
-    /// The checksum of version 3 over IPv4 without a pseudo header, which keepalived sends with `v3_checksum_as_v2`.
+    /// The checksum of version 3 over IPv4 without a pseudo header (`v3_checksum_as_v2`): keepalived 2.2.8 and newer.
     plain: bool,
-    /// keepalived 2.4.2 and newer.
+    /// The authentication trailer: keepalived 2.4.2 and newer.
     hmac: bool,
     virtual_mac: bool,
 }
@@ -116,7 +116,7 @@ impl Cell {
             false => " dev eth0",
         };
         if self.virtual_mac {
-            lines.push("use_vmac\n  vmac_xmit_base".to_owned());
+            lines.push("use_vmac".to_owned());
         }
         format!(
             "global_defs {{\n  vrrp_version {version}\n}}\nvrrp_instance v {{\n  state BACKUP\n  interface eth0\n  \
@@ -260,13 +260,12 @@ fn version_2_with_a_password_with_keepalived() {
 fn virtual_mac_address_with_keepalived() {
     both_roles(Cell {
         virtual_mac: true,
-        plain: true,
         ..V3
     });
 }
 
-/// Whether this keepalived has the authentication trailer. It prints its version to standard error.
-fn has_hmac() -> bool {
+/// The version of keepalived, which it prints to standard error.
+fn version() -> Vec<u32> {
     let version = std::process::Command::new(keepalived())
         .arg("--version")
         .output()
@@ -275,11 +274,9 @@ fn has_hmac() -> bool {
     let first = text.lines().next().unwrap_or_default();
     println!("{first}");
     let number = first.split(" v").nth(1).unwrap_or_default();
-    let parts: Vec<u32> = number
-        .split(|it: char| !it.is_ascii_digit())
-        .filter_map(|it| it.parse().ok())
-        .collect();
-    parts.get(..3) >= Some(&[2, 4, 2][..])
+    let number = number.split(' ').next().unwrap_or_default();
+    let parts = number.split('.').filter_map(|it| it.parse().ok());
+    parts.collect()
 }
 
 /// Every combination that keepalived has, in the long tests: with `KEEPALIVED` for each version of it.
@@ -287,7 +284,7 @@ fn all_cells(base: Cell, addresses: &[&'static str]) {
     if std::env::var_os("WEIR_SOAK").is_none() {
         return;
     }
-    let hmac = has_hmac();
+    let version = version();
     for vip in addresses {
         for bits in 0..32_u32 {
             let on = |bit: u32| bits & (1 << bit) != 0;
@@ -305,7 +302,9 @@ fn all_cells(base: Cell, addresses: &[&'static str]) {
             let is_possible = !(cell.password && (cell.version == 3 || cell.hmac)
                 || cell.plain && (cell.version == 2 || cell.is_v6())
                 || cell.virtual_mac && cell.unicast);
-            if is_possible && cell.hmac && !hmac {
+            let is_supported =
+                !(cell.plain && version < vec![2, 2, 8]) && !(cell.hmac && version < vec![2, 4, 2]);
+            if is_possible && !is_supported {
                 println!("unsupported by this keepalived: {cell:?}");
             } else if is_possible {
                 println!("{cell:?}");
