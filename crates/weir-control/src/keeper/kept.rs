@@ -52,6 +52,8 @@ pub struct Kept {
     pub pinned: bool,
     /// The last daemon had given up its rights; this one must not have more.
     pub confined: bool,
+    /// The keeper's processes of virtual routers and announced VIPs read root's file.
+    pub reads_file: bool,
 }
 
 /// A handover from a daemon to its successor.
@@ -113,8 +115,9 @@ impl Kept {
                     helper,
                     engine,
                     confined,
+                    reads_file,
                 } => {
-                    kept.confined = confined;
+                    (kept.confined, kept.reads_file) = (confined, reads_file);
                     kept.restarts = restarts;
                     kept.last_death = last_death;
                     if helper {

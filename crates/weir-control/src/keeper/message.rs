@@ -70,6 +70,9 @@ pub(super) enum ToDaemon {
         /// The last daemon had given up its rights; this one must not have more.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         confined: bool,
+        /// The helper of the VRRP agent and the announcer read root's file, so that the daemon needs no rights for them.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        reads_file: bool,
     },
     /// The successor is ready; a channel to it is attached.
     Succeeded {
@@ -99,6 +102,7 @@ mod tests {
                 helper: false,
                 engine: false,
                 confined: false,
+                reads_file: false,
             })
             .unwrap(),
         ];

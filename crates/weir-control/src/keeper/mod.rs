@@ -206,6 +206,7 @@ impl Keeper {
             helper: helper.is_some(),
             engine: engine.is_some(),
             confined: self.is_confined(),
+            reads_file: true,
         };
         let mut all = vec![self.lock.as_fd()];
         all.extend_from_slice(files);
