@@ -1,8 +1,8 @@
 //! Flow synchronization: the socket, the sessions with the peers, and the engine's flow table.
 //!
 //! Runs every few milliseconds in the process that has the engine: each flow would otherwise cross a channel. A
-//! datagram is read only after its seal has been checked with the key of root's file. What is sent is limited, so that a full table does not delay
-//! requests.
+//! datagram is read only after its seal has been checked with the key of root's file. What is sent is limited, so that
+//! a full table does not delay requests.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

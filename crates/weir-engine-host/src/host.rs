@@ -198,6 +198,7 @@ impl Host {
         states: StateCopy,
         files: Vec<OwnedFd>,
     ) -> Reply {
+        let has_text = !files.is_empty();
         let accepted = match self.accept(files) {
             Ok(accepted) => accepted,
             Err(reason) => return refused(reason),
@@ -206,7 +207,8 @@ impl Host {
             Ok(desired) => desired,
             Err(reason) => return refused(reason),
         };
-        let sync = match accepted.sync() {
+        // A change of lists alone does not read the key again.
+        let sync = match has_text.then(|| accepted.sync()).transpose() {
             Ok(sync) => sync,
             Err(reason) => return failed(&reason),
         };
@@ -220,7 +222,9 @@ impl Host {
         self.states
             .handle_configuration(engine.desired().pools.iter());
         let reply = Reply::Active(facts(engine));
-        self.sync.configure(sync.as_ref());
+        if let Some(sync) = sync {
+            self.sync.configure(sync.as_ref());
+        }
         self.policy.set_active(accepted);
         reply
     }

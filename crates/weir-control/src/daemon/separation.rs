@@ -76,7 +76,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     let desired = loaded.map(|loaded| loaded.desired);
     // A daemon without rights may have written the recorded text, which never leads to more rights.
     let is_written_by_root = fs::metadata(&text).is_ok_and(|known| known.uid() == 0);
-    if let Some(reason) = needed_rights(options, desired.as_ref(), engine.is_some())
+    if let Some(reason) = needed_rights(options, desired.as_ref(), engine.is_some(), kept)
         && is_written_by_root
         && !kept.confined
     {
@@ -124,12 +124,13 @@ fn needed_rights(
     options: &Options,
     desired: Option<&Desired>,
     has_engine: bool,
+    kept: &Kept,
 ) -> Option<&'static str> {
     let is_recorded = |name: &&str| Path::new(&options.runtime_dir).join(name).exists();
     let Some(desired) = desired else {
         return Some("the configuration cannot be read");
     };
-    if let Some(reason) = root_reason(desired) {
+    if let Some(reason) = root_reason(desired, kept.reads_file) {
         return Some(reason);
     }
     if needs_engine(desired) && !has_engine {

@@ -65,8 +65,17 @@ struct Base {
     configured: Desired,
 }
 
-/// What of a configuration needs the rights of root in the daemon.
-pub(crate) fn root_reason(desired: &Desired) -> Option<&'static str> {
+/// What of a configuration needs the rights of root in the daemon. `keeper_reads_file`: the keeper's processes of
+/// virtual routers and announced VIPs read root's file.
+pub(crate) fn root_reason(desired: &Desired, keeper_reads_file: bool) -> Option<&'static str> {
+    if !keeper_reads_file && !desired.vrrp.is_empty() {
+        return Some(
+            "the keeper is of an earlier version, and the configuration has virtual routers",
+        );
+    }
+    if !keeper_reads_file && desired.announce.is_some() {
+        return Some("the keeper is of an earlier version, and the configuration announces VIPs");
+    }
     // What a group publishes is not in root's file.
     if desired.cluster.is_some() && !desired.vrrp.is_empty() {
         return Some("the configuration of virtual routers comes from a group");
@@ -90,6 +99,8 @@ pub struct Traffic {
     host: Option<EngineClient>,
     /// A service manager has started this process without rights.
     is_service: bool,
+    /// See [`root_reason`].
+    keeper_reads_file: bool,
     /// Text and lists of the active configuration.
     base: Base,
     /// Addresses of proxy services while there is no engine.
@@ -132,6 +143,7 @@ impl Traffic {
             paths: paths.clone(),
             engine: None,
             host: kept.engine.take(),
+            keeper_reads_file: kept.reads_file,
             base: Base::default(),
             vips: Vips::new(&paths.runtime_dir),
             is_service: kept.facts.is_some(),
@@ -254,7 +266,7 @@ impl Traffic {
 
     /// Rejects what a daemon without rights cannot do yet.
     fn check_separation(&self, desired: &Desired) -> Result<(), Error> {
-        match root_reason(desired).filter(|_| self.host.is_some()) {
+        match root_reason(desired, self.keeper_reads_file).filter(|_| self.host.is_some()) {
             Some(reason) => Err(Error::Separated { reason }),
             None => Ok(()),
         }

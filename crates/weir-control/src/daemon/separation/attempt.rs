@@ -177,14 +177,18 @@ fn ask_for_program(helper: &dyn PrivilegedHelper, program: &Program) -> io::Resu
 fn attempt_failover(options: &Options, keeper: &Link) {
     let (directory, keeper) = (options.runtime_dir.clone(), keeper.clone());
     std::thread::spawn(move || {
-        let sockets = ["vrrp.sock", "announce.sock"].map(|name| directory.join(name));
+        let socket = directory.join("announce.sock");
+        let serve = || {
+            let routers = weir_vrrp_agent::status(&directory);
+            routers.is_ok_and(|it| !it.is_empty()) && UnixStream::connect(&socket).is_ok()
+        };
         if !(0..LOOKS).any(|_| {
             std::thread::sleep(PAUSE);
-            sockets.iter().all(|socket| socket.exists())
+            serve()
         }) {
             return;
         }
-        report("ask for an announcement", ask_for_announcement(&sockets[1]));
+        report("ask for an announcement", ask_for_announcement(&socket));
         let text = directory.join("in-force.toml");
         let wanted = fs::read_to_string(&text).unwrap_or_default()
             + "\n[vrrp.attempt]\ninterface = \"lo\"\nvirtual_router_id = 9\naddresses = [\"192.0.2.77/32\"]\n";
