@@ -10,7 +10,7 @@ mod select;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{Counters, Report, Server, Service};
+use super::{Report, Server, Service};
 use crate::count::counted;
 use layout::{columns, cut, wrap};
 use row::{Columns, narrow, needs_attention, wide};
@@ -173,7 +173,7 @@ fn director(report: &Report) -> String {
     }
     for source in &report.sources {
         let (pool, from) = (&source.pool, &source.from);
-        let count = counted(source.servers, "server");
+        let count = counted(source.servers as u64, "server");
         let _ = write!(out, "pool {pool}: {count} of {from}");
         let _ = match &source.problem {
             Some(problem) => writeln!(out, ", as they were before: {problem}"),
