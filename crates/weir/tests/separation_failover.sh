@@ -151,6 +151,9 @@ wait_for is_new announcer "$was"
 wait_for moved
 echo "killed announcer: served"
 "$weir" upgrade "$weir" >"$room/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$room/out/upgrade"
+# The former daemon has ended.
+is_alone() { [ "$(daemon | wc -l)" = 1 ]; }
+wait_for is_alone
 wait_for moved
 echo "daemon: $(rights)"
 "$weir" node drain >/dev/null

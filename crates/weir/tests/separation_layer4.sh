@@ -88,10 +88,10 @@ echo "first daemon: $(rights $first)"
 echo "second daemon: $(rights $second)"
 
 # Flows.
-in_client python3 -c '
+nsenter -t $client -n python3 -c '
 import socket, time
 held = socket.create_connection(("10.79.9.1", 80))
-time.sleep(1000)' &
+time.sleep(1000)' >/dev/null 2>&1 &
 held=$!
 is_established() { at_first "$weir" status --json | grep -q '"state": *"established"'; }
 wait_for is_established
