@@ -641,7 +641,8 @@ impl<P: Plane> Director<P> {
         request: &FileRequest,
         caller: &Caller,
     ) -> Result<Reloaded, Refusal> {
-        if request.path.is_none() && request.text.is_none() {
+        let is_own = request.path.as_ref().is_none_or(|path| *path == self.file);
+        if is_own && request.text.is_none() {
             self.plane.expect_file();
         }
         let (path, loaded) = self.load(request, caller)?;
