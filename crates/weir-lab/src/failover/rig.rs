@@ -178,8 +178,8 @@ impl Director {
         let seconds = f64::from(interval_cs) / 100.0;
         let text = format!(
             "global_defs {{\n vrrp_version 3\n}}\nvrrp_instance v {{\n state BACKUP\n interface eth0\n \
-             virtual_router_id 51\n priority {priority}\n advert_int {seconds}\n virtual_ipaddress {{\n {VIP}/32 dev eth0\n \
-             }}\n}}\n"
+             virtual_router_id 51\n priority {priority}\n advert_int {seconds}\n virtual_ipaddress {{\n \
+             {VIP}/32 dev eth0\n }}\n}}\n"
         );
         let file = self.write("keepalived.conf", &text)?;
         let pid = self.directory.join("keepalived.pid");

@@ -196,7 +196,7 @@ fn both_roles(cell: Cell) {
     alone(&pair, "second", "director");
     pair.start("director", &cell.weir(150, &key));
     alone(&pair, "director", "second");
-    pair.stop("director");
+    pair.stop_and_wait("director");
     alone(&pair, "second", "director");
     // keepalived stays active against a lower priority, and Weir knows it.
     pair.start("director", &cell.weir(50, &key));
