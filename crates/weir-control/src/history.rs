@@ -16,7 +16,7 @@ use crate::snapshot::{ProxyStatus, ServiceStatus, Snapshot};
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Most of the time of a processor that recording may take: one part in this many.
-pub(crate) const CPU_SHARE: u32 = 100;
+pub(crate) const CPU_SHARE: u32 = 200;
 
 /// Longest time between two points.
 pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(60);
