@@ -177,6 +177,24 @@ fn named_locations_receive_requests_without_a_file() {
 }
 
 #[test]
+fn rates_per_minute_are_those_of_routes() {
+    let zone = "limit_req_zone $binary_remote_addr zone=z:1m rate=30r/m;\n";
+    let found = imported(&format!(
+        "{zone}server {{ listen 80; location /a {{ limit_req zone=z burst=5 nodelay; proxy_pass http://10.0.0.5; }} }}"
+    ));
+    lossless(&found);
+    let route = table(&found.toml, &["path = \"/a*\""]);
+    assert!(
+        route.contains("limits = { rate = \"30/m\", burst = 6 }"),
+        "{route}"
+    );
+    let found = imported(&format!(
+        "{zone}server {{ listen 80; limit_req zone=z nodelay; location /a {{ proxy_pass http://10.0.0.5; }} }}"
+    ));
+    assert!(!found.losses.is_empty(), "{}", found.toml);
+}
+
+#[test]
 fn mirror_is_a_pool_of_copies() {
     let text = |more: &str, target: &str| {
         format!(

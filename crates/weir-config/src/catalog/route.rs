@@ -351,7 +351,7 @@ pub(crate) static ROUTE_MIRROR: Section = Section {
         Key::new(
             "body",
             size((0, Mirror::BODY.1)),
-            Default("64KiB"),
+            Default("65536"),
             "Maximum size of a body. Requests with a longer one are not copied. 0 = the copies have no body.",
             "body = \"1MiB\"",
         )

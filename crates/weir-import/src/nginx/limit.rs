@@ -4,7 +4,7 @@
 use super::Context;
 use super::tree::Node;
 use super::upstream::hash_key;
-use crate::document::Entry;
+use crate::document::{Entry, Value};
 use crate::note::{Notes, Position};
 
 /// Returns the last line with that keyword, of the server block or the enclosing one.
@@ -47,7 +47,13 @@ pub(super) fn limits(
         }
     }
     let lines = ["limit_req", "limit_conn"].map(|keyword| find(levels, keyword));
-    of_clients(context, levels[1], lines, &mut entries, notes);
+    of_clients(
+        context,
+        (levels[1], Per::Second),
+        lines,
+        &mut entries,
+        notes,
+    );
     entries
 }
 
@@ -62,21 +68,28 @@ pub(super) fn of_route(
     let mut entries = Vec::new();
     let is_counted = |line: &&Node| context.routes_per_location == 1 && is_alone(outer, line);
     let lines = [requests.filter(is_counted), connections.filter(is_counted)];
-    of_clients(context, outer, lines, &mut entries, notes);
+    of_clients(context, (outer, Per::Minute), lines, &mut entries, notes);
     entries
+}
+
+/// The smallest unit of a rate: a service has rates per second, a route also per minute.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Per {
+    Second,
+    Minute,
 }
 
 /// Adds the keys for a `limit_req` and a `limit_conn`.
 fn of_clients(
     context: &mut Context<'_>,
-    outer: &[Node],
+    (outer, per): (&[Node], Per),
     [requests, connections]: [Option<&Node>; 2],
     entries: &mut Vec<Entry>,
     notes: &mut Notes,
 ) {
     let mut key = None;
     if let Some(line) = requests {
-        match rate(outer, line) {
+        match rate(outer, line, per) {
             Ok((limit_key, zone, rate, burst)) => {
                 context.used.extend([line.position, zone]);
                 if !line.words.iter().any(|word| word == "nodelay") {
@@ -154,8 +167,12 @@ fn zone<'n>(
     Ok((zone, key))
 }
 
-/// `limit_req zone=one burst=20`: key, zone, requests per second, burst.
-fn rate(outer: &[Node], line: &Node) -> Result<(String, Position, u64, u64), &'static str> {
+/// `limit_req zone=one burst=20`: key, zone, rate, burst.
+fn rate(
+    outer: &[Node],
+    line: &Node,
+    per: Per,
+) -> Result<(String, Position, Value, u64), &'static str> {
     let option = |name: &str| line.words.iter().find_map(|word| word.strip_prefix(name));
     let name = option("zone=").ok_or("the zone is missing")?;
     let (zone, key) = zone(outer, "limit_req_zone", name)?;
@@ -163,18 +180,16 @@ fn rate(outer: &[Node], line: &Node) -> Result<(String, Position, u64, u64), &'s
         .words
         .iter()
         .find_map(|word| word.strip_prefix("rate="));
-    let rate = rate.and_then(|rate| match rate.split_once("r/") {
-        Some((number, "s")) => number.parse::<u64>().ok(),
-        Some((number, "m")) => number
-            .parse::<u64>()
-            .ok()
-            .filter(|n| n % 60 == 0)
-            .map(|n| n / 60),
+    let per_minute = rate.and_then(|rate| match rate.split_once("r/") {
+        Some((number, "s")) => number.parse::<u64>().ok()?.checked_mul(60),
+        Some((number, "m")) => number.parse::<u64>().ok(),
         _ => None,
     });
-    let rate = rate
-        .filter(|rate| *rate > 0)
-        .ok_or("`limits.rate` is in whole requests per second")?;
+    let rate = match per_minute.filter(|rate| *rate > 0) {
+        Some(rate) if rate % 60 == 0 => Value::from(rate / 60),
+        Some(rate) if per == Per::Minute => Value::from(format!("{rate}/m")),
+        _ => return Err("`limits.rate` is in whole requests per second"),
+    };
     let burst = option("burst=").and_then(|word| word.parse::<u64>().ok());
     Ok((key, zone.position, rate, burst.unwrap_or(0) + 1))
 }

@@ -26,7 +26,7 @@ impl Session {
         service: &Service,
         request: &Request,
         bytes: &[u8],
-    ) -> Option<(Gate, Option<Admitted>)> {
+    ) -> Option<(Gate, Option<Box<Admitted>>)> {
         let (verified, admitted) = match self.verified.take() {
             Some(Verified { is_valid, admitted }) => (Some(is_valid), Some(admitted)),
             None => (None, None),
@@ -57,8 +57,8 @@ impl Session {
         let job = match password_job(auth, head, &cx.fields, verified) {
             Err(gate) => Err((gate, admitted)),
             Ok(job) => match facts.map(|facts| admit(&facts, service, route)) {
-                None => Ok((job, Admitted::default())),
-                Some(Ok(admitted)) => Ok((job, admitted)),
+                None => Ok((job, Box::default())),
+                Some(Ok(admitted)) => Ok((job, Box::new(admitted))),
                 Some(Err(rejected)) => Err((rejected, None)),
             },
         };

@@ -35,7 +35,7 @@ pub(super) enum Phase {
     /// A slot at a server.
     Queue(Ticket),
     /// The verification of a password, by this job, of an admitted request.
-    Verify(crate::done::Ticket, Admitted),
+    Verify(crate::done::Ticket, Box<Admitted>),
     /// A file.
     File(Box<Transfer>),
     /// A server's connection.
@@ -138,7 +138,7 @@ pub(super) struct Admitted {
 #[derive(Debug)]
 pub(super) struct Verified {
     pub(super) is_valid: bool,
-    pub(super) admitted: Admitted,
+    pub(super) admitted: Box<Admitted>,
 }
 
 /// The data of one request, or of one connection of a TCP service. It is replaced as a whole, so that nothing of it
