@@ -5,7 +5,7 @@ mod basic_auth;
 mod check;
 mod cluster;
 
-pub(crate) use check::{CHECK, CheckKind, EXPECT, OF_KINDS};
+pub(crate) use check::{CHECK, CheckKind, EXCHANGE, EXPECT, OF_KINDS};
 
 mod condition;
 mod files;
@@ -621,7 +621,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 48] = [
+pub(crate) static PAGES: [&Section; 49] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,
@@ -632,6 +632,7 @@ pub(crate) static PAGES: [&Section; 48] = [
     &SERVERS_DNS,
     &SCHEDULER,
     &CHECK,
+    &EXCHANGE,
     &EXPECT,
     &SERVICE,
     &PERSISTENCE,

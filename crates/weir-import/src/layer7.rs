@@ -356,6 +356,9 @@ impl Writer {
                     .map(|probe| Item::new(self.check(&group.name, probe), Some(probe.from)))
                     .collect();
                 entries.push(Entry::new("check", names, server.from));
+            } else if server.probes.is_empty() && group.probes.as_ref().is_some_and(|it| !it.is_empty()) {
+                // The pool's checks are those of its names.
+                entries.push(Entry::new("check", Vec::<Item>::new(), server.from));
             }
             servers.push(Item::new(entries, Some(server.from)));
         }

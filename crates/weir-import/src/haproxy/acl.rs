@@ -57,6 +57,14 @@ impl Acls {
         positions
     }
 
+    /// Returns the criterion of an ACL that has one line.
+    pub(super) fn only_line(&self, name: &str) -> Option<&[String]> {
+        match self.named.get(name)?.as_slice() {
+            [(_, words)] => Some(words),
+            _ => None,
+        }
+    }
+
     /// Returns the words of a condition, and those of the ACLs that it uses.
     pub(super) fn text_of(&self, words: &[String]) -> Vec<String> {
         let mut all = words.to_vec();

@@ -76,17 +76,6 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     }
     let mut entries = Vec::new();
     entries.extend(crate::layer7::servers_dns(names));
-    if let Some(probes) = &probes {
-        for server in servers
-            .iter()
-            .filter(|it| it.probes.is_empty() && !probes.is_empty())
-        {
-            notes.add(
-                server.from,
-                "without `check`, haproxy does not check this server, and Weir does: names of this pool have a check",
-            );
-        }
-    }
     if let Some((millis, position)) = slow {
         entries.push(Entry::new("slow_start", format_millis(millis), position));
         servers.iter_mut().for_each(refine_weight);

@@ -212,6 +212,12 @@ fn endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, S
             .address(host, ipv6)
             .ok_or_else(|| format!("the name {host} cannot be resolved"))?,
     };
+    if ports.starts_with("${") && ports.ends_with('}') {
+        return Ok(vec![match address {
+            std::net::IpAddr::V4(v4) => format!("{v4}:{ports}"),
+            std::net::IpAddr::V6(v6) => format!("[{v6}]:{ports}"),
+        }]);
+    }
     let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
     let port = |text: &str| {
         text.parse::<u16>()

@@ -8,6 +8,7 @@ use super::bind::Binds;
 use super::criterion::Clients;
 use super::header::{self, Changes, FrontendRoute, variants};
 use super::inspect;
+use super::limit;
 use super::line::Line;
 use super::rule::{self, ParsedRule, condition, http_request, redirect_line, use_backend};
 use super::section::Proxy;
@@ -64,7 +65,14 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         return;
     }
     let acls = Acls::read(context.environment, &proxy.lines, notes);
-    let rules = rules(context, proxy, notes);
+    let limit = limit::find(proxy, all, &acls, notes).filter(|_| proxy.is_http());
+    let (rate, limited) = match limit {
+        Some(limit) => (limit.keys, limit.lines),
+        None => (Vec::new(), Vec::new()),
+    };
+    context.used.extend(&limited);
+    let mut rules = rules(context, proxy, notes);
+    rules.retain(|rule| limited.first() != Some(&rule.line.position));
     let default = default_pool(context, proxy, notes);
     let kinds = [(false, false), (true, false), (false, true), (true, true)];
     let mut first = true;
@@ -108,7 +116,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             listen,
             keys,
             (&pool, &default),
-            all,
+            (all, &rate),
             notes,
         );
         if proxied && let Some(table) = context.writer.document.tables.last_mut() {

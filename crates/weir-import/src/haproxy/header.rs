@@ -275,6 +275,9 @@ fn with_port(words: &[String], listen: &[String]) -> Vec<String> {
     let [Some(port)] = ports[..] else {
         return words.to_vec();
     };
+    if port.starts_with('$') {
+        return words.to_vec();
+    }
     let words = words.iter();
     words
         .map(|word| word.replace("%[dst_port]", port).replace("%fp", port))

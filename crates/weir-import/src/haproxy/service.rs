@@ -18,7 +18,7 @@ pub(super) fn service(
     listen: &[(String, Position)],
     tls: &[Entry],
     (pool, default): (&str, &Option<(String, String)>),
-    all: &[Proxy],
+    (all, rate): (&[Proxy], &[Entry]),
     notes: &mut Notes,
 ) {
     let mut table = Table::new(&["service", name], proxy.position);
@@ -52,7 +52,8 @@ pub(super) fn service(
     timeouts(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
     persistence(context, &mut table, backend.unwrap_or(proxy), all);
     retry_on(context, &mut table, backend.unwrap_or(proxy), notes);
-    limits(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
+    let further = (all, rate, default.is_some());
+    limits(context, &mut table, proxy, backend.unwrap_or(proxy), further, notes);
     if proxy.is_http() {
         let forwarded = proxy
             .option("forwardfor")
@@ -399,14 +400,24 @@ fn conditions_of_retry(
     Some(Entry::new("retry_on", conditions, line.position))
 }
 
+/// The backends that `use_backend` of a frontend names.
+fn led_to<'p>(front: &Proxy, all: &'p [Proxy]) -> Vec<&'p Proxy> {
+    let named = |one: &&Proxy| {
+        let mut rules = front.lines.iter();
+        rules.any(|rule| rule.keyword() == "use_backend" && rule.word(1) == Some(one.name.as_str()))
+    };
+    all.iter().filter(|one| one.has_servers).filter(named).collect()
+}
+
 fn limits(
     context: &mut Context<'_>,
     table: &mut Table,
     front: &Proxy,
     back: &Proxy,
+    (all, rate, has_default): (&[Proxy], &[Entry], bool),
     notes: &mut Notes,
 ) {
-    let mut entries = Vec::new();
+    let mut entries = rate.to_vec();
     for (theirs, ours, proxy) in [
         ("maxconn", "connections", front),
         ("retries", "retries", back),
@@ -424,7 +435,14 @@ fn limits(
         }
     }
     let closes = ["http-server-close", "httpclose", "forceclose"];
-    let proxies = [back, front];
+    // Without a default backend, all that rules lead to must have it.
+    let named: Vec<&Proxy> = match has_default {
+        true => Vec::new(),
+        false => led_to(front, all),
+    };
+    let closing = |one: &&Proxy| closes.iter().any(|name| one.option(name).is_some());
+    let named = Some(named).filter(|named| named.iter().all(closing)).unwrap_or_default();
+    let proxies = [&[back, front], named.as_slice()].concat();
     let set = closes.iter().flat_map(|name| proxies.iter().filter_map(|one| one.option(name)));
     let set: Vec<&Line> = set.collect();
     set.iter().for_each(|line| context.mark_used(line));
