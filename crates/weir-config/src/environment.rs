@@ -120,7 +120,10 @@ fn value(
     }
     if !found.bytes().all(of_address) {
         let message = format!("the environment variable {name} is neither an address nor a port");
-        return Err((message, "use numbers: names are not resolved here".to_owned()));
+        return Err((
+            message,
+            "use numbers: names are not resolved here".to_owned(),
+        ));
     }
     Ok(found)
 }

@@ -697,7 +697,10 @@ fn changes_with_conditions_become_routes() {
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     let api = table(&imported.toml, &["[[route]]", "path = \"/api*\""]);
-    assert!(api.contains("set_header = [\"X-Api: 1\", \"X-All: 1\"]"), "{api}");
+    assert!(
+        api.contains("set_header = [\"X-Api: 1\", \"X-All: 1\"]"),
+        "{api}"
+    );
     let rest = imported.toml.rsplit("[[route]]").next().unwrap_or_default();
     assert!(rest.contains("set_header = [\"X-All: 1\"]"), "{rest}");
 }
@@ -706,12 +709,17 @@ fn changes_with_conditions_become_routes() {
 fn allowed_requests_are_exempt_from_later_rules() {
     for (accept, reject) in [
         ("http-request allow", "http-request deny"),
-        ("tcp-request connection accept", "tcp-request connection reject"),
+        (
+            "tcp-request connection accept",
+            "tcp-request connection reject",
+        ),
     ] {
         let imported = of_frontend(&format!("{accept} if {{ src 10.0.0.0/8 }}\n {reject}"));
         assert!(imported.losses.is_empty(), "{:?}", imported.losses);
         assert!(
-            imported.toml.contains("not = { source = [\"10.0.0.0/8\"] }"),
+            imported
+                .toml
+                .contains("not = { source = [\"10.0.0.0/8\"] }"),
             "{}",
             imported.toml
         );
@@ -730,7 +738,12 @@ fn users_of_haproxy_are_asked_for() {
     let admin = table(&imported.toml, &["[[route]]", "path = \"/admin*\""]);
     assert!(admin.contains("users = [\"anna:$5$"), "{admin}");
     assert!(admin.contains("realm = \"Staff\""), "{admin}");
-    assert_eq!(imported.toml.matches("basic_auth").count(), 1, "{}", imported.toml);
+    assert_eq!(
+        imported.toml.matches("basic_auth").count(),
+        1,
+        "{}",
+        imported.toml
+    );
 }
 
 #[test]
@@ -760,10 +773,16 @@ fn tcp_checks_of_haproxy_are_exchanges() {
 
 #[test]
 fn ports_from_the_environment_remain_variables() {
-    let text = format!("defaults\n mode http\nfrontend web\n bind *:$PORT\n default_backend app\n{BACKEND}");
+    let text = format!(
+        "defaults\n mode http\nfrontend web\n bind *:$PORT\n default_backend app\n{BACKEND}"
+    );
     let imported = of_haproxy(&text);
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    assert!(imported.toml.contains("listen = [\"0.0.0.0:${PORT}\"]"), "{}", imported.toml);
+    assert!(
+        imported.toml.contains("listen = [\"0.0.0.0:${PORT}\"]"),
+        "{}",
+        imported.toml
+    );
 }
 
 #[test]
@@ -793,7 +812,16 @@ fn programs_of_servers_and_groups_are_kept() {
     let first = table(&imported.toml, &["[vrrp.A]"]);
     assert!(first.contains("notify_master = [\"/bin/up\"]"), "{first}");
     assert!(!first.contains("addresses"), "{first}");
-    assert_eq!(imported.toml.matches("track = [{ interface = \"eth1\" }]").count(), 2);
+    assert_eq!(
+        imported
+            .toml
+            .matches("track = [{ interface = \"eth1\" }]")
+            .count(),
+        2
+    );
     let pool = table(&imported.toml, &["[pool.", "servers"]);
-    assert!(pool.contains("'10.0.0.5:80':*:down) exec '/bin/down'"), "{pool}");
+    assert!(
+        pool.contains("'10.0.0.5:80':*:down) exec '/bin/down'"),
+        "{pool}"
+    );
 }

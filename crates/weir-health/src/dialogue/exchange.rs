@@ -60,7 +60,11 @@ impl Dialogue for Exchange {
 
     fn receive(&mut self, bytes: &[u8]) -> Reply {
         self.received.extend_from_slice(bytes);
-        while self.steps.get(self.at).is_some_and(|step| self.is_met(step)) {
+        while self
+            .steps
+            .get(self.at)
+            .is_some_and(|step| self.is_met(step))
+        {
             self.at += 1;
             let next = self.sends();
             if !next.is_empty() {
@@ -116,7 +120,10 @@ mod tests {
         };
         let steps = [step("PING\r\n", "+PONG"), role];
         let outcome = |role| outcome_of(|| Exchange::new(&steps), redis(role));
-        assert_eq!(outcome(b"# x\r\nrole:master\r\n"), "Passed: tcp exchange completed");
+        assert_eq!(
+            outcome(b"# x\r\nrole:master\r\n"),
+            "Passed: tcp exchange completed"
+        );
         assert_eq!(
             outcome(b"role:slave\r\n"),
             "Failed: closed in step 2 after \"role:slave\""

@@ -70,7 +70,12 @@ impl Acls {
         let mut all = words.to_vec();
         for word in words {
             let lines = self.named.get(word.trim_start_matches('!'));
-            all.extend(lines.into_iter().flatten().flat_map(|(_, words)| words.clone()));
+            all.extend(
+                lines
+                    .into_iter()
+                    .flatten()
+                    .flat_map(|(_, words)| words.clone()),
+            );
         }
         all
     }
@@ -335,7 +340,13 @@ mod tests {
 
     fn meaning(acls: &Acls, text: &str, tls: bool) -> Meaning {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-        acls.condition(&words, Clients { tls, ..Clients::default() })
+        acls.condition(
+            &words,
+            Clients {
+                tls,
+                ..Clients::default()
+            },
+        )
     }
 
     #[test]
@@ -419,6 +430,9 @@ mod tests {
             panic!("not supported");
         };
         assert_eq!(found[0].path.as_deref(), Some("/a"));
-        assert_eq!(acls.at_least(&words[5..], Clients::default()), Meaning::Always);
+        assert_eq!(
+            acls.at_least(&words[5..], Clients::default()),
+            Meaning::Always
+        );
     }
 }

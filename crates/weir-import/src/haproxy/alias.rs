@@ -50,13 +50,17 @@ pub(super) fn resolve(file: &mut File, notes: &mut Notes) -> Variables {
 fn join_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
     const FIRST_PORT: u16 = 21_000;
     let is_socket = |word: &str| {
-        ["abns@", "unix@", "/"].iter().any(|kind| word.starts_with(kind))
+        ["abns@", "unix@", "/"]
+            .iter()
+            .any(|kind| word.starts_with(kind))
     };
     let plain = |word: &str| word.trim_start_matches("unix@").to_owned();
     let of = |keyword: &str, at: usize| -> Vec<String> {
         let lines = proxies.iter().flat_map(|proxy| &proxy.lines);
         let lines = lines.filter(|line| line.keyword() == keyword);
-        lines.filter_map(|line| line.word(at).filter(|word| is_socket(word)).map(plain)).collect()
+        lines
+            .filter_map(|line| line.word(at).filter(|word| is_socket(word)).map(plain))
+            .collect()
     };
     let (binds, servers) = (of("bind", 1), of("server", 2));
     let taken: Vec<String> = proxies
@@ -71,7 +75,9 @@ fn join_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
     let mut joined: HashMap<String, String> = HashMap::new();
     for socket in binds.into_iter().filter(|socket| servers.contains(socket)) {
         if let Some(port) = ports.next() {
-            joined.entry(socket).or_insert_with(|| format!("127.0.0.1:{port}"));
+            joined
+                .entry(socket)
+                .or_insert_with(|| format!("127.0.0.1:{port}"));
         }
     }
     for line in proxies.iter_mut().flat_map(|proxy| &mut proxy.lines) {

@@ -259,7 +259,9 @@ fn named(
     if let Some((name, position)) = &options.resolvers {
         let servers = context.resolvers.get(name).cloned().unwrap_or_default();
         let servers = servers.into_iter();
-        let servers: Vec<Item> = servers.map(|(address, from)| Item::new(address, Some(from))).collect();
+        let servers: Vec<Item> = servers
+            .map(|(address, from)| Item::new(address, Some(from)))
+            .collect();
         if !servers.is_empty() {
             table.push(Entry::new("resolvers", servers, *position));
         }
@@ -338,7 +340,10 @@ fn scheduler(
         return;
     };
     context.mark_used(line);
-    for line in ["hash-type", "hash-preserve-affinity"].iter().filter_map(|word| proxy.last(&[word])) {
+    for line in ["hash-type", "hash-preserve-affinity"]
+        .iter()
+        .filter_map(|word| proxy.last(&[word]))
+    {
         notes.remark(
             line.position,
             "not imported: `hash` of Weir is consistent, and `source` keeps clients on their servers as far as possible",

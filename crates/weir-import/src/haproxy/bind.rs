@@ -135,8 +135,9 @@ impl Binds {
                     let _ = value();
                 }
                 "sigalgs" | "client-sigalgs" | "ocsp-update" | "severity-output" | "shards"
-                | "proto" | "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "process" | "thread" | "mode"
-                | "user" | "group" | "uid" | "gid" | "level" | "backlog" | "tcp-ut" | "nice" => {
+                | "proto" | "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "process"
+                | "thread" | "mode" | "user" | "group" | "uid" | "gid" | "level" | "backlog"
+                | "tcp-ut" | "nice" => {
                     let _ = value();
                     notes.remark(
                         line.position,

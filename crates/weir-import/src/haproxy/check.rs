@@ -140,13 +140,14 @@ impl Checks {
             steps.extend(found);
         }
         // Without an expectation the connection is enough.
-        let expects = |item: &Item| {
-            matches!(&item.value, Value::Table(keys) if keys.iter().any(|key| key.key != "send"))
-        };
+        let expects = |item: &Item| matches!(&item.value, Value::Table(keys) if keys.iter().any(|key| key.key != "send"));
         let length = steps.iter().rposition(expects).map_or(0, |at| at + 1);
         for step in steps.drain(length..) {
             if let Some(position) = step.from {
-                notes.remark(position, "not imported: haproxy waits for no response to it");
+                notes.remark(
+                    position,
+                    "not imported: haproxy waits for no response to it",
+                );
             }
         }
         if !steps.is_empty() {

@@ -47,7 +47,8 @@ fn waits(words: &[String]) -> bool {
             word if DATA.contains(&word) => {
                 found = true;
                 let rest: Vec<&str> = terms.by_ref().take_while(|it| *it != "}").collect();
-                let is_presence = matches!(rest.as_slice(), ["1"] | ["gt", "0"] | ["-m", "found"] | []);
+                let is_presence =
+                    matches!(rest.as_slice(), ["1"] | ["gt", "0"] | ["-m", "found"] | []);
                 if !is_presence {
                     return false;
                 }
@@ -82,7 +83,9 @@ pub(super) fn is_settled(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool 
             // There is no pool for them.
             "Weir closes connections that no route matches"
         }
-        ("http-request", ["wait-for-body", ..]) => "`request_buffering` reads it before the server is chosen",
+        ("http-request", ["wait-for-body", ..]) => {
+            "`request_buffering` reads it before the server is chosen"
+        }
         ("http-request", ["use-service", "prometheus-exporter"]) => "Weir has /metrics",
         _ => return false,
     };

@@ -116,7 +116,10 @@ fn counted(fetch: &str) -> Option<(Option<char>, Option<String>)> {
 }
 
 /// The rule that tracks clients for a counter: its line, `key` of `limits`, and its table.
-fn tracked(proxy: &Proxy, counter: Option<char>) -> Option<(&Line, Option<String>, Option<String>)> {
+fn tracked(
+    proxy: &Proxy,
+    counter: Option<char>,
+) -> Option<(&Line, Option<String>, Option<String>)> {
     let mut lines = proxy.lines.iter();
     lines.find_map(|line| {
         let (what, words) = condition(line.arguments());
@@ -134,9 +137,9 @@ fn tracked(proxy: &Proxy, counter: Option<char>) -> Option<(&Line, Option<String
         if counter.is_some_and(|counter| tracks != counter.to_string()) {
             return None;
         }
-        let field = key.strip_suffix(')').and_then(|key| {
-            key.strip_prefix("hdr(").or(key.strip_prefix("req.hdr("))
-        });
+        let field = key
+            .strip_suffix(')')
+            .and_then(|key| key.strip_prefix("hdr(").or(key.strip_prefix("req.hdr(")));
         match (key, field) {
             ("src", _) => Some((line, None, table)),
             (_, Some(field)) => Some((line, Some(format!("header:{field}")), table)),
@@ -160,7 +163,9 @@ fn rate(max: u64, millis: u64) -> Option<String> {
         return Some(format!("{}/s", second / millis)).filter(|_| second / millis <= 60_000);
     }
     let minute = max.checked_mul(60_000)? / millis;
-    (1..=60_000).contains(&minute).then(|| format!("{minute}/m"))
+    (1..=60_000)
+        .contains(&minute)
+        .then(|| format!("{minute}/m"))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Frontend rules that routes support: pools, redirects and fixed responses.
 
 use super::line::Line;
-use crate::layer7::{Action, Condition};
 use crate::layer7::has_variable;
+use crate::layer7::{Action, Condition};
 
 /// A rule's action and condition; `Err` = the reason why routes do not support it.
 pub(super) type ParsedRule<'l> = Result<(Action, &'l [String]), String>;

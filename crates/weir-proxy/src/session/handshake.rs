@@ -111,7 +111,9 @@ impl Session {
     ) -> Step {
         let service = &self.local.service;
         let client = self.peer.ip();
-        let pool = service.routes.pool_for_connection(name, client, &mut cx.random);
+        let pool = service
+            .routes
+            .pool_for_connection(name, client, &mut cx.random);
         let Some(pool) = pool else {
             return Step::Close;
         };

@@ -54,7 +54,8 @@ fn exchange(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<ExchangeStep> {
             continue;
         };
         let step = View::open(sink, &EXCHANGE, table, &item.span);
-        let text = |sink: &mut Sink<'_>, name| step.text(sink, name).map(|(text, _)| text.to_owned());
+        let text =
+            |sink: &mut Sink<'_>, name| step.text(sink, name).map(|(text, _)| text.to_owned());
         let (send, expect) = (text(sink, "send"), text(sink, "expect"));
         steps.push(ExchangeStep {
             send: send.unwrap_or_default(),
