@@ -5,7 +5,7 @@ mod basic_auth;
 mod check;
 mod cluster;
 
-pub(crate) use check::{CHECK, CheckKind, EXPECT, OF_KINDS};
+pub(crate) use check::{CHECK, CheckKind, EXCHANGE, EXPECT, OF_KINDS};
 
 mod condition;
 mod files;
@@ -634,6 +634,7 @@ pub(crate) static PAGES: [&Section; 49] = [
     &SERVERS_DNS,
     &SCHEDULER,
     &CHECK,
+    &EXCHANGE,
     &EXPECT,
     &SERVICE,
     &PERSISTENCE,

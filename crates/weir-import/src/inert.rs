@@ -91,6 +91,7 @@ const HAPROXY: &[&str] = &[
     "backlog",
     "max-keep-alive-queue",
     "bind-process",
+    "capture",
     "busy-polling",
     "clitcpka-cnt",
     "clitcpka-idle",

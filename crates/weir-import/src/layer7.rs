@@ -186,7 +186,11 @@ impl Condition {
         };
         let mut keys: Vec<(&'static str, Vec<String>)> = fields.into();
         // Values of one field are alternatives: none of them may be there.
-        keys.extend(by_name(&self.headers).into_iter().map(|values| ("header", values)));
+        keys.extend(
+            by_name(&self.headers)
+                .into_iter()
+                .map(|values| ("header", values)),
+        );
         keys.extend(each("cookie", &self.cookies));
         keys.extend(each("query", &self.queries));
         let mut found: Vec<Self> = keys
@@ -230,7 +234,12 @@ impl Condition {
 
 /// Splits conditions on fields by the name of the field.
 fn by_name(headers: &[String]) -> Vec<Vec<String>> {
-    let name = |text: &str| text.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    let name = |text: &str| {
+        text.split(':')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase()
+    };
     let mut fields: Vec<Vec<String>> = Vec::new();
     for header in headers {
         match fields.iter_mut().find(|it| name(&it[0]) == name(header)) {
@@ -244,7 +253,12 @@ fn by_name(headers: &[String]) -> Vec<Vec<String>> {
 /// Requires the fields of both lists, of which several values of one field are alternatives; `None` = different
 /// values of one field.
 fn both_fields(one: &[String], other: &[String]) -> Option<Vec<String>> {
-    let name = |text: &str| text.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    let name = |text: &str| {
+        text.split(':')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase()
+    };
     let mut fields = by_name(one);
     for field in by_name(other) {
         match fields.iter_mut().find(|it| name(&it[0]) == name(&field[0])) {
@@ -361,6 +375,11 @@ impl Writer {
                     .map(|probe| Item::new(self.check(&group.name, probe), Some(probe.from)))
                     .collect();
                 entries.push(Entry::new("check", names, server.from));
+            } else if server.probes.is_empty()
+                && group.probes.as_ref().is_some_and(|it| !it.is_empty())
+            {
+                // The pool's checks are those of its names.
+                entries.push(Entry::new("check", Vec::<Item>::new(), server.from));
             }
             servers.push(Item::new(entries, Some(server.from)));
         }

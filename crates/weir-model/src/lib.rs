@@ -62,8 +62,8 @@ pub use announce::{Announce, Community, RequiredServices, Speaker};
 pub use basic_auth::{BasicAuth, PasswordHash};
 pub use body::{Digest, Pattern};
 pub use check::{
-    Check, CheckTls, DnsRecord, Health, Http, OnFailure, Probe, ProbeKind, ProbePath, ProbeTarget,
-    ProxyHeader, Require, Script, Start, Timing, Via,
+    Check, CheckTls, DnsRecord, ExchangeStep, Health, Http, OnFailure, Probe, ProbeKind, ProbePath,
+    ProbeTarget, ProxyHeader, Require, Script, Start, Timing, Via,
 };
 pub use cluster::Cluster;
 pub use desired::{

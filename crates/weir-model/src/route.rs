@@ -348,12 +348,16 @@ impl Route {
         std::iter::once(&self.when).chain(self.not.as_deref())
     }
 
-    /// Whether the only conditions are hosts and the action is a pool: the routes that a `tcp` service supports.
-    pub fn is_by_name(&self) -> bool {
-        self.conditions().all(Conditions::is_by_host_only)
+    /// Whether the only conditions are hosts and sources, and the action is a pool or `close`: the routes that a `tcp`
+    /// service supports.
+    pub fn is_for_connections(&self) -> bool {
+        self.conditions().all(Conditions::is_about_connection)
             && self.edits == RouteEdits::default()
             && self.options.is_none()
-            && matches!(self.action, RouteAction::Pool(_) | RouteAction::Split(_))
+            && matches!(
+                self.action,
+                RouteAction::Pool(_) | RouteAction::Split(_) | RouteAction::Close
+            )
     }
 
     /// Whether this route matches every request that `other` matches; false if the patterns do not prove it.

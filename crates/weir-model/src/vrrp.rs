@@ -174,7 +174,11 @@ pub struct VirtualRule {
 impl VirtualRouter {
     /// Whether advertisements are sent over IPv4: the family of its addresses, or that of the directors.
     pub const fn is_ipv4(&self) -> bool {
-        match (self.addresses.as_slice(), self.source, self.peers.as_slice()) {
+        match (
+            self.addresses.as_slice(),
+            self.source,
+            self.peers.as_slice(),
+        ) {
             ([first, ..], _, _) => first.address.is_ipv4(),
             (_, Some(source), _) => source.is_ipv4(),
             (_, None, [peer, ..]) => peer.is_ipv4(),

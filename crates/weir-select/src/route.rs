@@ -1,11 +1,11 @@
 //! From a parsed request to a pool, or to a response without a server: limits first, then the routes.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use weir_http::route::{self, Asked, RouteTable, TlsFacts};
 use weir_http::{Field, Framing, Request, RequestPath};
-use weir_model::{HashKey, Route, RouteAction, SplitMix64};
+use weir_model::{ConditionKey, HashKey, Route, RouteAction, SplitMix64};
 
 use crate::key::{hash_of_client, hash_of_request};
 use crate::limit::{Admission, Concurrent, Rate, Slot};
@@ -185,12 +185,30 @@ impl Routes {
         Some(*pool)
     }
 
-    /// Index of the pool for a TLS connection with this server name; the first pool if no route matches.
-    pub fn pool_for_server_name(&self, name: Option<&str>, random: &mut SplitMix64) -> usize {
-        let route = route::choose_by_sni(self.table.routes(), name);
-        route
-            .and_then(|route| self.pool_of(route, random))
-            .unwrap_or(0)
+    /// Whether routes of connections need the TLS server name.
+    pub fn need_server_name(&self) -> bool {
+        let by_name = |route: &Route| {
+            let mut not = route.not.iter();
+            route.when.has(ConditionKey::Host) || not.any(|it| it.has(ConditionKey::Host))
+        };
+        self.table.routes().iter().any(by_name)
+    }
+
+    /// Index of the pool for a connection with this TLS server name; the first pool if no route matches. `None` = the
+    /// connection is to be closed.
+    pub fn pool_for_connection(
+        &self,
+        name: Option<&str>,
+        client: IpAddr,
+        random: &mut SplitMix64,
+    ) -> Option<usize> {
+        let Some(route) = route::choose_for_connection(self.table.routes(), name, client) else {
+            return Some(0);
+        };
+        match self.get(route).map(|route| &route.action) {
+            Some(RouteAction::Close) => None,
+            _ => Some(self.pool_of(route, random).unwrap_or(0)),
+        }
     }
 
     /// Index of a route's pool: the only one, or one of several at random by weight.

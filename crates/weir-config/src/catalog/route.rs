@@ -106,9 +106,9 @@ pub(crate) static RESPONSE_HEADER: Section = Section {
 pub(crate) static ROUTE: Section = Section {
     path: "route",
     page: "route",
-    purpose: "Routing of `http` service requests, and, by `host` and `pool`, of `tcp` service connections. Routes are \
-              evaluated in file order; the first whose conditions all hold applies. Without a match, the service's \
-              own pool is used.",
+    purpose: "Routing of `http` service requests, and, by `host` and `source`, with `pool` or `close`, of `tcp` \
+              service connections. Routes are evaluated in file order; the first whose conditions all hold applies. \
+              Without a match, the service's own pool is used.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = \
               \"*.example\"\npath = \"/old/*\"\nredirect = \"https://{host}/new/\"\n",

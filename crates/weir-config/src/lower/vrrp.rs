@@ -65,11 +65,7 @@ pub(super) fn routers(
             }
         }
         if let Some((id, _)) = view.get("virtual_router_id") {
-            let key = (
-                router.interface.clone(),
-                router.router_id,
-                router.is_ipv4(),
-            );
+            let key = (router.interface.clone(), router.router_id, router.is_ipv4());
             let span = id.item.span.clone();
             if let Some(other) = ids.get(&key) {
                 let message = format!(

@@ -109,7 +109,7 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                 unseen_headers(sink, proxy, route);
             }
             // Only the SNI is known there.
-            Some(_) if route.route.is_by_name() => {}
+            Some(_) if route.route.is_for_connections() => {}
             Some(proxy) => sink.push(
                 Diagnostic::new(
                     Code::Contradiction,
@@ -117,7 +117,7 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                     format!("service `{name}` does not process HTTP requests"),
                 )
                 .also(&proxy.name, "its protocol is \"tcp\"")
-                .cause("in a tcp service, a route can only compare `host` with the SNI and select a `pool`")
+                .cause("in a tcp service, a route can only compare `host` with the SNI, and `source`, and select a `pool` or `close`")
                 .fix("remove other conditions and actions, or set protocol = \"http\" there"),
             ),
             None => {

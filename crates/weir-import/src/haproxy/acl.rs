@@ -57,12 +57,25 @@ impl Acls {
         positions
     }
 
+    /// Returns the criterion of an ACL that has one line.
+    pub(super) fn only_line(&self, name: &str) -> Option<&[String]> {
+        match self.named.get(name)?.as_slice() {
+            [(_, words)] => Some(words),
+            _ => None,
+        }
+    }
+
     /// Returns the words of a condition, and those of the ACLs that it uses.
     pub(super) fn text_of(&self, words: &[String]) -> Vec<String> {
         let mut all = words.to_vec();
         for word in words {
             let lines = self.named.get(word.trim_start_matches('!'));
-            all.extend(lines.into_iter().flatten().flat_map(|(_, words)| words.clone()));
+            all.extend(
+                lines
+                    .into_iter()
+                    .flatten()
+                    .flat_map(|(_, words)| words.clone()),
+            );
         }
         all
     }
@@ -327,7 +340,13 @@ mod tests {
 
     fn meaning(acls: &Acls, text: &str, tls: bool) -> Meaning {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-        acls.condition(&words, Clients { tls, ..Clients::default() })
+        acls.condition(
+            &words,
+            Clients {
+                tls,
+                ..Clients::default()
+            },
+        )
     }
 
     #[test]
@@ -411,6 +430,9 @@ mod tests {
             panic!("not supported");
         };
         assert_eq!(found[0].path.as_deref(), Some("/a"));
-        assert_eq!(acls.at_least(&words[5..], Clients::default()), Meaning::Always);
+        assert_eq!(
+            acls.at_least(&words[5..], Clients::default()),
+            Meaning::Always
+        );
     }
 }

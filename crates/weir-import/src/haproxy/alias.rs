@@ -20,13 +20,14 @@ pub(super) struct Variable {
 pub(super) type Variables = HashMap<String, Variable>;
 
 /// Replaces the references in all sections, and returns the variables.
-pub(super) fn resolve(file: &mut File) -> Variables {
+pub(super) fn resolve(file: &mut File, notes: &mut Notes) -> Variables {
     let base = |keyword: &str| {
         let mut lines = file.global.iter().rev();
         let line = lines.find(|line| line.keyword() == keyword);
         line.and_then(|line| line.word(1)).map(str::to_owned)
     };
     let bases = [("crt", base("crt-base")), ("ca-file", base("ca-base"))];
+    join_sockets(&mut file.proxies, notes);
     let mut variables = set_once(&file.proxies);
     for proxy in &mut file.proxies {
         let captures = captures(proxy);
@@ -43,6 +44,62 @@ pub(super) fn resolve(file: &mut File) -> Variables {
         }
     }
     variables
+}
+
+/// Replaces Unix sockets that lead from one section to another by ports of the loopback interface.
+fn join_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
+    const FIRST_PORT: u16 = 21_000;
+    let is_socket = |word: &str| {
+        ["abns@", "unix@", "/"]
+            .iter()
+            .any(|kind| word.starts_with(kind))
+    };
+    let plain = |word: &str| word.trim_start_matches("unix@").to_owned();
+    let of = |keyword: &str, at: usize| -> Vec<String> {
+        let lines = proxies.iter().flat_map(|proxy| &proxy.lines);
+        let lines = lines.filter(|line| line.keyword() == keyword);
+        lines
+            .filter_map(|line| line.word(at).filter(|word| is_socket(word)).map(plain))
+            .collect()
+    };
+    let (binds, servers) = (of("bind", 1), of("server", 2));
+    let taken: Vec<String> = proxies
+        .iter()
+        .flat_map(|proxy| proxy.lines.iter().flat_map(|line| line.words.clone()))
+        .collect();
+    let is_free = |port: &u16| {
+        let end = format!(":{port}");
+        !taken.iter().any(|word| word.ends_with(&end))
+    };
+    let mut ports = (FIRST_PORT..).filter(is_free);
+    let mut joined: HashMap<String, String> = HashMap::new();
+    for socket in binds.into_iter().filter(|socket| servers.contains(socket)) {
+        if let Some(port) = ports.next() {
+            joined
+                .entry(socket)
+                .or_insert_with(|| format!("127.0.0.1:{port}"));
+        }
+    }
+    for line in proxies.iter_mut().flat_map(|proxy| &mut proxy.lines) {
+        let at = match line.keyword() {
+            "bind" => 1,
+            "server" => 2,
+            _ => continue,
+        };
+        let Some(word) = line.words.get(at).cloned() else {
+            continue;
+        };
+        let Some(address) = joined.get(&plain(&word)) else {
+            continue;
+        };
+        line.words[at].clone_from(address);
+        let why = format!("{word} became {address}, which all programs of this machine can reach");
+        // Those in the abstract namespace have no permissions either.
+        match word.starts_with("abns@") || at == 2 {
+            true => notes.remark(line.position, why),
+            false => notes.add(line.position, why),
+        }
+    }
 }
 
 /// Adds the directory to relative paths of certificates.

@@ -76,17 +76,6 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     }
     let mut entries = Vec::new();
     entries.extend(crate::layer7::servers_dns(names));
-    if let Some(probes) = &probes {
-        for server in servers
-            .iter()
-            .filter(|it| it.probes.is_empty() && !probes.is_empty())
-        {
-            notes.add(
-                server.from,
-                "without `check`, haproxy does not check this server, and Weir does: names of this pool have a check",
-            );
-        }
-    }
     if let Some((millis, position)) = slow {
         entries.push(Entry::new("slow_start", format_millis(millis), position));
         servers.iter_mut().for_each(refine_weight);
@@ -270,7 +259,9 @@ fn named(
     if let Some((name, position)) = &options.resolvers {
         let servers = context.resolvers.get(name).cloned().unwrap_or_default();
         let servers = servers.into_iter();
-        let servers: Vec<Item> = servers.map(|(address, from)| Item::new(address, Some(from))).collect();
+        let servers: Vec<Item> = servers
+            .map(|(address, from)| Item::new(address, Some(from)))
+            .collect();
         if !servers.is_empty() {
             table.push(Entry::new("resolvers", servers, *position));
         }
@@ -349,7 +340,10 @@ fn scheduler(
         return;
     };
     context.mark_used(line);
-    for line in ["hash-type", "hash-preserve-affinity"].iter().filter_map(|word| proxy.last(&[word])) {
+    for line in ["hash-type", "hash-preserve-affinity"]
+        .iter()
+        .filter_map(|word| proxy.last(&[word]))
+    {
         notes.remark(
             line.position,
             "not imported: `hash` of Weir is consistent, and `source` keeps clients on their servers as far as possible",

@@ -135,8 +135,9 @@ impl Binds {
                     let _ = value();
                 }
                 "sigalgs" | "client-sigalgs" | "ocsp-update" | "severity-output" | "shards"
-                | "proto" | "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "process" | "thread" | "mode"
-                | "user" | "group" | "uid" | "gid" | "level" | "backlog" | "tcp-ut" | "nice" => {
+                | "proto" | "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "process"
+                | "thread" | "mode" | "user" | "group" | "uid" | "gid" | "level" | "backlog"
+                | "tcp-ut" | "nice" => {
                     let _ = value();
                     notes.remark(
                         line.position,
@@ -212,6 +213,12 @@ fn endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, S
             .address(host, ipv6)
             .ok_or_else(|| format!("the name {host} cannot be resolved"))?,
     };
+    if ports.starts_with("${") && ports.ends_with('}') {
+        return Ok(vec![match address {
+            std::net::IpAddr::V4(v4) => format!("{v4}:{ports}"),
+            std::net::IpAddr::V6(v6) => format!("[{v6}]:{ports}"),
+        }]);
+    }
     let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
     let port = |text: &str| {
         text.parse::<u16>()

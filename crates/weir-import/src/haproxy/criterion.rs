@@ -157,7 +157,8 @@ impl<'a> Criterion<'a> {
             0 => Meaning::Never,
             all if all == ports.len() => Meaning::Always,
             _ => Meaning::Unsupported(
-                "the listeners of this service have several ports: write a service for each".to_owned(),
+                "the listeners of this service have several ports: write a service for each"
+                    .to_owned(),
             ),
         }
     }

@@ -8,6 +8,7 @@ use super::bind::Binds;
 use super::criterion::Clients;
 use super::header::{self, Changes, FrontendRoute, variants};
 use super::inspect;
+use super::limit;
 use super::line::Line;
 use super::rule::{self, ParsedRule, condition, http_request, redirect_line, use_backend};
 use super::section::Proxy;
@@ -64,7 +65,14 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         return;
     }
     let acls = Acls::read(context.environment, &proxy.lines, notes);
-    let rules = rules(context, proxy, notes);
+    let limit = limit::find(proxy, all, &acls, notes).filter(|_| proxy.is_http());
+    let (rate, limited) = match limit {
+        Some(limit) => (limit.keys, limit.lines),
+        None => (Vec::new(), Vec::new()),
+    };
+    context.used.extend(&limited);
+    let mut rules = rules(context, proxy, notes);
+    rules.retain(|rule| limited.first() != Some(&rule.line.position));
     let default = default_pool(context, proxy, notes);
     let kinds = [(false, false), (true, false), (false, true), (true, true)];
     let mut first = true;
@@ -84,7 +92,10 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         let name = super::super::name::plain(&wanted);
         let name = service_name(context, name);
         let keys = if tls { binds.keys.as_slice() } else { &[] };
-        let ports: Vec<u16> = listen.iter().filter_map(|(address, _)| port(address)).collect();
+        let ports: Vec<u16> = listen
+            .iter()
+            .filter_map(|(address, _)| port(address))
+            .collect();
         let way = Way {
             clients: Clients {
                 tls,
@@ -108,13 +119,21 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             listen,
             keys,
             (&pool, &default),
-            all,
+            (all, &rate),
             notes,
         );
         if proxied && let Some(table) = context.writer.document.tables.last_mut() {
             table.push(Entry::new("proxy_protocol", true, listen[0].1).essential());
         }
-        let changes = changes(context, proxy, way, default.as_ref(), listen, &routes, notes);
+        let changes = changes(
+            context,
+            proxy,
+            way,
+            default.as_ref(),
+            listen,
+            &routes,
+            notes,
+        );
         for (position, condition, action) in routes {
             if let Some(pool) = action.pool() {
                 let own = of_backend(context, pool, way, notes);
@@ -165,7 +184,10 @@ fn monitor(context: &mut Context<'_>, proxy: &Proxy, service: &str) {
     let Some(line) = proxy.last(&["monitor-uri"]).filter(|_| proxy.is_http()) else {
         return;
     };
-    let Some(path) = line.word(1).filter(|path| path.starts_with('/') && !path.contains('*')) else {
+    let Some(path) = line
+        .word(1)
+        .filter(|path| path.starts_with('/') && !path.contains('*'))
+    else {
         return;
     };
     context.mark_used(line);
@@ -182,7 +204,9 @@ fn monitor(context: &mut Context<'_>, proxy: &Proxy, service: &str) {
         table.path == ["route"] && table.text("service") == Some(service)
     };
     let first = tables.iter().position(is_first);
-    context.writer.route(service, line.position, &condition, &action);
+    context
+        .writer
+        .route(service, line.position, &condition, &action);
     let tables = &mut context.writer.document.tables;
     if let (Some(first), Some(route)) = (first, tables.pop()) {
         tables.insert(first, route);
@@ -222,7 +246,10 @@ fn write_routes(
     notes: &mut Notes,
 ) {
     for (position, condition, action) in routes {
-        let Some(both) = outer.and(&condition).filter(|_| !outer.excludes(&condition)) else {
+        let Some(both) = outer
+            .and(&condition)
+            .filter(|_| !outer.excludes(&condition))
+        else {
             continue;
         };
         let (front, back) = match action.pool() {
@@ -371,7 +398,10 @@ fn rules<'p>(
         let lines = proxy.lines.iter();
         lines.filter(move |line| line.keyword() == keyword)
     };
-    for line in of("tcp-request").chain(of("block")).chain(of("http-request")) {
+    for line in of("tcp-request")
+        .chain(of("block"))
+        .chain(of("http-request"))
+    {
         let stage = inspect::stage(line);
         if inspect::lets_pass(line) {
             let (_, words) = condition(line.arguments());
@@ -413,7 +443,8 @@ fn by_map<'l>(context: &mut Context<'_>, line: &'l Line) -> ParsedRule<'l> {
     let lookup = lookup.ok_or("the backend's name is computed, and a route's pool is fixed")?;
     let default = lookup.default.as_ref();
     let pool = default.and_then(|name| context.pools.get(name)).cloned();
-    let pool = pool.ok_or("the map has no default, and a route with a map ends the search for a pool")?;
+    let pool =
+        pool.ok_or("the map has no default, and a route with a map ends the search for a pool")?;
     let map = context.map(&lookup, line.position);
     Ok((Action::Mapped(map, pool), words))
 }
@@ -478,7 +509,8 @@ fn route(
     match &rule.action {
         Action::Redirect { to, status } if rule::drops_query(to) => {
             let Some(found) = rule::without_query(&condition, to) else {
-                let why = "a route's `redirect` drops the query only with a group of its own expression";
+                let why =
+                    "a route's `redirect` drops the query only with a group of its own expression";
                 return rule.line.reject(notes, why);
             };
             routes.extend(found.into_iter().map(|(condition, to)| {

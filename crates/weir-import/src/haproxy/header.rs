@@ -66,7 +66,8 @@ impl Changes {
 
     /// Keeps the rules that ask for names and passwords and precede this line: they apply to responses too.
     pub(super) fn of_response(&self, position: Position) -> Self {
-        let precedes = |change: &&Change| !change.keys.is_empty() && change.line.position < position;
+        let precedes =
+            |change: &&Change| !change.keys.is_empty() && change.line.position < position;
         Self {
             options: Edits::default(),
             rules: self.rules.iter().filter(precedes).cloned().collect(),
@@ -116,7 +117,9 @@ pub(super) fn variants(
     {
         let at = changes.conditions.iter().position(|it| it == alternatives);
         if changes.rules.iter().all(|change| change.when != at) {
-            variants.iter_mut().for_each(|(_, applied)| applied.push(false));
+            variants
+                .iter_mut()
+                .for_each(|(_, applied)| applied.push(false));
             continue;
         }
         let mut next = Vec::new();
@@ -176,8 +179,7 @@ pub(super) fn changes(
     }
     let host = super::backend::fixed_host(proxy).map(|(line, _)| line.position);
     let host = host.filter(|_| proxy.has_servers);
-    let is_rule =
-        |line: &&Line| (is_edit(line) || is_auth(line)) && Some(line.position) != host;
+    let is_rule = |line: &&Line| (is_edit(line) || is_auth(line)) && Some(line.position) != host;
     for line in proxy.lines.iter().filter(is_rule) {
         let (what, words) = condition(line.arguments());
         for position in acls.lines_of(words) {
@@ -190,7 +192,10 @@ pub(super) fn changes(
             },
             false => (acls.condition(words, clients), Vec::new()),
         };
-        let is_affected = keys.is_empty() && frontend_routes.iter().any(|route| is_affected_by(route, line));
+        let is_affected = keys.is_empty()
+            && frontend_routes
+                .iter()
+                .any(|route| is_affected_by(route, line));
         let is_of_response = line.keyword() != "http-request";
         let when = match meaning {
             // It may match in the frontend's other service.
@@ -206,8 +211,15 @@ pub(super) fn changes(
                 );
                 continue;
             }
-            Meaning::AnyOf(alternatives) if is_of_response && !line.keeps_request && !alternatives.iter().all(Condition::is_about_client) => {
-                line.reject(notes, "haproxy does not know the request when it evaluates this rule");
+            Meaning::AnyOf(alternatives)
+                if is_of_response
+                    && !line.keeps_request
+                    && !alternatives.iter().all(Condition::is_about_client) =>
+            {
+                line.reject(
+                    notes,
+                    "haproxy does not know the request when it evaluates this rule",
+                );
                 continue;
             }
             Meaning::Always => None,
@@ -275,6 +287,9 @@ fn with_port(words: &[String], listen: &[String]) -> Vec<String> {
     let [Some(port)] = ports[..] else {
         return words.to_vec();
     };
+    if port.starts_with('$') {
+        return words.to_vec();
+    }
     let words = words.iter();
     words
         .map(|word| word.replace("%[dst_port]", port).replace("%fp", port))
@@ -342,7 +357,9 @@ fn edit(line: &Line, what: &[String], edits: &mut Edits) -> Result<(), &'static 
             fields.remove(name, position);
             Ok(())
         }
-        [verb, regex, path] if verb == "replace-path" || verb == "replace-uri" && keeps_query(regex, path) => {
+        [verb, regex, path]
+            if verb == "replace-path" || verb == "replace-uri" && keeps_query(regex, path) =>
+        {
             let path = groups(path).ok_or("the path is computed from more than the old path")?;
             let (regex, path) =
                 beginning_with_slash(regex, &path).ok_or("the path does not begin with a slash")?;

@@ -47,7 +47,8 @@ fn waits(words: &[String]) -> bool {
             word if DATA.contains(&word) => {
                 found = true;
                 let rest: Vec<&str> = terms.by_ref().take_while(|it| *it != "}").collect();
-                let is_presence = matches!(rest.as_slice(), ["1"] | ["gt", "0"] | ["-m", "found"] | []);
+                let is_presence =
+                    matches!(rest.as_slice(), ["1"] | ["gt", "0"] | ["-m", "found"] | []);
                 if !is_presence {
                     return false;
                 }
@@ -70,21 +71,36 @@ pub(super) fn is_settled(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool 
         ("tcp-request", ["content", "accept"]) if waits(words) => {
             "Weir waits for the server name or the request by itself"
         }
-        // Without a pool for them, connections that no route matches are closed.
         ("tcp-request", ["content", "reject"])
-            if !proxy.is_http()
-                && (words.is_empty() || waits_for_not(words))
-                && proxy.last(&["default_backend"]).is_none()
-                && !proxy.has_servers =>
+            if waits_for_not(words) || words.is_empty() && only_waits(proxy) =>
         {
+            let has_default = proxy.last(&["default_backend"]).is_some() || proxy.has_servers;
+            if proxy.is_http() || has_default {
+                let why = "clients that send no such data reach the service's pool";
+                line.reject(notes, why);
+                return true;
+            }
+            // There is no pool for them.
             "Weir closes connections that no route matches"
         }
-        ("http-request", ["wait-for-body", ..]) => "`request_buffering` reads it before the server is chosen",
+        ("http-request", ["wait-for-body", ..]) => {
+            "`request_buffering` reads it before the server is chosen"
+        }
         ("http-request", ["use-service", "prometheus-exporter"]) => "Weir has /metrics",
         _ => return false,
     };
     notes.remark(line.position, why);
     true
+}
+
+/// Whether the rules of the section that let pass only wait for data: others are refused.
+fn only_waits(proxy: &Proxy) -> bool {
+    let is_accept = |line: &&Line| {
+        let (what, _) = condition(line.arguments());
+        line.keyword() == "tcp-request" && what == ["content", "accept"]
+    };
+    let mut accepts = proxy.lines.iter().filter(is_accept).peekable();
+    accepts.peek().is_some() && accepts.all(|line| !lets_pass(line))
 }
 
 /// `if !{ req.ssl_hello_type 1 }` or `unless { … }`.

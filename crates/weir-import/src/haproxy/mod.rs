@@ -13,6 +13,7 @@ mod frontend;
 mod header;
 mod inspect;
 mod legacy;
+mod limit;
 mod line;
 mod mail;
 mod path;
@@ -59,7 +60,7 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
     let mut notes = Notes::default();
     let lines = line::lines(environment, &mut notes, name, text);
     let mut file = section::read(lines, &mut notes);
-    let variables = alias::resolve(&mut file);
+    let variables = alias::resolve(&mut file, &mut notes);
     let mut context = Context {
         environment,
         writer: Writer::default(),

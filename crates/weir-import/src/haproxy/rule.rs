@@ -1,8 +1,8 @@
 //! Frontend rules that routes support: pools, redirects and fixed responses.
 
 use super::line::Line;
-use crate::layer7::{Action, Condition};
 use crate::layer7::has_variable;
+use crate::layer7::{Action, Condition};
 
 /// A rule's action and condition; `Err` = the reason why routes do not support it.
 pub(super) type ParsedRule<'l> = Result<(Action, &'l [String]), String>;
@@ -114,21 +114,25 @@ pub(super) fn without_query(condition: &Condition, to: &str) -> Option<Vec<(Cond
     };
     let slash = to.contains(WHOLE_WITH_SLASH);
     let Some(regex) = &condition.regex else {
+        let all = with("^/(.*)$".to_owned(), "/{1}");
         return Some(match slash {
-            true => vec![
-                with("^(.*[^/])$".to_owned(), "{1}/"),
-                with("^(.*/)$".to_owned(), "{1}"),
-            ],
-            false => vec![with("^(.*)$".to_owned(), "{1}")],
+            true => vec![with("^/(.*[^/])$".to_owned(), "/{1}/"), all],
+            false => vec![all],
         });
     };
-    let inner = regex.strip_prefix('^')?.strip_suffix('$')?;
-    let ends_without_slash = inner.ends_with("[^/]");
-    if inner.contains(['(', '|', '\\']) || slash && !ends_without_slash {
+    let inner = regex.strip_prefix("^/")?.strip_suffix('$')?;
+    if inner.contains(['(', '|', '\\']) {
         return None;
     }
-    let path = if slash { "{1}/" } else { "{1}" };
-    Some(vec![with(format!("^({inner})$"), path)])
+    let all = with(format!("^/({inner})$"), "/{1}");
+    if !slash {
+        return Some(vec![all]);
+    }
+    let with_slash = |inner: &str| with(format!("^/({inner})$"), "/{1}/");
+    match inner.strip_suffix("[^/]*") {
+        Some(front) => Some(vec![with_slash(&format!("{front}[^/]+")), all]),
+        None => inner.ends_with("[^/]").then(|| vec![with_slash(inner)]),
+    }
 }
 
 /// Returns whether [`without_query`] completes the target.

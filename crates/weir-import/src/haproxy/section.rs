@@ -142,7 +142,8 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
             }
             other if APART.contains(&other) => {
                 for line in std::iter::once(head).chain(&body) {
-                    let why = "not imported: it is about haproxy itself, not about clients and servers";
+                    let why =
+                        "not imported: it is about haproxy itself, not about clients and servers";
                     notes.remark(line.position, why);
                 }
             }
@@ -192,7 +193,10 @@ fn resolvers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
         }
     }
     let name = head.word(1).unwrap_or_default().to_owned();
-    notes.remark(head.position, "its name servers are written where they are used");
+    notes.remark(
+        head.position,
+        "its name servers are written where they are used",
+    );
     file.resolvers.insert(name, servers);
 }
 

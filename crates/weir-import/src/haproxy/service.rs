@@ -18,7 +18,7 @@ pub(super) fn service(
     listen: &[(String, Position)],
     tls: &[Entry],
     (pool, default): (&str, &Option<(String, String)>),
-    all: &[Proxy],
+    (all, rate): (&[Proxy], &[Entry]),
     notes: &mut Notes,
 ) {
     let mut table = Table::new(&["service", name], proxy.position);
@@ -52,7 +52,15 @@ pub(super) fn service(
     timeouts(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
     persistence(context, &mut table, backend.unwrap_or(proxy), all);
     retry_on(context, &mut table, backend.unwrap_or(proxy), notes);
-    limits(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
+    let further = (all, rate, default.is_some());
+    limits(
+        context,
+        &mut table,
+        proxy,
+        backend.unwrap_or(proxy),
+        further,
+        notes,
+    );
     if proxy.is_http() {
         let forwarded = proxy
             .option("forwardfor")
@@ -177,11 +185,15 @@ fn pages_of(context: &Context<'_>, line: &Line) -> Vec<(String, String, Position
             ["errorfile", status, file] => (status, file),
             ["http-error", "status", status, "errorfile", file] => (status, file),
             // Weir tells the type from the name.
-            ["http-error", "status", status, "content-type", kind, "file", file]
-                if kind.starts_with(media_type(file)) =>
-            {
-                (status, file)
-            }
+            [
+                "http-error",
+                "status",
+                status,
+                "content-type",
+                kind,
+                "file",
+                file,
+            ] if kind.starts_with(media_type(file)) => (status, file),
             _ => return None,
         };
         let usable = file.starts_with('/') && !file.starts_with("/dev/");
@@ -190,8 +202,14 @@ fn pages_of(context: &Context<'_>, line: &Line) -> Vec<(String, String, Position
     match (line.keyword(), line.word(1)) {
         ("errorfiles", Some(name)) => {
             let wanted = line.words.get(2..).unwrap_or_default();
-            let all = context.pages.get(name).into_iter().flatten().filter_map(one);
-            let is_wanted = |page: &(String, String, Position)| wanted.is_empty() || wanted.contains(&page.0);
+            let all = context
+                .pages
+                .get(name)
+                .into_iter()
+                .flatten()
+                .filter_map(one);
+            let is_wanted =
+                |page: &(String, String, Position)| wanted.is_empty() || wanted.contains(&page.0);
             all.filter(is_wanted).collect()
         }
         _ => one(line).into_iter().collect(),
@@ -322,7 +340,9 @@ fn persistence(context: &mut Context<'_>, table: &mut Table, back: &Proxy, all: 
         [key, word, name] if word == "table" => (key.as_str(), Some(name)),
         _ => return,
     };
-    let mask = key.strip_prefix("src,ipmask(").and_then(|rest| rest.strip_suffix(')'));
+    let mask = key
+        .strip_prefix("src,ipmask(")
+        .and_then(|rest| rest.strip_suffix(')'));
     let mask = mask.map(|mask| mask.parse::<u64>());
     let is_source = key == "src" || matches!(mask, Some(Ok(1..=32)));
     let owner = match name {
@@ -337,7 +357,9 @@ fn persistence(context: &mut Context<'_>, table: &mut Table, back: &Proxy, all: 
         let at = words.iter().position(|it| *it == word)?;
         words.get(at + 1).copied()
     };
-    let expire = after("expire").and_then(time).filter(|millis| *millis >= 1000);
+    let expire = after("expire")
+        .and_then(time)
+        .filter(|millis| *millis >= 1000);
     let is_address = matches!(after("type"), Some("ip" | "ipv6"));
     let counts = after("store").is_some_and(|what| what != "server_id");
     let (Some(millis), true, false) = (expire, is_source && is_address, counts) else {
@@ -345,7 +367,11 @@ fn persistence(context: &mut Context<'_>, table: &mut Table, back: &Proxy, all: 
     };
     context.mark_used(stick);
     context.mark_used(clients);
-    let mut keys = vec![Entry::new("timeout", format_millis(millis), clients.position)];
+    let mut keys = vec![Entry::new(
+        "timeout",
+        format_millis(millis),
+        clients.position,
+    )];
     if let Some(Ok(bits)) = mask {
         keys.push(Entry::new("netmask", bits, stick.position));
     }
@@ -399,14 +425,27 @@ fn conditions_of_retry(
     Some(Entry::new("retry_on", conditions, line.position))
 }
 
+/// The backends that `use_backend` of a frontend names.
+fn led_to<'p>(front: &Proxy, all: &'p [Proxy]) -> Vec<&'p Proxy> {
+    let named = |one: &&Proxy| {
+        let mut rules = front.lines.iter();
+        rules.any(|rule| rule.keyword() == "use_backend" && rule.word(1) == Some(one.name.as_str()))
+    };
+    all.iter()
+        .filter(|one| one.has_servers)
+        .filter(named)
+        .collect()
+}
+
 fn limits(
     context: &mut Context<'_>,
     table: &mut Table,
     front: &Proxy,
     back: &Proxy,
+    (all, rate, has_default): (&[Proxy], &[Entry], bool),
     notes: &mut Notes,
 ) {
-    let mut entries = Vec::new();
+    let mut entries = rate.to_vec();
     for (theirs, ours, proxy) in [
         ("maxconn", "connections", front),
         ("retries", "retries", back),
@@ -424,8 +463,19 @@ fn limits(
         }
     }
     let closes = ["http-server-close", "httpclose", "forceclose"];
-    let proxies = [back, front];
-    let set = closes.iter().flat_map(|name| proxies.iter().filter_map(|one| one.option(name)));
+    // Without a default backend, all that rules lead to must have it.
+    let named: Vec<&Proxy> = match has_default {
+        true => Vec::new(),
+        false => led_to(front, all),
+    };
+    let closing = |one: &&Proxy| closes.iter().any(|name| one.option(name).is_some());
+    let named = Some(named)
+        .filter(|named| named.iter().all(closing))
+        .unwrap_or_default();
+    let proxies = [&[back, front], named.as_slice()].concat();
+    let set = closes
+        .iter()
+        .flat_map(|name| proxies.iter().filter_map(|one| one.option(name)));
     let set: Vec<&Line> = set.collect();
     set.iter().for_each(|line| context.mark_used(line));
     if let Some(line) = set.first() {

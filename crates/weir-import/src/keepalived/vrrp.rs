@@ -148,7 +148,10 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     of_group(&mut table, &mut track, globals, name, notes);
     let is_strict = globals.strict || node.inner().iter().any(|it| it.keyword() == "strict_mode");
     if is_strict && !has(&table, "addresses") {
-        return node.ignore(notes, "keepalived disables a strict instance without addresses");
+        return node.ignore(
+            notes,
+            "keepalived disables a strict instance without addresses",
+        );
     }
     if !track.is_empty() {
         table.push(Entry::implied("track", track));

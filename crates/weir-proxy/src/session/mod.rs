@@ -186,8 +186,8 @@ impl Session {
         }
         self.phase = match tcp {
             _ if self.transport.is_secure() && !self.is_stream() => Phase::Handshake,
-            true if self.is_routed() => Phase::PeekSni,
-            true => return self.connect(key, cx),
+            true if self.needs_server_name() => Phase::PeekSni,
+            true => return self.connect_by_server_name(key, cx, None),
             false => Phase::Head,
         };
         Step::Continue

@@ -19,7 +19,10 @@ impl Program {
     /// Parses the line of a server, or of the virtual server.
     pub(super) fn read(server: Option<Position>, node: &Node, notes: &mut Notes) -> Option<Self> {
         let Some(words) = command(&node.rest).filter(|words| !words.is_empty()) else {
-            node.ignore(notes, "a program is missing, and keepalived ignores the line");
+            node.ignore(
+                notes,
+                "a program is missing, and keepalived ignores the line",
+            );
             return None;
         };
         Some(Self {
@@ -74,7 +77,10 @@ pub(super) fn write(pool: &mut Table, programs: &[Program], notes: &mut Notes) {
     for program in programs {
         match program.branch(servers) {
             Some(branch) => branches.push((branch, program.position)),
-            None => notes.remark(program.position, "not imported: another server has the address"),
+            None => notes.remark(
+                program.position,
+                "not imported: another server has the address",
+            ),
         }
     }
     let Some((_, first)) = branches.first() else {
