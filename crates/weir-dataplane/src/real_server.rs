@@ -70,7 +70,7 @@ pub const COUNTS: [(&str, &str); 12] = [
     ),
     ("drop-failed", "the kernel failed to modify the packet"),
     (
-        "second hop",
+        "second-hop",
         "packets of unknown connections, sent to the server that the director named",
     ),
 ];

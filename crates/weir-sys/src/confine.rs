@@ -156,8 +156,8 @@ fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
 }
 
 /// Restricts the process to reading the system's files and those below `readable`, and to writing below the directories
-/// `writable` (Landlock). A directory of `readable` that is absent is ignored. Open files are not affected. Returns whether the
-/// kernel enforces it.
+/// `writable` (Landlock). A directory of `readable` that is absent is ignored. Open files are not affected. Returns
+/// whether the kernel enforces it.
 ///
 /// # Errors
 /// A directory of `writable` cannot be opened.

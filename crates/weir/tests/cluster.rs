@@ -145,8 +145,8 @@ impl Group {
     fn own_config(&self, n: usize) -> String {
         if self.is_bare {
             return format!(
-                "[node]\nmax_services = 16384\nmax_servers = 65536\n[cluster]\netcd = {:?}\nname = \"edge\"\nmember = \"lb{n}\"\n\
-                 lease = \"2s\"\n",
+                "[node]\nmax_services = 16384\nmax_servers = 65536\n[cluster]\netcd = {:?}\nname = \"edge\"\n\
+                 member = \"lb{n}\"\nlease = \"2s\"\n",
                 self.endpoints(self.scheme())
             );
         }
