@@ -12,7 +12,7 @@
 #          newcomers, upgrades them under traffic, removes and purges them.
 # programs: the static program's container image and the arm64 program (under qemu-user) serve 1 000 requests.
 # reproducible: two static builds in different directories give the same file.
-# browser: the dashboard in chromium: contents, actions, accessibility, 10 000 servers; pictures in DIRECTORY/screenshots.
+# browser: the dashboard in chromium: contents, actions, accessibility, 10 000 servers, and its pictures.
 #
 # DIRECTORY keeps base systems between runs (1.5 GB); a run needs up to 12 GB more. Exit code 0 = all of it passed.
 set -euo pipefail

@@ -1,5 +1,5 @@
-//! `WEIR_WITHOUT_METRICS` makes a build that counts no exchanges: `tools/bench.py --without-metrics` measures the cost of
-//! counting with it.
+//! `WEIR_WITHOUT_METRICS` makes a build that counts no exchanges: `tools/bench.py --without-metrics` measures the cost
+//! of counting with it.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

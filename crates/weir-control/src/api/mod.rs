@@ -1,5 +1,6 @@
 //! The HTTP API: `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/v1/history`, `/metrics`,
-//! `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/node`, `/v1/cluster/publish`, `/v1/log`, `/v1/tap/SERVICE`, `/v1/servers/POOL/ADDRESS`.
+//! `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/node`, `/v1/cluster/publish`, `/v1/log`, `/v1/tap/SERVICE`,
+//! `/v1/servers/POOL/ADDRESS`.
 //!
 //! Requests become [`Order`]s and responses are JSON. Bodies are limited in size and time. On the unix socket the
 //! kernel identifies the caller; over TCP [`Policy`] checks `Host` and token. Only the owner of the daemon may name

@@ -117,9 +117,9 @@ fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
         );
     }
     let spent = browser.run(
-        "const view = document.getElementById('viewport'); const begun = performance.now(); for (let at = 0; at < 100; \
-         at++) { view.scrollTop = at * 3000; draw(); view.getBoundingClientRect(); } return (performance.now() - begun) \
-         / 100",
+        "const view = document.getElementById('viewport'); const begun = performance.now(); for (let at = 0; at < \
+         100; at++) { view.scrollTop = at * 3000; draw(); view.getBoundingClientRect(); } return (performance.now() - \
+         begun) / 100",
     );
     println!("10000 servers: a scrolled list is drawn within {spent} ms");
     let begun = std::time::Instant::now();

@@ -355,7 +355,8 @@ fn keyboard_filters_and_actions_work_at_length() {
     assert_eq!(browser.run("return role"), "write");
     // Filter, search and order.
     browser.run(
-        "const state = document.getElementById('state'); state.value = 'down'; state.dispatchEvent(new Event('change'))",
+        "const state = document.getElementById('state'); state.value = 'down'; state.dispatchEvent(new \
+         Event('change'))",
     );
     assert_eq!(scene.table("list").len(), 2);
     browser.run(
@@ -376,7 +377,8 @@ fn keyboard_filters_and_actions_work_at_length() {
     let order = "return shown.map((it) => it.effective)";
     assert_eq!(browser.run(order), json!([0, 1, 3]));
     browser.run(
-        "[...document.querySelectorAll('#list thead button')].find((it) => it.textContent.startsWith('Weight')).click()",
+        "[...document.querySelectorAll('#list thead button')].find((it) => \
+         it.textContent.startsWith('Weight')).click()",
     );
     assert_eq!(browser.run(order), json!([3, 1, 0]));
     browser.run("document.activeElement.blur()");

@@ -61,8 +61,9 @@ fn promtool(metrics: &str) {
 /// Parses OpenMetrics with the parser of Prometheus' Python client, which checks names, types, units and order. It must
 /// find as many samples as there are lines.
 fn parse_open_metrics(text: &str) {
-    let script = "import sys\nfrom prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
-                  print(sum(len(it.samples) for it in parse(sys.stdin.read())))";
+    let script = "import sys, prometheus_client.openmetrics.parser as parser\n\
+                  families = parser.text_string_to_metric_families(sys.stdin.read())\n\
+                  print(sum(len(it.samples) for it in families))";
     let mut child = Command::new("/usr/bin/python3")
         .args(["-c", script])
         .stdin(Stdio::piped())
