@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps dist-deps build static demo check test soak release-check bench attack corpus lab deb docs packages clean require-root require-cargo
+.PHONY: help deps dist-deps build static demo check test soak release-check bench attack corpus lab deb docs packages screenshots clean require-root require-cargo
 
 CARGO ?= cargo
 # Where cargo puts what it builds, also when the environment moves it.
@@ -63,9 +63,14 @@ soak: require-root deps require-cargo ## the long forms of the tests, one after 
 	tools/fuzz.sh
 	tools/mutants.sh
 
-# ARGS: --only debian|kernels|packages|programs|reproducible, --suite 12|13, --quick. All of it takes hours.
+# ARGS: --only debian|kernels|packages|programs|reproducible|browser, --suite 12|13, --quick. All of it takes hours.
 release-check: require-root deps dist-deps build ## demo, test and packages in fresh Debian 12 and 13, their kernels, the image, arm64
 	WEIR_DIST=$(DIST) tools/release-check.sh $(WEIR) $(TARGET)/release-check $(ARGS)
+
+screenshots: require-root require-cargo ## make the pictures of the dashboard in the manual again: docs/manual/images
+	@tools/install-deps.sh --soak
+	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 WEIR_SCREENSHOTS=$(abspath docs/manual/images) \
+	  $(CARGO) test --locked -p weir --test admin -- --nocapture pictures_of_the_manual
 
 # COMPARE=REF measures the benches' rows of this tree and of another commit in turn. ARGS: --rounds N, --only PART, --all.
 bench: require-root require-cargo ## measure with peers and floors, one table and JSON: make bench [COMPARE=REF] [ARGS="--only nat"]

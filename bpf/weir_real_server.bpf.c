@@ -2,7 +2,7 @@
 /*
  * The real server's side of `tunnel` and `l3dsr`, at tc ingress and egress (tcx, or clsact before 6.6):
  *
- *   ingress   tunnel packet to this host, inner destination a VIP  → decapsulated
+ *   ingress   tunnel packet to this host, inner destination a VIP  → decapsulated, or sent to its second hop
  *             packet to this host with a DSCP mark                 → destination becomes its VIP
  *             ICMP error about a reply                             → the quoted packet is translated accordingly
  *   egress    reply from a VIP's port, without a mark              → source becomes the VIP
@@ -45,6 +45,10 @@ int weir_rs_ingress(struct __sk_buff *skb)
 	if (rs_parse_frame(skb, &p) != RS_PARSE_OK)
 		return TC_NEXT;
 	outcome = rs_decapsulate(skb, &p);
+	if (outcome == RS_SECOND_HOP) {
+		rs_count(outcome);
+		return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
+	}
 	if (outcome < 0)
 		outcome = rs_restore_vip(skb, &p);
 	return rs_verdict(outcome);

@@ -3,6 +3,7 @@
 
     tools/bench.py [--only PART]… [--rounds N] [--json FILE]
     tools/bench.py --compare REF [--all] [--only PART]… [--rounds N] [--profile dev] [--json FILE]
+    tools/bench.py --without-metrics [--all] [--only PART]… [--rounds N] [--profile dev] [--json FILE]
 
 Without --compare every benchmark program runs once, its output is shown as it comes, and the table at the end has each
 row with its median, its least and most value, and the goal of the product where there is one.
@@ -13,6 +14,10 @@ both medians, both spreads, and the ratio: the median of the rounds' ratios of t
 the largest. Rows are compared by name; a row that only one of the builds has is listed as such. The default rows are
 those of ROWS (packets and the proxy); --all measures every row of the packet benchmark too. The peer's ratio in the
 same rounds (HAProxy's, whose program does not change) shows how much of a difference is the machine's.
+
+--without-metrics compares in the same way with this tree built with WEIR_WITHOUT_METRICS=1: it counts neither packets,
+bytes and reasons nor the results and durations of requests. What schedulers and limits need is still counted. The
+ratios are the cost of the default metrics.
 
 --only selects rows whose program and argument, as ROWS has them ("packet: nat TCP, 1 flow"), contain PART; only the
 programs of these rows are built. N is 5 by default. --profile dev builds without optimization, which is faster and
@@ -38,7 +43,7 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 
 # The programs in the order of a run; the first three are those that are compared.
 COMPARED = ["packet", "beside", "secure"]
-PROGRAMS = [*COMPARED, "scale", "checks", "connect"]
+PROGRAMS = [*COMPARED, "scale", "checks", "connect", "sync"]
 
 # Rows that are compared by default: (program, the argument that selects the row).
 ROWS = [
@@ -87,10 +92,13 @@ GOALS = [
     ("TLS 1.3, small, keep-alive, 64 connections: weir to haproxy", "≤", 0.60),
     ("TLS 1.3, small, a handshake each, 64 connections: weir to haproxy", "≤", 0.75),
     ("memory of an idle keep-alive connection: weir", "≤", 1024),
+    ("CPU of the sender for a flow", "≤", 1.5),
+    ("CPU of the receiver for a flow", "≤", 1.5),
+    ("flows missing after the failure", "≤", 20),
 ]
 
 NUMBER = r"(-?\d+(?:\.\d+)?)"
-RATIO = re.compile(rf"^(?P<what>\S.*): {NUMBER} \({NUMBER}…{NUMBER}\)")
+RATIO = re.compile(rf"^(?P<what>\S.*): {NUMBER} (?P<unit>us |ms |)\({NUMBER}…{NUMBER}\)")
 HEADING = re.compile(r"^(?P<name>\S.*): CPU per request, and to (?P<peer>\S+) in the same round$")
 CANDIDATE = re.compile(rf"^  (?P<who>\S+) +{NUMBER} us +{NUMBER}$")
 IDLE = re.compile(rf"^(?P<name>memory of an idle .*?): (?P<who>\S+) +{NUMBER} (?:octets|bytes),")
@@ -152,6 +160,7 @@ def parse(text):
     ... | what | ms | least…most | of it on the CPU | goal | |
     ... | --- | --- | --- | --- | --- | --- |
     ... | a weight by the API | 0.27 | 0.23…16 | 0.27 | < 10 | met |
+    ... sync, nat, CPU of the sender for a flow: 0.91 us (0.88…1.02) (goal: ≤ 1.5, met)
     ... '''
     >>> for name, value in parse(output).items():
     ...     print(f"{name} | {value.unit} {value.median} {value.least} {value.most}")
@@ -163,6 +172,7 @@ def parse(text):
     small, keep-alive, 64 connections: weir to haproxy | × 0.74 0.74 0.74
     memory of an idle keep-alive connection: weir | bytes 531.0 531.0 531.0
     10 000 services: a weight by the API | ms 0.27 0.23 16.0
+    sync, nat, CPU of the sender for a flow | us 0.91 0.88 1.02
     """
     rows, heads, heading = {}, None, None
     for line in text.splitlines():
@@ -188,11 +198,12 @@ def parse(text):
         elif match := CALL.match(line):
             rows[f"{match['name']}, by the VIP"] = Value("×", match[4])
         elif match := RATIO.match(line):
-            rows[match["what"]] = Value("×", *match.groups()[1:])
+            _, median, unit, least, most = match.groups()
+            rows[match["what"]] = Value(unit.strip() or "×", median, least, most)
     return rows
 
 
-def build(tree, programs, profile=None, keep=None):
+def build(tree, programs, profile=None, keep=None, settings=None):
     """Builds the benchmarks of a tree; returns their executables by name. A tree may lack some of them.
 
     Trees share the target directory, and with it the libraries of others. The crates of both trees have the same file
@@ -207,7 +218,7 @@ def build(tree, programs, profile=None, keep=None):
             arguments += ["-p", package["name"], *(a for name in wanted for a in ("--bench", name))]
     command = [CARGO, "bench", "--locked", "--no-run", "--message-format=json-render-diagnostics"]
     command += [*(["--profile", profile] if profile else []), *arguments]
-    environment = dict(os.environ, CARGO_TARGET_DIR=str(TARGET))
+    environment = dict(os.environ, CARGO_TARGET_DIR=str(TARGET), **(settings or {}))
     built = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True)
     if built.returncode != 0:
         sys.exit(f"tools/bench.py: the benchmarks of {tree} do not build")
@@ -358,14 +369,20 @@ def wanted_rows(arguments, programs):
 
 
 def compare(arguments):
-    commit = commit_of(arguments.compare)
     needed = {program for program, _ in selected(ROWS, arguments)} | ({"packet"} if arguments.all else set())
     # This tree last: the target directory then has its crates, and the next build of this tree has nothing to repeat.
-    theirs = build(worktree(commit), needed, arguments.profile, TARGET / "compare/programs" / commit[:12])
+    if arguments.without_metrics:
+        commit = reference = "without metrics"
+        settings = {"WEIR_WITHOUT_METRICS": "1"}
+        theirs = build(ROOT, needed, arguments.profile, TARGET / "compare/programs/without-metrics", settings)
+    else:
+        commit = commit_of(arguments.compare)
+        reference = f"{arguments.compare} ({commit[:12]})"
+        theirs = build(worktree(commit), needed, arguments.profile, TARGET / "compare/programs" / commit[:12])
     mine = build(ROOT, needed, arguments.profile, TARGET / "compare/programs/this")
     head = git("rev-parse", "HEAD")[:12] + ("+" if git("status", "--porcelain", "-uno") else "")
-    print(f"\nthis build ({head}) and {arguments.compare} ({commit[:12]}), {arguments.rounds} rounds in turn\n")
-    print(f"| row | unit | this build | {arguments.compare} | ratio |\n| --- | --- | --- | --- | --- |", flush=True)
+    print(f"\nthis build ({head}) and {reference}, {arguments.rounds} rounds in turn\n")
+    print(f"| row | unit | this build | {reference} | ratio |\n| --- | --- | --- | --- | --- |", flush=True)
     rows, failed = {}, 0
     for program, argument in wanted_rows(arguments, mine):
         samples = [{}, {}]
@@ -395,7 +412,7 @@ def compare(arguments):
                 pairs = [a / b for a, b in zip(*medians) if b > 0]
                 row["ratio"] = summary(pairs) if pairs else None
             rows[name] = row
-            only = "this build" if medians[0] else arguments.compare
+            only = "this build" if medians[0] else reference
             ratio = spread(row["ratio"]) if all(medians) else f"only in {only}"
             print(f"| {name} | {unit} | {spread(row['this'])} | {spread(row['reference'])} | {ratio} |", flush=True)
         if not samples[0] and not samples[1]:
@@ -409,6 +426,7 @@ def compare(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compare", metavar="REF")
+    parser.add_argument("--without-metrics", action="store_true")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--only", action="append", default=[], metavar="PART")
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("WEIR_BENCH_ROUNDS", "5")))
@@ -417,11 +435,14 @@ def main():
     arguments = parser.parse_args()
     if arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
-    if arguments.all and not arguments.compare:
-        parser.error("--all belongs to --compare")
-    name = "compare.json" if arguments.compare else "bench.json"
+    is_comparison = arguments.compare or arguments.without_metrics
+    if arguments.compare and arguments.without_metrics:
+        parser.error("either --compare or --without-metrics")
+    if arguments.all and not is_comparison:
+        parser.error("--all belongs to --compare and --without-metrics")
+    name = "compare.json" if is_comparison else "bench.json"
     arguments.json = arguments.json or TARGET / "bench" / name
-    return compare(arguments) if arguments.compare else one_run(arguments)
+    return compare(arguments) if is_comparison else one_run(arguments)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ mariadbd                         | mariadb-server | peer of the mysql check
 /usr/lib/postgresql/*/bin/postgres | postgresql     | peer of the postgres check
 /usr/sbin/php-fpm*               | php-fpm        | pages of the stateless-direct experiment
 promtool                         | prometheus     | checks the metrics and the alert rules in the tests
+/usr/lib/python3/dist-packages/prometheus_client | python3-prometheus-client | parses OpenMetrics in the tests
 bpftool                          | bpftool        | removes and changes what Weir loaded, in the tests of repair
 c++                              | g++            | compiles libFuzzer for the long tests
 strip                            | binutils       | makes the packages
@@ -76,6 +77,7 @@ rpmbuild                         | rpm            | makes the RPM
 readonly WANTED_SOAK='
 chromium                         | chromium       | shows the dashboard in the long tests
 chromedriver                     | chromium-driver | drives chromium in the long tests
+npm                              | npm            | fetches axe-core, which checks the dashboard in the long tests
 '
 # What only distribution builds need.
 readonly WANTED_DIST='

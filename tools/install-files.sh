@@ -39,7 +39,7 @@ completion bash usr/share/bash-completion/completions/weir
 completion zsh usr/share/zsh/vendor-completions/_weir
 completion fish usr/share/fish/vendor_completions.d/weir.fish
 
-cp -r docs/manual docs/performance.md docs/performance-log.md "$ROOT/usr/share/doc/weir/"
+cp -r docs/manual docs/performance.md docs/performance-log.md docs/scaling.md "$ROOT/usr/share/doc/weir/"
 put contrib/grafana/weir.json usr/share/doc/weir/examples/grafana/weir.json
 put contrib/prometheus/weir-rules.yml usr/share/doc/weir/examples/prometheus/weir-rules.yml
 find "$ROOT/usr/share" -type f -exec chmod 644 {} +

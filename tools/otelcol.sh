@@ -8,7 +8,7 @@ directory=${1:?usage: tools/otelcol.sh DIRECTORY}
 source=$(cd "$(dirname "$0")/otelcol" && pwd)
 mkdir -p "$directory"
 directory=$(cd "$directory" && pwd)
-[[ -x $directory/otelcol ]] && exit 0
+[[ $directory/otelcol -nt $source/main.go ]] && exit 0
 export PATH=$PATH:/usr/local/go/bin GOTOOLCHAIN=local GOFLAGS=-mod=mod
 command -v go >/dev/null || { echo "go is missing; tools/install-deps.sh installs it" >&2; exit 1; }
 module=$(mktemp -d)

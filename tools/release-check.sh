@@ -12,6 +12,7 @@
 #          newcomers, upgrades them under traffic, removes and purges them.
 # programs: the static program's container image and the arm64 program (under qemu-user) serve 1 000 requests.
 # reproducible: two static builds in different directories give the same file.
+# browser: the dashboard in chromium: contents, actions, accessibility, 10 000 servers, and its pictures.
 #
 # DIRECTORY keeps base systems between runs (1.5 GB); a run needs up to 12 GB more. Exit code 0 = all of it passed.
 set -euo pipefail
@@ -19,7 +20,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 declare -rA SUITES=([12]=bookworm [13]=trixie)
 
-[[ $# -ge 2 && -x $1 ]] || { sed -n '2,18p' "$0" >&2; exit 2; }
+[[ $# -ge 2 && -x $1 ]] || { sed -n '2,17p' "$0" >&2; exit 2; }
 binary=$1
 mkdir -p "$2"
 DIR=$(cd "$2" && pwd)
@@ -29,7 +30,7 @@ only='' suites='12 13' quick=false keep=false run=''
 while [[ $# -gt 0 ]]; do
   case $1 in
     --only)
-      [[ $2 =~ ^(debian|kernels|packages|programs|reproducible)$ ]] ||
+      [[ $2 =~ ^(debian|kernels|packages|programs|reproducible|browser)$ ]] ||
         { echo "release-check.sh: --only $2 is unknown" >&2; exit 2; }
       only=$2 && shift
       ;;
@@ -128,6 +129,13 @@ if [[ -z $only || $only == packages ]]; then
   for number in $suites; do
     tools/release-check/packages.sh --suite "$number" "$binary" "$DIR" || result=1
   done
+fi
+if [[ -z $only || $only == browser ]]; then
+  echo "the dashboard in a browser (the output is in $DIR/browser.log):"
+  { tools/install-deps.sh --soak && WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 WEIR_SCREENSHOTS=$DIR/screenshots \
+    "${CARGO:-cargo}" test --locked --release -p weir --test admin -- --nocapture --test-threads=1 page; } \
+    >"$DIR/browser.log" 2>&1 || result=1
+  grep -E ' (ok|FAILED)$|^ok$|^test result|[0-9] KB$|10000 servers|axe: ' "$DIR/browser.log" | sed 's/^/    /' || true
 fi
 if [[ -z $only || $only == programs ]]; then
   echo "the container image, and arm64:"

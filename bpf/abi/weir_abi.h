@@ -31,6 +31,7 @@ struct weir_addr {
 #define WEIR_VIP_ECHO   1 /* answer ICMP echo: every VIP of an L4 service */
 #define WEIR_VIP_RANGES 2 /* weir_vip.ranges_* describe port ranges */
 #define WEIR_VIP_SNAT   4 /* the address is a source of snat: replies arrive here */
+#define WEIR_VIP_SILENT 8 /* ICMP echo is the stack's: the director does not accept packets to the address */
 struct weir_vip {
 	__u32 flags;
 	__u32 any_tcp;    /* service for every other TCP port, 0 = none */
@@ -141,7 +142,9 @@ struct weir_extent {
 	__u32 tree_at;    /* nodes from 0: __u32 positions in the list or sums, four per element */
 	__u32 tree_width; /* number of nodes and of leaves, a power of two; 0 = no tree */
 	__u64 weight;     /* sum over the list */
-	__u32 pad[2];
+	/* maglev in a group: the table before the last change; a removed server without a row is 0 */
+	__u32 former_at;
+	__u32 former_len; /* 0 = the servers do not forward to a second hop */
 };
 
 /*

@@ -321,6 +321,9 @@ __noinline int bind_stateless(struct packet *p, struct binding *b, struct weir_e
 		return bind_fail(b, WEIR_DROP_NO_SERVER);
 	if (dest->forward == WEIR_FORWARD_NAT)
 		return bind_fail(b, nat_reason);
+	/* A SYN is for the present table's server. Later fragments would not follow the first one. */
+	if (p->proto == PROTO_TCP && !(p->tcp_flags & TCP_SYN) && p->slow_path == PACKET_PLAIN)
+		p->alternative = schedule_former(extent, b->spread, dest_id);
 	if (mark)
 		untracked_mark_set(p->proto, b->hash, b->now, settings);
 	count_stateless(dest_id, mark);

@@ -3,6 +3,9 @@
  * Encapsulation towards a server: IP in IP (RFC 2003, 2473), GRE (RFC 2784) and GUE variant 0 as implemented by the
  * kernel's fou module (draft-ietf-intarea-gue). The outer TTL is copied from the inner header, ECN follows RFC 6040, DF
  * is always set: packets that do not fit were rejected with "too big" before.
+ *
+ * GUE may carry the address of a second hop as private data, in the format of GitHub's load balancer (glb-director,
+ * "GLB GUE header"): the server forwards a packet of a connection that it does not know.
  */
 #ifndef WEIR_ENCAP_H
 #define WEIR_ENCAP_H
@@ -16,6 +19,8 @@
 #define GRE_CSUM_LEN 8
 #define GUE_LEN      4
 #define GUE_REMCSUM_LEN 12
+#define GUE_HOPS_LEN 4 /* private data: type 0, number of the next hop, number of hops; addresses follow */
+#define GUE_HOPS_ONE 1
 #define GRE_FLAG_CSUM 0x8000
 #define GUE_FLAG_PRIV 0x0001
 #define GUE_PFLAG_REMCSUM 0x80000000
@@ -30,7 +35,32 @@ static __always_inline __u32 encap_shim_len(const struct weir_dest *dest)
 	return 0;
 }
 
-/* Maximum number of bytes that the tunnel to this server adds to an IP packet. */
+/* The server of the second hop, if the same kind of tunnel leads there; 0 = none. */
+static __always_inline const struct weir_dest *encap_alternative(const struct packet *p, const struct weir_dest *dest)
+{
+	const struct weir_dest *other;
+
+	if (!p->alternative || dest->tunnel != WEIR_TUNNEL_GUE)
+		return 0;
+	other = WEIR_LOOKUP(weir_dests, p->alternative);
+	if (!other || other->forward != WEIR_FORWARD_TUNNEL || other->tunnel != WEIR_TUNNEL_GUE ||
+	    other->family != dest->family || other->tunnel_port != dest->tunnel_port)
+		return 0;
+	return other;
+}
+
+static __always_inline __u32 encap_hops_len(const struct weir_dest *dest)
+{
+	return GUE_HOPS_LEN + (dest->family == 4 ? 4 : 16);
+}
+
+/* Number of bytes by which a second hop lengthens this packet. */
+static __always_inline __u32 encap_extra(const struct packet *p, const struct weir_dest *dest)
+{
+	return encap_alternative(p, dest) ? encap_hops_len(dest) : 0;
+}
+
+/* Maximum number of bytes that the tunnel to this server adds to an IP packet, without a second hop. */
 static __always_inline __u32 encap_overhead(const struct weir_dest *dest)
 {
 	return (dest->family == 4 ? IPV4_MIN_LEN : IPV6_LEN) + encap_shim_len(dest);
@@ -114,6 +144,7 @@ static __always_inline int outer_ip_write(void *at, void *data_end, const struct
 /* The tunnel header of one packet, after the outer IP header. */
 struct shim {
 	__u64 inner_sum; /* sum over the final inner packet, if `csum` */
+	const struct weir_dest *hop; /* the second hop of GUE; 0 = none */
 	__u16 start;     /* remote checksum: offset of the inner transport header from the inner IP header; 0 = none */
 	__u16 field;     /* and of its checksum field */
 	__u16 len;
@@ -197,6 +228,9 @@ static __always_inline int shim_plan(struct weir_context *ctx, const struct pack
 	if (dest->tunnel == WEIR_TUNNEL_IPIP)
 		return 1;
 	shim->len = dest->tunnel == WEIR_TUNNEL_GUE ? UDP_LEN + GUE_LEN : GRE_LEN;
+	shim->hop = encap_alternative(p, dest);
+	if (shim->hop)
+		shim->len += encap_hops_len(dest);
 	if (!(flags & (WEIR_TUNNEL_CSUM | WEIR_TUNNEL_REMCSUM)))
 		return 1;
 	/* Also with a deferred checksum: without an outer one, completing it would make a corrupted packet valid. */
@@ -226,6 +260,35 @@ static __always_inline int shim_plan(struct weir_context *ctx, const struct pack
 
 /* ---- GUE and GRE ------------------------------------------------------------------------------------------------- */
 
+/* Writes the private data, and adds its sum. */
+static __always_inline int gue_hops_write(__be32 *at, void *data_end, const struct weir_dest *hop, __u64 *sum)
+{
+	__be32 addr[4];
+	__u32 words = 1;
+
+	if ((void *)(at + 2) > data_end)
+		return 0;
+	at[0] = bpf_htonl(GUE_HOPS_ONE);
+	*sum += at[0];
+	if (hop->family == 4) {
+		addr[0] = addr_to_v4(&hop->addr);
+	} else {
+		if ((void *)(at + 5) > data_end)
+			return 0;
+		addr_to_v6(&hop->addr, addr);
+		words = 4;
+	}
+	at[1] = addr[0];
+	*sum += addr[0];
+	if (words == 1)
+		return 1;
+	at[2] = addr[1];
+	at[3] = addr[2];
+	at[4] = addr[3];
+	*sum += (__u64)addr[1] + addr[2] + addr[3];
+	return 1;
+}
+
 static __always_inline int gue_write(void *at, void *data_end, const struct weir_dest *dest, const struct inner *inner,
 				     const struct shim *shim, __u64 hash)
 {
@@ -244,6 +307,11 @@ static __always_inline int gue_write(void *at, void *data_end, const struct weir
 		gue[1] = bpf_htonl(GUE_PFLAG_REMCSUM);
 		gue[2] = bpf_htonl((__u32)shim->start << 16 | shim->field);
 		sum += (__u64)gue[1] + gue[2];
+	}
+	if (shim->hop) {
+		word += encap_hops_len(dest) / 4 << 24;
+		if (!gue_hops_write(shim->start ? gue + 3 : gue + 1, data_end, shim->hop, &sum))
+			return 0;
 	}
 	gue[0] = bpf_htonl(word);
 	/* The source port spreads flows over receive queues and equal paths: RFC 7510 section 3. */

@@ -11,6 +11,7 @@
 
 static __always_inline void traffic_in(struct weir_context *ctx, const struct packet *p, __u32 dest_id)
 {
+#ifndef WEIR_WITHOUT_METRICS
 	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
 	struct wire wire = wire_of(ctx, p);
 
@@ -18,10 +19,12 @@ static __always_inline void traffic_in(struct weir_context *ctx, const struct pa
 		traffic->packets_in += wire.packets;
 		traffic->bytes_in += wire.bytes;
 	}
+#endif
 }
 
 static __always_inline void traffic_out(struct weir_context *ctx, const struct packet *p, __u32 dest_id)
 {
+#ifndef WEIR_WITHOUT_METRICS
 	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
 	struct wire wire = wire_of(ctx, p);
 
@@ -29,6 +32,7 @@ static __always_inline void traffic_out(struct weir_context *ctx, const struct p
 		traffic->packets_out += wire.packets;
 		traffic->bytes_out += wire.bytes;
 	}
+#endif
 }
 
 static __always_inline int packet_tagged(const struct packet *p)
@@ -105,7 +109,7 @@ static __always_inline int forward_to_server(struct weir_context *ctx, struct pa
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	room = WEIR_HOP_MTU(hop.link);
 	if (dest->forward == WEIR_FORWARD_TUNNEL)
-		room -= room ? encap_overhead(dest) : 0;
+		room -= room ? encap_overhead(dest) + encap_extra(p, dest) : 0;
 	if (room && wire_length(ctx, p) > room)
 		return reject_packet(ctx, WEIR_DROP_TOO_BIG, room);
 	traffic_in(ctx, p, dest_id);

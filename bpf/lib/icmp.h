@@ -95,7 +95,7 @@ __noinline int icmp_echo(struct weir_context *ctx, struct packet *p)
 		return XDP_DROP;
 	addr = p->dst; /* before Linux 6.2 a key may not be in a function argument's memory */
 	vip = bpf_map_lookup_elem(&weir_vips, &addr);
-	if (!vip || !(vip->flags & WEIR_VIP_ECHO) || !echo_is_plain(ctx, p))
+	if (!vip || (vip->flags & (WEIR_VIP_ECHO | WEIR_VIP_SILENT)) != WEIR_VIP_ECHO || !echo_is_plain(ctx, p))
 		return icmp_pass(p);
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;

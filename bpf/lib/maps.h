@@ -117,12 +117,15 @@ static __always_inline __u32 weir_tick(void)
 	return tick;
 }
 
+/* WEIR_WITHOUT_METRICS: a build for measuring what the counters cost; see tools/bench.py. */
 static __always_inline void weir_count(enum weir_reason reason)
 {
+#ifndef WEIR_WITHOUT_METRICS
 	__u64 *counter = WEIR_LOOKUP(weir_reasons, reason);
 
 	if (counter)
 		(*counter)++;
+#endif
 }
 
 static __always_inline int weir_verdict(enum weir_reason reason, int verdict)

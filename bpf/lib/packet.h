@@ -112,6 +112,7 @@ struct packet {
 	__u16 ip_len; /* bytes from l3 to the end of the IP packet */
 	__u16 frag_offset; /* offset of the fragment header, for the fragment stage */
 	__u32 frag_id;
+	__u32 alternative; /* server row of the second hop under GUE, 0 = none */
 };
 
 /* Masks that no parsed offset exceeds; the verifier needs the bound where the pointer is computed. */

@@ -10,7 +10,7 @@
 #ifndef WEIR_REAL_SERVER_TUNNEL_H
 #define WEIR_REAL_SERVER_TUNNEL_H
 
-#include "lib/real_server_rewrite.h"
+#include "lib/real_server_hop.h"
 
 #define GRE_LEN      4
 #define GRE_CSUM     0x8000
@@ -20,6 +20,7 @@
 #define GUE_PRIVATE  0x0001
 #define GUE_REMCSUM  0x80000000
 #define GUE_OPTIONS  8 /* private flags and the remote checksum option */
+#define GUE_HOPS_LEN 4
 
 #define ECN_MASK   3
 #define ECN_NONE   0
@@ -28,14 +29,6 @@
 
 #define RS_SUM_CHUNK  128
 #define RS_SUM_CHUNKS 80 /* 10 KiB: no jumbo frame is longer */
-
-struct rs_tunnel {
-	__u32 kind;         /* RS_TUNNEL_*, 0 = not our tunnel */
-	__u32 inner;        /* offset of the inner packet */
-	__u32 inner_family;
-	__u16 csum_start;   /* remote checksum offload: both from `inner`; 0 = none */
-	__u16 csum_offset;
-};
 
 /*
  * One's complement sum of a range of the packet, or -1. The range starts at an even offset of the checksummed data. A
@@ -96,7 +89,7 @@ static __always_inline int rs_parse_gre(struct __sk_buff *skb, const struct rs_p
  */
 static __always_inline int rs_parse_gue(struct __sk_buff *skb, const struct rs_packet *outer, struct rs_tunnel *t)
 {
-	__u32 at = outer->l4 + UDP_LEN;
+	__u32 at = outer->l4 + UDP_LEN, length, hops = GUE_HOPS_LEN + (outer->family == 4 ? 4 : 16);
 	__be32 options[2];
 	__u8 gue[GUE_LEN];
 
@@ -110,11 +103,15 @@ static __always_inline int rs_parse_gue(struct __sk_buff *skb, const struct rs_p
 	if (gue[0] >> 6 || gue[0] & GUE_CONTROL || (gue[1] != PROTO_IPIP && gue[1] != PROTO_IPV6))
 		return RS_PASS_HEADERS;
 	t->inner_family = gue[1] == PROTO_IPIP ? 4 : 6;
-	t->inner = at + GUE_LEN + (gue[0] & 0x1f) * 4;
-	if (gue[2] == 0 && gue[3] == 0)
+	length = (gue[0] & 0x1f) * 4;
+	t->inner = at + GUE_LEN + length;
+	if (gue[2] == 0 && gue[3] == 0) {
+		t->hops = length == hops ? at + GUE_LEN : 0;
 		return -1;
-	if (gue[2] || gue[3] != GUE_PRIVATE || (gue[0] & 0x1f) * 4 != GUE_OPTIONS)
+	}
+	if (gue[2] || gue[3] != GUE_PRIVATE || (length != GUE_OPTIONS && length != GUE_OPTIONS + hops))
 		return RS_PASS_HEADERS;
+	t->hops = length == GUE_OPTIONS ? 0 : at + GUE_LEN + GUE_OPTIONS;
 	if (bpf_skb_load_bytes(skb, at + GUE_LEN, options, sizeof(options)))
 		return RS_DROP_MALFORMED;
 	if (options[0] != bpf_htonl(GUE_REMCSUM))
@@ -262,6 +259,8 @@ static __always_inline int rs_decapsulate(struct __sk_buff *skb, const struct rs
 		return verdict == RS_PARSE_SHORT ? RS_DROP_MALFORMED : RS_PASS_HEADERS;
 	if (!rs_tunnel_vip_matches(&inner, tunnel.kind))
 		return RS_PASS_NOT_VIP;
+	if (tunnel.hops && rs_second_hop(skb, outer, &inner, &tunnel) > 0)
+		return RS_SECOND_HOP;
 	if (tunnel.csum_start && rs_remote_checksum(skb, outer, &inner, &tunnel))
 		return RS_DROP_MALFORMED;
 	ecn = rs_ecn(outer->traffic_class, inner.traffic_class);

@@ -232,4 +232,18 @@ static __always_inline __u32 schedule_spread(const struct weir_extent *extent, _
 	return table_word(extent->spread_at, (hash >> 32) * extent->spread_len >> 32);
 }
 
+/*
+ * The server that the former table selects, 0 = the same as the present one, or unknown. A connection that began
+ * through another director before the change may have its socket there.
+ */
+static __always_inline __u32 schedule_former(const struct weir_extent *extent, __u64 hash, __u32 present)
+{
+	__u32 dest;
+
+	if (extent->former_len == 0)
+		return 0;
+	dest = table_word(extent->former_at, (hash >> 32) * extent->former_len >> 32);
+	return dest == present ? 0 : dest;
+}
+
 #endif

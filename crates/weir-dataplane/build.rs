@@ -11,6 +11,7 @@ fn main() {
     let out = PathBuf::from(variable("OUT_DIR"));
     println!("cargo::rerun-if-changed={}", root.display());
     println!("cargo::rerun-if-env-changed=CLANG");
+    println!("cargo::rerun-if-env-changed=WEIR_WITHOUT_METRICS");
 
     // An object whose source is gone must not be found by the tests.
     for stale in files(&out, ".bpf.o") {
@@ -59,7 +60,9 @@ fn compile(root: &Path, source: &Path, object: &Path) {
     let multiarch = format!("/usr/include/{}-linux-gnu", env::consts::ARCH);
     // The objects name their source files: the same names whatever directory the build is in.
     let names = format!("-ffile-prefix-map={}=.", variable("CARGO_MANIFEST_DIR"));
+    let without_metrics = env::var_os("WEIR_WITHOUT_METRICS").map(|_| "-DWEIR_WITHOUT_METRICS");
     let run = Command::new(&clang)
+        .args(without_metrics)
         .args([
             "-target", "bpf", "-O2", "-g", "-mcpu=v3", "-Wall", "-Werror", &names,
         ])

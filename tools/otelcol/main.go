@@ -32,6 +32,8 @@ func main() {
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
 			ResolverSettings: confmap.ResolverSettings{
 				ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()},
+				// Its default is a provider of environment variables, which is not needed here.
+				DefaultScheme: "file",
 			},
 		},
 	}

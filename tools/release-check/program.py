@@ -206,8 +206,9 @@ def thousand(what, address, port):
     ok(f"{what}: {REQUESTS} requests, {', '.join(f'{name} {count}' for name, count in sorted(counts.items()))}")
 
 
-def proxy(what, root, command, directory, environment=None):
-    """The proxy of the compose file, with its capabilities; the addresses are the loopback's of this namespace."""
+def proxy(what, root, command, directory, environment=None, begun=None):
+    """The proxy of the compose file, with its capabilities; the addresses are the loopback's of this namespace. `begun`
+    is when a newcomer's path began: its duration is printed."""
     run("ip", "link", "set", "lo", "up")
     for address in ("10.77.0.11", "10.77.0.12"):
         run("ip", "address", "add", f"{address}/32", "dev", "lo")
@@ -216,6 +217,9 @@ def proxy(what, root, command, directory, environment=None):
     daemon = Daemon(root, command, PROXY, directory / "weir.log", environment=environment)
     try:
         await_reply(daemon, "127.0.0.1", 8080)
+        if begun is not None:
+            taken = time.monotonic() - begun
+            ok(f"{what}: first balanced requests after {taken:.0f} s: load, configuration, check, run, curl: 5 steps")
         thousand(what, "127.0.0.1", 8080)
         users = {user_of(child) for child in children_of(daemon.first())}
         daemon.stop()
@@ -318,6 +322,7 @@ def image(path):
     with tempfile.TemporaryDirectory(prefix="weir-image-") as directory:
         directory = Path(directory)
         run("mount", "-t", "tmpfs", "tmpfs", directory)
+        begun = time.monotonic()
         try:
             root, command = unpack(path, directory)
             size = (root / "usr/bin/weir").stat().st_size
@@ -325,7 +330,7 @@ def image(path):
             prepare(root)
             run("chroot", root, "/usr/bin/weir", "check", stdout=subprocess.DEVNULL)
             ok("image: weir check")
-            proxy("image, proxy", root, command, directory)
+            proxy("image, proxy", root, command, directory, begun=begun)
             director("image, direct", root, "/usr/bin/weir", directory)
         finally:
             run("umount", "--recursive", "--lazy", directory)

@@ -35,7 +35,8 @@ impl Extent {
             tree_at,
             tree_width,
             weight,
-            pad: [pad_1, pad_2],
+            former_at,
+            former_len,
         } = *self;
         let [a, b, c, d, e, f, g, h] = weight.to_ne_bytes();
         let weight = [
@@ -56,7 +57,7 @@ impl Extent {
                 word: [start_weight, max_load, tree_at, tree_width],
             },
             Element {
-                word: [weight[0], weight[1], pad_1, pad_2],
+                word: [weight[0], weight[1], former_at, former_len],
             },
         ]
     }

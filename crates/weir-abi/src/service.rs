@@ -10,6 +10,9 @@ constants! {
     VIP_RANGES: u32 = 2;
     /// [`Vip::flags`]: the address is a source of snat, replies arrive here.
     VIP_SNAT: u32 = 4;
+    /// [`Vip::flags`]: ICMP echo is the stack's, the director does not accept packets to the address (`accept` of
+    /// `[vrrp]`).
+    VIP_SILENT: u32 = 8;
     /// [`Service::flags`]: `no_server = "drop"`; otherwise ICMP port unreachable.
     SERVICE_DROP_NO_SERVER: u32 = 1;
     /// [`Service::flags`]: nat with source translation.
@@ -207,8 +210,10 @@ structs! {
         tree_width: u32,
         /// Sum over the list.
         weight: u64,
-        /// Zero.
-        pad: [u32; 2],
+        /// First element of the maglev table before the last change, for the second hop.
+        former_at: u32,
+        /// Number of dest ids in it; 0 = there is no second hop.
+        former_len: u32,
     }
 
     /// A usable server in a service's list; one element of `weir_tables`.

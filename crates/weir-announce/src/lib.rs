@@ -11,6 +11,7 @@ mod client;
 mod decision;
 mod error;
 mod message;
+mod policy;
 mod process;
 mod speaker;
 

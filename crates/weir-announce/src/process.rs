@@ -7,18 +7,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rustix::process::getppid;
+use rustix::process::{geteuid, getppid};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 use weir_model::Announce;
-use weir_sys::{Clock, now_ns};
+use weir_sys::{Clock, now_ns, read_own};
 
 use crate::decision::Decisions;
 use crate::error::{Error, Result};
 use crate::message::{Report, Request};
+use crate::policy::Policy;
 use crate::speaker::Driver;
 
 pub(crate) const SOCKET: &str = "announce.sock";
@@ -44,29 +45,43 @@ struct Announcer {
     driver: Driver,
     recorded: Vec<IpAddr>,
     error: Option<String>,
+    /// Why the last facts were refused.
+    refused: Option<String>,
     retry_at: Option<Instant>,
     refresh_at: Instant,
 }
 
-type Pending = (Request, oneshot::Sender<Report>);
+/// A request of a client.
+struct Pending {
+    request: Request,
+    /// Whether the client has the rights of this process.
+    is_own: bool,
+    reply: oneshot::Sender<Report>,
+}
 
-/// Runs until SIGTERM, which withdraws all routes, or until another announcer takes over. Must be called inside a tokio
-/// runtime.
+/// Runs until SIGTERM, which withdraws all routes, or until another announcer takes over. What a daemon without rights
+/// may have announced is read from `configuration`, root's file. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// The socket cannot be created.
-pub async fn run(runtime_dir: &Path) -> Result<()> {
+pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
     let terminate = signal(SignalKind::terminate());
     let mut terminate = terminate.map_err(Error::Signals)?;
     let listener = bind(runtime_dir).await?;
     let (sender, mut requests) = mpsc::channel(16);
     tokio::spawn(accept(listener, sender));
     let mut announcer = Announcer::new(runtime_dir);
+    let mut policy = Policy::new(configuration, runtime_dir);
     let keeper = getppid();
     loop {
         tokio::select! {
-            Some((request, reply)) = requests.recv() => match request {
+            Some(Pending { request, is_own, reply }) = requests.recv() => match request {
                 Request::Facts(facts) => {
+                    if !is_own && let Err(reason) = policy.check(&facts) {
+                        let _ = reply.send(announcer.refuse(reason));
+                        continue;
+                    }
+                    announcer.refused = None;
                     if announcer.settings.as_ref() != Some(&facts.settings) {
                         announcer.driver.forget();
                         announcer.settings = Some(facts.settings.clone());
@@ -74,6 +89,11 @@ pub async fn run(runtime_dir: &Path) -> Result<()> {
                     announcer.decisions.handle_facts(&facts, clocks());
                     announcer.apply().await;
                     let _ = reply.send(announcer.report());
+                }
+                // It would keep routes that nothing withdraws.
+                Request::HandOver if !is_own => {
+                    let reason = "a daemon without rights cannot take over".to_owned();
+                    let _ = reply.send(announcer.refuse(reason));
                 }
                 Request::HandOver => {
                     let _ = reply.send(announcer.report());
@@ -108,7 +128,8 @@ fn clocks() -> (Duration, Duration) {
 impl Announcer {
     fn new(runtime_dir: &Path) -> Self {
         let record = runtime_dir.join(RECORD);
-        let left = fs::read(&record).unwrap_or_default();
+        // A daemon without rights may write to the directory.
+        let left = read_own(&record).unwrap_or_default();
         let left: Vec<IpAddr> = serde_json::from_slice(&left).unwrap_or_default();
         Self {
             record,
@@ -117,6 +138,7 @@ impl Announcer {
             driver: Driver::new(&left),
             recorded: left,
             error: None,
+            refused: None,
             retry_at: None,
             refresh_at: Instant::now() + REFRESH,
         }
@@ -201,6 +223,19 @@ impl Announcer {
         }
     }
 
+    /// Ignores a request of a daemon without rights.
+    fn refuse(&mut self, reason: String) -> Report {
+        let report = Report {
+            error: Some(reason.clone()),
+            ..self.report()
+        };
+        if self.refused.as_ref() != Some(&reason) {
+            tracing::error!(reason, "refused a request of the daemon");
+            self.refused = Some(reason);
+        }
+        report
+    }
+
     fn report(&self) -> Report {
         Report {
             routes: self.decisions.report(),
@@ -209,7 +244,7 @@ impl Announcer {
     }
 }
 
-/// Creates the socket, for the owner alone, after an earlier announcer has ended.
+/// Creates the socket, for the owner alone or for the account of the daemon, after an earlier announcer has ended.
 async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
     let path = runtime_dir.join(SOCKET);
     let failed = |source| Error::File {
@@ -232,6 +267,7 @@ async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
     }
     let listener = UnixListener::bind(&path).map_err(failed)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    weir_runtime_dir::give_socket(runtime_dir, &path).map_err(failed)?;
     Ok(listener)
 }
 
@@ -246,6 +282,10 @@ async fn accept(listener: UnixListener, requests: mpsc::Sender<Pending>) {
 
 /// Serves a client: each line is a request.
 async fn serve(stream: UnixStream, requests: mpsc::Sender<Pending>) {
+    let Ok(peer) = stream.peer_cred() else {
+        return;
+    };
+    let is_own = peer.uid() == 0 || peer.uid() == geteuid().as_raw();
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     loop {
@@ -258,8 +298,13 @@ async fn serve(stream: UnixStream, requests: mpsc::Sender<Pending>) {
             tracing::warn!("ignored an invalid request");
             return;
         };
-        let (sender, receiver) = oneshot::channel();
-        if requests.send((request, sender)).await.is_err() {
+        let (reply, receiver) = oneshot::channel();
+        let pending = Pending {
+            request,
+            is_own,
+            reply,
+        };
+        if requests.send(pending).await.is_err() {
             return;
         }
         let Ok(report) = receiver.await else {

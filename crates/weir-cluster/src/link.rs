@@ -5,6 +5,8 @@ use std::time::Duration;
 /// Pauses between attempts to reach etcd; each is twice the one before.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
+/// Pause before a lease is requested again after one that was never renewed.
+const GRANT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The connection to etcd, as the status shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +56,9 @@ pub(crate) struct Connection {
     /// When the state became away or connected.
     pub(crate) since: Duration,
     pause: Duration,
+    /// When the next lease may be requested.
+    grant_at: Duration,
+    grant_pause: Duration,
 }
 
 impl Connection {
@@ -64,6 +69,8 @@ impl Connection {
             error: None,
             since: now,
             pause: PAUSE_FIRST,
+            grant_at: now,
+            grant_pause: Duration::ZERO,
         }
     }
 
@@ -71,6 +78,7 @@ impl Connection {
         if matches!(self.state, State::Watching { .. }) {
             self.since = now;
         }
+        self.recover(now);
         self.error = Some(error);
         self.state = State::Away {
             retry: now + self.pause,
@@ -84,11 +92,29 @@ impl Connection {
         }
     }
 
+    /// A store that answers, but ends each watch at once, is not asked more often than one that does not answer.
+    fn recover(&mut self, now: Duration) {
+        if self.synced_for(now).is_some_and(|it| it >= PAUSE_LAST) {
+            self.pause = PAUSE_FIRST;
+        }
+    }
+
+    /// The keys must be read again. Returns whether at once.
+    pub(crate) fn compacted(&mut self, now: Duration) -> bool {
+        self.recover(now);
+        if self.pause > PAUSE_FIRST {
+            self.fail("the revisions to watch are compacted".to_owned(), now);
+            return false;
+        }
+        self.pause *= 2;
+        self.state = State::Listing;
+        true
+    }
+
     pub(crate) fn connect(&mut self, now: Duration) {
         self.state = State::Watching { since: now };
         self.since = now;
         self.error = None;
-        self.pause = PAUSE_FIRST;
         if let Lease::Held { renew, .. } = &mut self.lease {
             // Learns at once whether the lease has ended.
             *renew = now;
@@ -99,6 +125,29 @@ impl Connection {
         match self.state {
             State::Watching { since } => Some(now.saturating_sub(since)),
             State::Away { .. } | State::Listing => None,
+        }
+    }
+
+    /// The lease has ended.
+    pub(crate) fn lose_lease(&mut self) {
+        self.lease = Lease::None;
+    }
+
+    /// Whether a lease must be requested now.
+    pub(crate) fn grants(&mut self, now: Duration) -> bool {
+        if self.lease != Lease::None || now < self.grant_at {
+            return false;
+        }
+        self.lease = Lease::Granting;
+        self.grant_at = now + self.grant_pause;
+        self.grant_pause = GRANT_PAUSE;
+        true
+    }
+
+    pub(crate) fn renewed(&mut self, now: Duration) {
+        if let Lease::Held { id, ttl, .. } = self.lease {
+            self.grant_pause = Duration::ZERO;
+            self.hold(id, ttl, now);
         }
     }
 

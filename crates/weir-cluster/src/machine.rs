@@ -14,7 +14,7 @@ use crate::rollout::{Applied, Context, Rollout, Step};
 use crate::seal::GroupKey;
 use crate::serving::{self, Serving};
 use crate::shared::{SharedEntries, SharedKey, SharedState};
-use crate::store::{Entry, Event, Mirror, Put, Txn, TxnResult, Write};
+use crate::store::{Entry, Event, MIRROR_BYTES_MAX, Mirror, Put, Txn, TxnResult, Write};
 
 /// Pause after a refused registration.
 const REGISTRATION_PAUSE: Duration = Duration::from_secs(2);
@@ -22,6 +22,8 @@ const REGISTRATION_PAUSE: Duration = Duration::from_secs(2);
 const NO_LEASE: &str = "requested lease not found";
 /// How long an absent member is shown.
 const ABSENT_SHOWN: Duration = Duration::from_secs(24 * 3600);
+/// Most members that are remembered.
+const SEEN_MAX: usize = 1024;
 
 /// What does not change while a machine runs.
 #[derive(Clone, Debug)]
@@ -268,22 +270,22 @@ impl Machine {
                     self.mirror.apply(event);
                 }
                 self.mirror.advance(revision);
+                if self.mirror.is_full() {
+                    self.fail(too_much(), now);
+                }
             }
             Input::WatchEnded {
                 is_compacted: true, ..
             } => {
-                self.connection.state = State::Listing;
-                self.outputs.push_back(Output::List);
+                if self.connection.compacted(now) {
+                    self.outputs.push_back(Output::List);
+                }
             }
             Input::ListFailed(reason) | Input::WatchEnded { reason, .. } => self.fail(reason, now),
             Input::Granted { lease, ttl } => self.connection.hold(lease, ttl, now),
-            Input::Renewed => {
-                if let Lease::Held { id, ttl, .. } = self.connection.lease {
-                    self.connection.hold(id, ttl, now);
-                }
-            }
+            Input::Renewed => self.connection.renewed(now),
             Input::LeaseEnded => {
-                self.connection.lease = Lease::None;
+                self.connection.lose_lease();
                 self.leased.clear();
             }
             Input::LeaseFailed(reason) => self.fail(reason, now),
@@ -338,7 +340,9 @@ impl Machine {
         if self.connection.state != State::Listing {
             return;
         }
-        self.mirror.replace(revision, entries);
+        if !self.mirror.replace(revision, entries) {
+            return self.fail(too_much(), now);
+        }
         self.in_flight = None;
         // The store may be a new one; what this member has written is compared again.
         let lost = |name: &String| self.mirror.get(name).is_none();
@@ -402,7 +406,7 @@ impl Machine {
             }
             // etcd answers: a new lease is enough.
             TxnResult::Unknown(reason) if reason.contains(NO_LEASE) => {
-                self.connection.lease = Lease::None;
+                self.connection.lose_lease();
                 self.leased.clear();
                 return;
             }
@@ -477,7 +481,9 @@ impl Machine {
             return;
         }
         for (name, record) in self.context(now).members() {
-            self.seen.insert(name, (record, now));
+            if self.seen.len() < SEEN_MAX || self.seen.contains_key(&name) {
+                self.seen.insert(name, (record, now));
+            }
         }
         self.seen.retain(|_, (_, seen)| now < *seen + ABSENT_SHOWN);
     }
@@ -501,13 +507,12 @@ impl Machine {
     }
 
     fn keep_lease(&mut self, now: Duration) {
+        if self.connection.grants(now) {
+            self.leased.clear();
+            let ttl = self.settings.ttl;
+            self.outputs.push_back(Output::Grant { ttl });
+        }
         match &mut self.connection.lease {
-            Lease::None => {
-                self.connection.lease = Lease::Granting;
-                self.leased.clear();
-                let ttl = self.settings.ttl;
-                self.outputs.push_back(Output::Grant { ttl });
-            }
             Lease::Held {
                 id,
                 renew,
@@ -518,7 +523,7 @@ impl Machine {
                 let lease = *id;
                 self.outputs.push_back(Output::Renew { lease });
             }
-            Lease::Held { .. } | Lease::Granting => {}
+            Lease::Held { .. } | Lease::Granting | Lease::None => {}
         }
     }
 
@@ -701,6 +706,13 @@ impl Machine {
     pub const fn is_applying(&self) -> bool {
         self.rollout.is_applying()
     }
+}
+
+fn too_much() -> String {
+    format!(
+        "the keys of the group have more than {} MiB",
+        MIRROR_BYTES_MAX >> 20
+    )
 }
 
 fn plain(put: Put) -> Txn {

@@ -101,9 +101,17 @@ pub(crate) struct Stored {
     pub(crate) revision: i64,
 }
 
+/// Most bytes of keys and values in the mirror, in total: three configurations of the largest size, and more than the
+/// answer to a listing can have.
+pub(crate) const MIRROR_BYTES_MAX: usize = 96 << 20;
+
 /// The group's keys as far as this member knows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mirror {
+    /// Bytes of keys and values.
+    bytes: usize,
+    /// A change was left out, because the mirror would be too large.
+    is_full: bool,
     entries: BTreeMap<String, Stored>,
     /// Deletions that a transaction or a watch reported, so that an older event does not restore the key.
     deleted: BTreeMap<String, i64>,
@@ -112,7 +120,13 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    pub(crate) fn replace(&mut self, revision: i64, entries: Vec<Entry>) {
+    /// Replaces the mirror. Returns false, and changes nothing, if it would be too large.
+    pub(crate) fn replace(&mut self, revision: i64, entries: Vec<Entry>) -> bool {
+        let bytes: usize = entries.iter().map(|it| it.key.len() + it.value.len()).sum();
+        if bytes > MIRROR_BYTES_MAX {
+            return false;
+        }
+        (self.bytes, self.is_full) = (bytes, false);
         let stored = |entry: Entry| {
             let (value, revision) = (entry.value, entry.revision);
             (entry.key, Stored { value, revision })
@@ -120,6 +134,18 @@ impl Mirror {
         self.entries = entries.into_iter().map(stored).collect();
         self.deleted.clear();
         self.revision = revision;
+        true
+    }
+
+    /// Whether a change is missing: the keys must be read again when there are fewer.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    fn remove(&mut self, key: &str) {
+        if let Some(removed) = self.entries.remove(key) {
+            self.bytes -= key.len() + removed.value.len();
+        }
     }
 
     pub(crate) fn apply(&mut self, event: Event) {
@@ -140,6 +166,14 @@ impl Mirror {
             return;
         }
         let (value, revision) = (entry.value, entry.revision);
+        let former = self.get(&entry.key);
+        let former = former.map_or(0, |it| entry.key.len() + it.value.len());
+        let bytes = self.bytes - former + entry.key.len() + value.len();
+        if bytes > MIRROR_BYTES_MAX {
+            self.is_full = true;
+            return;
+        }
+        self.bytes = bytes;
         self.deleted.remove(&entry.key);
         self.entries.insert(entry.key, Stored { value, revision });
     }
@@ -152,7 +186,7 @@ impl Mirror {
         {
             return;
         }
-        self.entries.remove(&key);
+        self.remove(&key);
         self.deleted.insert(key, revision);
     }
 
@@ -163,7 +197,7 @@ impl Mirror {
             .get(key)
             .is_some_and(|it| it.revision <= revision)
         {
-            self.entries.remove(key);
+            self.remove(key);
         }
     }
 
@@ -201,6 +235,28 @@ mod tests {
             value: value.as_bytes().to_vec(),
             revision,
         })
+    }
+
+    #[test]
+    fn mirror_is_bounded() {
+        let entry = |key: &str, bytes: usize, revision| Entry {
+            key: key.to_owned(),
+            value: vec![0; bytes],
+            revision,
+        };
+        let mut mirror = Mirror::default();
+        assert!(mirror.replace(1, vec![entry("a", MIRROR_BYTES_MAX / 2, 1)]));
+        mirror.put(entry("a", 8, 2));
+        mirror.put(entry("b", MIRROR_BYTES_MAX - 10, 3));
+        assert!(mirror.get("b").is_some() && !mirror.is_full());
+        mirror.put(entry("c", 1, 4));
+        assert!(mirror.get("c").is_none() && mirror.is_full());
+        assert!(!mirror.replace(5, vec![entry("d", MIRROR_BYTES_MAX, 5)]));
+        assert!(mirror.get("b").is_some());
+        mirror.delete("b".to_owned(), 6);
+        mirror.put(entry("c", 1, 7));
+        assert!(mirror.get("c").is_some());
+        assert!(mirror.replace(8, vec![entry("c", 1, 7)]) && !mirror.is_full());
     }
 
     #[test]

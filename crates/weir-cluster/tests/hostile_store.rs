@@ -201,3 +201,90 @@ fn write_under_an_ended_lease_asks_for_a_new_one() {
     let grants = |it: &Output| matches!(it, Output::Grant { .. });
     assert!(outputs.iter().any(grants), "{outputs:?}");
 }
+
+/// A store whose every watch ends at once: how often its keys are read within a minute.
+fn lists_in_a_minute(is_compacted: bool) -> usize {
+    let (mut machine, start) = member(None, &[]);
+    settle(&mut machine, start);
+    let (mut now, mut lists) = (start, 0);
+    let ended = || Input::WatchEnded {
+        is_compacted,
+        reason: "compacted".to_owned(),
+    };
+    machine.handle(ended(), now);
+    while now < start + Duration::from_secs(60) {
+        let outputs = settle(&mut machine, now);
+        if outputs.contains(&Output::List) {
+            lists += 1;
+            let listed = Input::Listed {
+                revision: 5,
+                entries: Vec::new(),
+            };
+            machine.handle(listed, now);
+            machine.handle(ended(), now);
+        } else {
+            now = machine
+                .next_deadline(now)
+                .max(now + Duration::from_millis(1));
+            machine.handle_time(now);
+        }
+    }
+    lists
+}
+
+#[test]
+fn keys_are_not_read_without_a_pause() {
+    for is_compacted in [false, true] {
+        let lists = lists_in_a_minute(is_compacted);
+        assert!(
+            (10..30).contains(&lists),
+            "{lists} times, compacted {is_compacted}"
+        );
+    }
+}
+
+#[test]
+fn lost_leases_are_not_requested_without_a_pause() {
+    let (mut machine, start) = member(None, &[]);
+    settle(&mut machine, start);
+    let (mut now, mut grants) = (start, 0);
+    machine.handle(Input::LeaseEnded, now);
+    while now < start + Duration::from_secs(60) {
+        let outputs = settle(&mut machine, now);
+        if outputs.iter().any(|it| matches!(it, Output::Grant { .. })) {
+            grants += 1;
+            let ttl = Duration::from_secs(10);
+            machine.handle(Input::Granted { lease: 8, ttl }, now);
+            machine.handle(Input::LeaseEnded, now);
+        } else {
+            now = machine
+                .next_deadline(now)
+                .max(now + Duration::from_millis(1));
+            machine.handle_time(now);
+        }
+    }
+    assert!((20..=61).contains(&grants), "{grants}");
+}
+
+#[test]
+fn too_many_keys_are_refused_and_the_last_state_stays() {
+    let (mut machine, now) = member(None, &[]);
+    settle(&mut machine, now);
+    let entry = |number: usize| {
+        Event::Put(Entry {
+            key: format!("/weir/edge/override/web/{number}"),
+            value: vec![b' '; 1 << 20],
+            revision: 6,
+        })
+    };
+    let events = (0..100).map(entry).collect();
+    let watched = Input::Watched {
+        revision: 6,
+        events,
+    };
+    machine.handle(watched, now);
+    let weir_cluster::Link::Away { error, .. } = machine.status(now).link else {
+        panic!("connected");
+    };
+    assert!(error.contains("more than 96 MiB"), "{error}");
+}

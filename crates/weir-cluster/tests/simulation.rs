@@ -1,19 +1,31 @@
 //! Seeded schedules of faults against a simulated etcd: partitions, loss of the majority, compaction, slow answers,
-//! lost answers, wiped data, directors that die and start again. A failure prints its seed.
+//! lost answers, wiped data, directors that die and start again. Servers fail for all directors or for one of them, and
+//! directors cannot serve for a time. A failure prints its seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::json;
 use weir_cluster::{
-    Compare, Entry, Event, Input, Kind, Link, Machine, Output, RolloutState, Settings, SharedKey,
-    SharedState, Txn, TxnResult, Write,
+    Compare, Entry, Event, Facts, HealthView, Input, Kind, Link, Machine, MemberRecord, Output,
+    RolloutState, Settings, SharedKey, SharedState, Txn, TxnResult, Write,
 };
 
 const STEP: Duration = Duration::from_millis(10);
 const TTL: Duration = Duration::from_secs(2);
 const DIRECTORS: usize = 3;
 const SCHEDULES: u64 = 1000;
+/// How long the view of a director may still be in the store after it has changed: the directors that read it may have
+/// lost etcd meanwhile, and the lease of its author ends later.
+const VIEW_LAG: Duration = Duration::from_secs(12);
+/// A server that is always up, and one that fails.
+const GOOD: &str = "web/10.0.1.1";
+const BAD: &str = "web/10.0.1.2";
+
+fn vip() -> IpAddr {
+    [192, 0, 2, 10].into()
+}
 
 struct Random(u64);
 
@@ -153,6 +165,11 @@ struct Director {
     answers: Vec<(Duration, Input)>,
     is_cut: bool,
     instance: u64,
+    /// Whether its service can serve.
+    serves: bool,
+    /// Whether it announces the VIP although it cannot serve.
+    holds: bool,
+    verdicts: BTreeSet<String>,
 }
 
 struct World {
@@ -169,6 +186,11 @@ struct World {
     counter: u64,
     failures: BTreeMap<u64, usize>,
     requests: u64,
+    /// Text of each applied version.
+    texts: BTreeMap<u64, String>,
+    bad_is_down: bool,
+    /// A director that sees the good server down, and since when; or since when there is none.
+    blind: (Option<usize>, Duration),
 }
 
 fn key(number: u64) -> SharedKey {
@@ -191,6 +213,9 @@ impl World {
             answers: Vec::new(),
             is_cut: false,
             instance: 0,
+            serves: true,
+            holds: false,
+            verdicts: BTreeSet::new(),
         };
         let mut world = Self {
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
@@ -207,6 +232,9 @@ impl World {
             counter: 0,
             failures: BTreeMap::new(),
             requests: 0,
+            texts: BTreeMap::new(),
+            bad_is_down: false,
+            blind: (None, Duration::ZERO),
         };
         (0..DIRECTORS).for_each(|n| world.start(n));
         world
@@ -230,6 +258,42 @@ impl World {
         };
         let (applied, saved) = (director.applied.clone(), director.saved.clone());
         director.machine = Some(Machine::new(settings, applied, saved, self.now));
+        (director.holds, director.verdicts) = (false, BTreeSet::new());
+        self.report(n);
+    }
+
+    /// Reports what a director's own checks see.
+    fn report(&mut self, n: usize) {
+        let is_blind = self.blind.0 == Some(n);
+        let views = [(GOOD, is_blind), (BAD, self.bad_is_down)];
+        let down = views.into_iter().filter(|(_, is_down)| *is_down);
+        let down = down.map(|(server, _)| (server.to_owned(), "refused".to_owned()));
+        let down: BTreeMap<String, String> = down.collect();
+        let director = &mut self.directors[n];
+        let facts = Facts {
+            record: MemberRecord::default(),
+            vips: BTreeMap::from([(vip(), director.serves)]),
+            health: HealthView {
+                reaches: down.len() < views.len(),
+                down,
+            },
+        };
+        if let Some(machine) = &mut director.machine {
+            machine.handle(Input::Facts(facts), self.now);
+        }
+    }
+
+    fn health_fault(&mut self, n: usize) {
+        match self.random.below(4) {
+            0 => self.bad_is_down = !self.bad_is_down,
+            1 => self.directors[n].serves = !self.directors[n].serves,
+            _ => match self.blind {
+                (Some(_), _) => self.blind = (None, self.now),
+                (None, since) if self.now > since + VIEW_LAG => self.blind = (Some(n), self.now),
+                (None, _) => {}
+            },
+        }
+        (0..DIRECTORS).for_each(|n| self.report(n));
     }
 
     fn order(&mut self, n: usize) {
@@ -262,7 +326,7 @@ impl World {
 
     fn fault(&mut self) {
         let n = usize::try_from(self.random.below(DIRECTORS as u64)).expect("small");
-        match self.random.below(14) {
+        match self.random.below(18) {
             0 | 1 => self.directors[n].is_cut = true,
             2 | 3 => self.directors[n].is_cut = false,
             4 => self.store.has_majority = false,
@@ -282,6 +346,7 @@ impl World {
             10 if self.wiped => self.store.wipe(),
             11 => self.publish(n, true),
             12 => self.publish(n, false),
+            13..=15 => self.health_fault(n),
             _ => self.order(n),
         }
     }
@@ -362,6 +427,12 @@ impl World {
             true => {
                 let former = director.applied.as_ref().map_or(0, |it| it.0);
                 assert!(version >= former, "version {version} after {former}");
+                // All directors with one version have the same configuration, and therefore the same tables.
+                let known = self.texts.entry(version).or_insert_with(|| text.clone());
+                assert!(
+                    self.wiped || *known == text,
+                    "version {version}: {known} and {text}"
+                );
                 director.applied = Some((version, text));
                 Ok(())
             }
@@ -396,7 +467,13 @@ impl World {
             Output::List | Output::Grant { .. } | Output::Renew { .. } | Output::Txn { .. } => {
                 self.request(n, output)
             }
-            Output::Published { .. } | Output::Held(_) | Output::Verdicts(_) => {}
+            Output::Held(held) => self.directors[n].holds = held.contains(&vip()),
+            Output::Verdicts(verdicts) => {
+                // At most one director at a time sees it down, whatever is cut.
+                assert!(!verdicts.contains_key(GOOD), "lb{n}: {verdicts:?}");
+                self.directors[n].verdicts = verdicts.into_keys().collect();
+            }
+            Output::Published { .. } => {}
         }
     }
 
@@ -521,7 +598,26 @@ impl World {
                 self.directors[n].applied, self.directors[0].applied,
                 "lb{n}"
             );
+            let bad: BTreeSet<String> = [BAD.to_owned()].into();
+            let agreed = if self.bad_is_down {
+                bad
+            } else {
+                BTreeSet::new()
+            };
+            assert_eq!(self.directors[n].verdicts, agreed, "lb{n}");
         }
+        self.assert_announced();
+    }
+
+    /// A director that cannot serve announces the VIP only if no other one does.
+    fn assert_announced(&self) {
+        let announces = |it: &&Director| it.serves || it.holds;
+        let announcers = self.directors.iter().filter(announces).count();
+        let held = self.directors.iter().filter(|it| !it.serves && it.holds);
+        assert!(
+            held.count() == 0 || announcers == 1,
+            "{announcers} announce the VIP"
+        );
     }
 }
 

@@ -138,7 +138,11 @@ fn choices(kind: &Kind) -> Option<Choices> {
 /// As written in TOML.
 fn quoted(kind: &Kind, text: &str) -> String {
     match kind {
-        Kind::Integer { .. } | Kind::Size { .. } | Kind::Flag | Kind::List(_) => text.to_owned(),
+        Kind::Integer { .. }
+        | Kind::Factor { .. }
+        | Kind::Size { .. }
+        | Kind::Flag
+        | Kind::List(_) => text.to_owned(),
         Kind::Either(first, _) => quoted(first, text),
         _ => format!("\"{text}\""),
     }

@@ -5,7 +5,7 @@ mod basic_auth;
 mod check;
 mod cluster;
 
-pub(crate) use check::{CHECK, CheckKind, EXPECT, OF_KINDS};
+pub(crate) use check::{CHECK, CheckKind, EXCHANGE, EXPECT, OF_KINDS};
 
 mod condition;
 mod files;
@@ -26,9 +26,9 @@ mod vrrp;
 use std::time::Duration;
 
 use weir_model::{
-    Adapt, Attach, Forward, Forwarded, Ipvs, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node,
-    OnRemove, Persistence, ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord,
-    SocketMode, Timeouts, TunnelChecksum, TunnelKind, Underscores,
+    Adapt, Attach, Forward, Forwarded, Ipvs, LocalClient, MAX_WEIGHT, Metrics, Mirror, NoServer,
+    Node, OnRemove, Persistence, ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind,
+    ServersRecord, SocketMode, Timeouts, TunnelChecksum, TunnelKind, Underscores,
 };
 
 use crate::key::{Choices, Key, Kind, Presence, Section};
@@ -48,7 +48,9 @@ pub(crate) use path::NORMALIZE_PATH;
 pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
 pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
-pub(crate) use route::{RESPONSE_HEADER, ROUTE, ROUTE_LIMITS, ROUTE_REWRITE, ROUTE_TIMEOUTS};
+pub(crate) use route::{
+    RESPONSE_HEADER, ROUTE, ROUTE_LIMITS, ROUTE_MIRROR, ROUTE_REWRITE, ROUTE_TIMEOUTS,
+};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use sync::SYNC;
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
@@ -621,7 +623,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 48] = [
+pub(crate) static PAGES: [&Section; 50] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,
@@ -632,6 +634,7 @@ pub(crate) static PAGES: [&Section; 48] = [
     &SERVERS_DNS,
     &SCHEDULER,
     &CHECK,
+    &EXCHANGE,
     &EXPECT,
     &SERVICE,
     &PERSISTENCE,
@@ -656,6 +659,7 @@ pub(crate) static PAGES: [&Section; 48] = [
     &ROUTE_POOL,
     &ROUTE_REWRITE,
     &ROUTE_LIMITS,
+    &ROUTE_MIRROR,
     &BASIC_AUTH,
     &FILES,
     &MAP,

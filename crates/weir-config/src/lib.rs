@@ -21,6 +21,7 @@ mod code;
 mod defaults;
 mod diagnostic;
 mod duration;
+mod environment;
 mod file;
 mod include;
 mod json;

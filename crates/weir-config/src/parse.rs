@@ -9,6 +9,7 @@ use weir_model::{Desired, Proxy};
 use crate::code::{Code, Severity};
 use crate::defaults;
 use crate::diagnostic::{Diagnostic, Lines};
+use crate::environment;
 use crate::include;
 use crate::json;
 use crate::lower::{Lowered, LoweredProxy, LoweredRoute, lower};
@@ -176,6 +177,8 @@ fn finish(
     if !part::is_bundle(text) {
         report_unread_includes(&mut sink, root);
     }
+    let with_variables = environment::expanded(&mut sink, text, root, host);
+    let root = with_variables.as_ref().unwrap_or(root);
     let with_defaults = defaults::applied(&mut sink, root);
     let root = with_defaults.as_ref().unwrap_or(root);
     let lowered = lower(&mut sink, root);

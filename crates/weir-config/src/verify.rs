@@ -376,12 +376,7 @@ fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
                 .iter()
                 .map(|proxy| proxy.proxy.pool.as_str()),
         )
-        .chain(
-            lowered
-                .routes
-                .iter()
-                .flat_map(|route| route.route.action.pools()),
-        )
+        .chain(lowered.routes.iter().flat_map(|route| route.route.pools()))
         .collect();
     let exist: HashSet<&str> = lowered
         .pools

@@ -18,9 +18,10 @@ use weir_sys::Channel;
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
 use crate::snapshot::Snapshot;
-use weir_dataplane::ProbeTable;
+use crate::status::Sync;
 use weir_engine::{Claim, Engine};
 use weir_engine_host::AddedServer;
+use weir_probing::PathTable;
 
 /// When a probe that was sent directly to a server last passed, since the Unix epoch, by pool and server.
 pub type LastPass<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
@@ -71,7 +72,7 @@ impl Wanted<'_> {
 /// Operations of the planes.
 pub trait Plane {
     /// Why an operation failed.
-    type Error: Error + Send + Sync + 'static;
+    type Error: Error + Send + std::marker::Sync + 'static;
 
     /// The configuration file is being loaded, and will probably be applied.
     fn expect_file(&self) {}
@@ -143,7 +144,7 @@ pub trait Plane {
     }
 
     /// The table of probes that use a service's forwarding method; `None` without an engine.
-    fn probe_table(&self) -> Option<ProbeTable> {
+    fn path_table(&self) -> Option<PathTable> {
         None
     }
 
@@ -159,6 +160,12 @@ pub trait Plane {
 
     /// Returns the current state.
     fn snapshot(&self) -> Result<Snapshot, Self::Error>;
+
+    /// Returns the services of [`Plane::snapshot`] alone: its other parts may cost more, such as a walk over the flows.
+    ///
+    /// # Errors
+    /// The plane's.
+    fn services(&self) -> Result<Snapshot, Self::Error>;
 
     /// The added VIPs of this machine, by interface.
     fn added_vips(&self) -> Vec<(String, IpAddr)> {
@@ -205,6 +212,16 @@ pub trait Plane {
     /// The plane's.
     fn publish_latency(&mut self) -> Result<Option<Duration>, Self::Error> {
         Ok(None)
+    }
+
+    /// Whether another process synchronizes flows.
+    fn synchronizes(&self) -> bool {
+        false
+    }
+
+    /// Flow synchronization by another process.
+    fn sync_status(&self) -> Option<Sync> {
+        None
     }
 
     /// The engine, for flow synchronization; `None` without one.

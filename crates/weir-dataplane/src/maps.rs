@@ -326,6 +326,7 @@ impl Maps {
                 taken.push((header.list_at, header.list_len));
                 taken.push((header.hash_at, header.hash_len.div_ceil(4)));
                 taken.push((header.spread_at, header.spread_len.div_ceil(4)));
+                taken.push((header.former_at, header.former_len.div_ceil(4)));
                 taken.push((header.tree_at, header.tree_width / 4));
             }
         }

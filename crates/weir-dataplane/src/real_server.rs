@@ -36,7 +36,7 @@ static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/weir_real_server.bpf.o"));
 
 /// Entries of the counts, in the order of `enum rs_count` in `bpf/lib/real_server_abi.h`: label and meaning.
-pub const COUNTS: [(&str, &str); 11] = [
+pub const COUNTS: [(&str, &str); 12] = [
     ("decapsulated", "tunnel packets decapsulated for a VIP"),
     (
         "turned-back",
@@ -69,6 +69,10 @@ pub const COUNTS: [(&str, &str); 11] = [
         "congestion marked on a flow without ECN support",
     ),
     ("drop-failed", "the kernel failed to modify the packet"),
+    (
+        "second-hop",
+        "packets of unknown connections, sent to the server that the director named",
+    ),
 ];
 
 /// Identifies this build's programs: FNV-1a over the object.

@@ -77,7 +77,8 @@ fn structs_as_elements_have_the_bytes_of_the_c_structs() {
         tree_at: word(),
         tree_width: word(),
         weight: u64::from(word()) << 32 | u64::from(word()),
-        pad: [word(), word()],
+        former_at: word(),
+        former_len: word(),
     };
     assert_eq!(extent.elements().to_vec(), elements_of(&[extent]));
     let member = weir_abi::Member {

@@ -46,7 +46,14 @@ pub(crate) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), S
             lines.push((address, Some(port), weight));
         }
     } else {
-        let addresses = resolver.addresses(&wanted.name, wanted.record).await?;
+        let addresses = resolver.addresses(&wanted.name, wanted.record).await;
+        let addresses = addresses.map_err(|problem| {
+            if problem.starts_with(AAAA_FAILED) {
+                format!("{problem}; A has addresses, and `record = \"A\"` queries nothing else")
+            } else {
+                problem
+            }
+        })?;
         lines.extend(
             addresses
                 .into_iter()
@@ -113,6 +120,9 @@ fn system_resolvers() -> Result<Vec<SocketAddr>, String> {
     Ok(found)
 }
 
+/// Begins the error of a query for AAAA if that for A had addresses.
+const AAAA_FAILED: &str = "query for AAAA: ";
+
 struct Resolver {
     resolvers: Vec<SocketAddr>,
     /// The minimum time to live of all responses.
@@ -130,7 +140,16 @@ impl Resolver {
             addresses.extend(self.query(name, TYPE::A).await?.addresses);
         }
         if record != ServersRecord::A {
-            addresses.extend(self.query(name, TYPE::AAAA).await?.addresses);
+            let found = self.query(name, TYPE::AAAA).await;
+            let found = found.map_err(|problem| {
+                if addresses.is_empty() {
+                    problem
+                } else {
+                    // Some servers, dnsmasq without an upstream for example, refuse what is not in their own data.
+                    format!("{AAAA_FAILED}{problem}")
+                }
+            })?;
+            addresses.extend(found.addresses);
         }
         Ok(addresses)
     }

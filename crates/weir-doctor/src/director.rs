@@ -61,7 +61,7 @@ pub async fn director(
         Daemon::NotRunning => found.push(
             Diagnosis::new(
                 "no daemon is running",
-                "packets are still forwarded, but checks do not run and nothing is repaired",
+                "checks do not run and nothing is repaired; only what an earlier daemon has pinned is still forwarded",
             )
             .fix("weir run"),
         ),
@@ -193,7 +193,7 @@ fn missing_vips(
             "the daemon could not add it to `vip_interface`; its log contains the reason"
         }
         (None, true) => {
-            "no machine answers ARP for it: unless a router sends packets for it here, clients cannot reach it"
+            "this machine does not answer ARP for it: unless another director has it now, or a router sends packets for it here, clients cannot reach it"
         }
         (None, false) => "clients cannot connect to the proxy service",
     };

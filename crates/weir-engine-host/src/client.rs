@@ -67,6 +67,16 @@ impl EngineClient {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
+    /// Sends a request whose answer nobody needs.
+    pub fn order(&self, request: &Request) {
+        let number = self.shared.numbers.fetch_add(1, Ordering::Relaxed);
+        if !self.is_lost()
+            && let Err(error) = message::send(&self.shared.channel, number, request, &[])
+        {
+            tracing::debug!(%error, "failed to send a request");
+        }
+    }
+
     /// Sends a request with files and waits for its answer.
     ///
     /// # Errors

@@ -5,13 +5,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_engine::snapshot::Layer4Snapshot;
 use weir_engine::{Engine, Opening, Packet, Paths};
 use weir_netlink::Event;
 use weir_state::{SavedServers, ServerStates, StateCopy};
 
 use crate::caller;
-use crate::message::{AddedServer, Counters, Facts, Query, Reply, Request, content};
+use crate::flow_sync::FlowSynchronizer;
+use crate::message::{AddedServer, Counters, Facts, ProbeId, Query, Reply, Request, content};
 use crate::policy::{Accepted, Policy};
+use crate::probe::{self, ArpClaim};
+
+/// Pause of flow synchronization while there is no engine at work.
+const SYNC_PAUSE: Duration = Duration::from_millis(50);
 
 /// Servers in a part of a snapshot.
 const PART: usize = 8_192;
@@ -23,6 +29,7 @@ pub(crate) struct Host {
     policy: Policy,
     engine: Option<Engine>,
     states: ServerStates,
+    sync: FlowSynchronizer,
     /// See [`Request::Pause`].
     is_paused: bool,
 }
@@ -61,6 +68,7 @@ impl Host {
             policy,
             engine: None,
             states: ServerStates::default(),
+            sync: FlowSynchronizer::default(),
             is_paused: false,
         }
     }
@@ -79,6 +87,10 @@ impl Host {
         let configured = match accepted.with(added) {
             Ok(configured) => configured,
             Err(reason) => return refused(reason),
+        };
+        let sync = match accepted.sync() {
+            Ok(sync) => sync,
+            Err(reason) => return failed(&reason),
         };
         weir_runtime_dir::share(&self.paths.runtime_dir);
         self.engine = None;
@@ -100,6 +112,7 @@ impl Host {
         let reply = Reply::Active(facts(&engine));
         self.engine = Some(engine);
         self.is_paused = false;
+        self.sync.configure(sync.as_ref());
         self.policy.set_active(accepted);
         reply
     }
@@ -135,6 +148,10 @@ impl Host {
                 self.with(|engine, _| engine.copy_override(&record).map(|()| Reply::Done))
             }
             Request::Read(query) => self.read(&query, send),
+            Request::AddProbe { id, way } => self.with(|engine, _| Ok(probe::add(engine, id, way))),
+            Request::RemoveProbe(id) => self.with(|engine, _| Ok(probe::remove(engine, id))),
+            // Answered by a thread: the server may take a while.
+            Request::ClaimsVip(_) => failed(&"this request is out of sequence"),
             Request::Prepare => {
                 self.policy.prepare();
                 Reply::Done
@@ -151,6 +168,7 @@ impl Host {
             }
             Request::Close => {
                 self.engine = None;
+                self.sync.configure(None);
                 Reply::Done
             }
             Request::IsCurrent => self.with(|engine, _| Ok(Reply::Current(engine.is_current()))),
@@ -178,12 +196,18 @@ impl Host {
         }
     }
 
+    /// What the ARP request to the server of a probe needs.
+    pub(crate) fn claim_request(&self, id: ProbeId) -> Option<ArpClaim> {
+        ArpClaim::of(self.engine.as_ref()?, id)
+    }
+
     async fn apply(
         &mut self,
         added: Vec<AddedServer>,
         states: StateCopy,
         files: Vec<OwnedFd>,
     ) -> Reply {
+        let has_text = !files.is_empty();
         let accepted = match self.accept(files) {
             Ok(accepted) => accepted,
             Err(reason) => return refused(reason),
@@ -191,6 +215,11 @@ impl Host {
         let desired = match accepted.with(added) {
             Ok(desired) => desired,
             Err(reason) => return refused(reason),
+        };
+        // A change of lists alone does not read the key again.
+        let sync = match has_text.then(|| accepted.sync()).transpose() {
+            Ok(sync) => sync,
+            Err(reason) => return failed(&reason),
         };
         let Some(engine) = &mut self.engine else {
             return Reply::NotOpen;
@@ -202,6 +231,9 @@ impl Host {
         self.states
             .handle_configuration(engine.desired().pools.iter());
         let reply = Reply::Active(facts(engine));
+        if let Some(sync) = sync {
+            self.sync.configure(sync.as_ref());
+        }
         self.policy.set_active(accepted);
         reply
     }
@@ -216,6 +248,12 @@ impl Host {
         match caller::check(socket.as_fd(), &engine.desired().node) {
             Ok(user) => tracing::debug!(user, edits = edits.len(), "edits of ipvsadm"),
             Err(reason) => return refused(reason),
+        }
+        if let Some(result) = self.sync.switch_by(edits) {
+            return Reply::Edited {
+                results: vec![result],
+                facts: facts(engine),
+            };
         }
         let before = engine.revision();
         let results = engine.edit_table(edits, &self.states).await;
@@ -252,6 +290,13 @@ impl Host {
                 let snapshot = engine.snapshot_in_parts(states, PART, hand_over)?;
                 Ok(Reply::Snapshot(Box::new(snapshot)))
             }),
+            Query::Services => self.with(|engine, states| {
+                let snapshot = Layer4Snapshot {
+                    services: engine.services(states)?,
+                    ..Layer4Snapshot::default()
+                };
+                Ok(Reply::Snapshot(Box::new(snapshot)))
+            }),
             Query::Listing => self.with(|engine, _| Ok(Reply::Listing(engine.listing()?))),
             Query::Connections => {
                 self.with(|engine, _| Ok(Reply::Connections(engine.connections()?)))
@@ -283,6 +328,8 @@ impl Host {
                 });
                 Ok(Reply::Handshakes(counters.collect()))
             }),
+            Query::Sync => Reply::Sync(self.sync.status()),
+            Query::Probe(id) => self.with(|engine, _| Ok(probe::read(engine, *id))),
             Query::Latencies => self.with(|engine, _| {
                 let adjusted = engine.adjust_weights();
                 let watched = engine.watch_latencies().into_iter();
@@ -323,6 +370,14 @@ impl Host {
         if let Some((engine, _)) = self.at_work() {
             engine.repair_drift().await;
         }
+    }
+
+    /// Exchanges flows with other directors. Returns the pause until the next call.
+    pub(crate) fn synchronize(&mut self) -> Duration {
+        if self.is_paused || self.engine.is_none() {
+            return SYNC_PAUSE;
+        }
+        self.sync.step(self.engine.as_mut())
     }
 
     /// Publishes the costs of `least-time`. Returns the pause until the next call.

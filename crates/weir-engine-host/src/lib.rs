@@ -9,6 +9,8 @@
 //! - The daemon may add servers to the pools of that configuration, as lists and the API do, and it decides weights.
 //! - Edits of ipvsadm come with the socket of the client, so that the kernel and not the daemon says who asks
 //!   (`caller`).
+//! - Flows are exchanged with the peers of `[sync]` in that configuration, whose key this process reads (`flow_sync`).
+//! - Probes of the daemon take the path of a configured service to one of its servers (`probe`).
 //! - Files are written to a directory in which the daemon can neither replace nor plant them
 //!   ([`weir_runtime_dir::share`]).
 //!
@@ -18,14 +20,20 @@
 
 mod caller;
 mod client;
+mod flow_sync;
 mod host;
 mod message;
 mod network;
 mod policy;
+mod probe;
 mod serve;
 
 pub use client::{EngineClient, Failure, Pending};
-pub use message::{AddedServer, Counters, Facts, Query, Reply, Request};
+pub use flow_sync::FlowSynchronizer;
+pub use message::{
+    AddedServer, Counters, Facts, ProbeId, ProbeWay, Query, Reply, Request, SyncPeerStatus,
+    SyncStatus,
+};
 pub use policy::RECORD;
 pub use serve::{restrict, serve};
 

@@ -4,6 +4,7 @@
 //! Answers with one record for each server are binary (postcard): the daemon requests them several times per second,
 //! and JSON of a hundred thousand servers costs more than reading their counters. Both ends are the same program.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::net::IpAddr;
@@ -101,6 +102,17 @@ pub enum Request {
     },
     /// Read something.
     Read(Query),
+    /// Forward the packets of a probe along the path of a service.
+    AddProbe {
+        /// Its packets.
+        id: ProbeId,
+        /// The path, which is that of a configured service and server.
+        way: ProbeWay,
+    },
+    /// The probe has ended.
+    RemoveProbe(ProbeId),
+    /// Whether the server of a probe answers ARP for the VIP.
+    ClaimsVip(ProbeId),
     /// Do nothing without a request: a successor of the daemon opens an engine of its own.
     Pause,
     /// The successor has failed: continue.
@@ -123,6 +135,8 @@ pub enum Query {
     Facts,
     /// The status.
     Snapshot,
+    /// The services of the status alone; the reply is a snapshot without its other parts.
+    Services,
     /// Services as ipvsadm lists them.
     Listing,
     /// All flows.
@@ -152,6 +166,110 @@ pub enum Query {
     Handshakes,
     /// Counters of answers within `max_latency`, and weights that follow the latency.
     Latencies,
+    /// Flow synchronization.
+    Sync,
+    /// What a probe through a service's path has observed.
+    Probe(ProbeId),
+}
+
+/// The packets of a probe through a service's path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProbeId {
+    /// Address of this machine.
+    pub local: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// Number of the protocol.
+    pub protocol: u8,
+}
+
+/// How its packets are forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProbeWay {
+    /// The server.
+    pub server: IpAddr,
+    /// The VIP of the service.
+    pub vip: IpAddr,
+    /// `enum weir_forward`.
+    pub forward: u8,
+    /// `enum weir_tunnel`.
+    pub tunnel: u8,
+    /// `WEIR_TUNNEL_*`.
+    pub tunnel_flags: u8,
+    /// DSCP of `l3dsr`.
+    pub dscp: u8,
+    /// Port of the tunnel.
+    pub tunnel_port: u16,
+}
+
+/// What the programs observed of a probe's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeResult {
+    /// Packets sent.
+    pub sent: u32,
+    /// Replies from the VIP.
+    pub answered: u32,
+    /// Replies from the VIP, but of another machine.
+    pub stray: u32,
+    /// Replies from the server's address instead of the VIP.
+    pub unturned: u32,
+    /// Type of an ICMP error.
+    pub error_type: u8,
+    /// Its code.
+    pub error_code: u8,
+}
+
+/// `[sync]` as it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncStatus {
+    /// Address and port of this director.
+    pub listen: String,
+    /// Why the address cannot be used.
+    pub error: Option<String>,
+    /// Whether flows are sent.
+    pub sending: bool,
+    /// Whether flows of peers are inserted.
+    pub receiving: bool,
+    /// The other directors, in file order.
+    pub peers: Vec<SyncPeerStatus>,
+    /// Records of peers by result; results that never occurred are omitted.
+    pub records: BTreeMap<String, u64>,
+    /// Datagrams from addresses of no peer.
+    pub unknown_senders: u64,
+    /// Changes that were overwritten before they were read.
+    pub overwritten: u64,
+    /// The text of `ipvsadm -L --daemon`.
+    pub daemons: String,
+}
+
+/// Another director.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncPeerStatus {
+    /// Its address and port.
+    pub address: String,
+    /// `silent`, `transfer` or `established`.
+    pub state: String,
+    /// Age of the oldest change that it has not acknowledged, in milliseconds; of a silent peer the time since it was
+    /// heard.
+    pub lag_ms: u64,
+    /// Changes that wait to be sent.
+    pub queued: u64,
+    /// Datagrams that it did not receive.
+    pub lost: u64,
+    /// Records sent to it.
+    pub sent: u64,
+    /// Records received from it.
+    pub received: u64,
+    /// Changes dropped because the queue was full.
+    pub dropped: u64,
+    /// How often all flows were sent.
+    pub transfers: u64,
+    /// Whether it has sent all of its flows.
+    pub complete: bool,
+    /// Datagrams ignored, by reason.
+    pub ignored: BTreeMap<String, u64>,
 }
 
 /// Counters of the servers of a layer 4 service.
@@ -205,7 +323,7 @@ pub enum Reply {
     /// The first services of a snapshot, which the other process decodes while the next ones are read. The answer
     /// follows.
     Services(Vec<ServiceStatus>),
-    /// See [`Query::Snapshot`]; without the services that were sent before.
+    /// See [`Query::Snapshot`] and [`Query::Services`]; without the services that were sent before.
     Snapshot(Box<Layer4Snapshot>),
     /// See [`Query::Listing`].
     Listing(Listing),
@@ -226,6 +344,12 @@ pub enum Reply {
         /// Changed weights.
         adjusted: Vec<Adjusted>,
     },
+    /// See [`Query::Sync`]; `None` = there is no `[sync]`.
+    Sync(Option<SyncStatus>),
+    /// See [`Query::Probe`]; `None` = there is no such probe.
+    Probe(Option<ProbeResult>),
+    /// See [`Request::ClaimsVip`].
+    Claims(bool),
     /// The engine is not open.
     NotOpen,
     /// The engine's error.
@@ -259,6 +383,9 @@ impl Reply {
             | Self::Timeouts(_)
             | Self::Explained(_)
             | Self::Numbers(..)
+            | Self::Sync(_)
+            | Self::Probe(_)
+            | Self::Claims(_)
             | Self::NotOpen
             | Self::Failed { .. }
             | Self::Refused { .. } => false,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use weir_config::Host;
-use weir_model::{Admin, Check, Desired, MAX_WEIGHT, Metrics, Node, Server, SocketMode};
+use weir_model::{Admin, Check, Desired, FlowSync, MAX_WEIGHT, Metrics, Node, Server, SocketMode};
 use weir_sys::{read_own, replace_file};
 
 use crate::message::AddedServer;
@@ -160,6 +160,7 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
         announce,
         sync,
         cluster,
+        // The helper of the daemon runs their programs.
         notifiers: _,
         tracing: _,
     } = desired;
@@ -171,7 +172,7 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
         ..node.clone()
     };
     (ours, node.socket_mode, timeouts, ipvs, services, vrrp).hash(hasher);
-    (announce.is_some(), sync.is_some(), cluster.is_some()).hash(hasher);
+    (announce, sync, cluster.is_some()).hash(hasher);
     if node.vip_interface.is_some() {
         let mut added: Vec<_> = desired.proxied_addresses().collect();
         added.sort_unstable();
@@ -195,6 +196,26 @@ fn parse(text: &str) -> Option<Desired> {
 }
 
 impl Accepted {
+    /// `[sync]` with its key, which is read here: root's file names it.
+    ///
+    /// # Errors
+    /// In words: the key cannot be read.
+    pub(crate) fn sync(&self) -> Result<Option<FlowSync>, String> {
+        if self.desired.sync.is_none() {
+            return Ok(None);
+        }
+        let text = &self.text;
+        let parsed = if text.trim_start().starts_with('{') {
+            weir_config::parse_json(text, &weir_helper::ThisMachine)
+        } else {
+            weir_config::parse(text, &weir_helper::ThisMachine)
+        };
+        match parsed {
+            Ok(parsed) => Ok(parsed.desired.sync),
+            Err(_) => Err("the secrets of the configuration cannot be read".to_owned()),
+        }
+    }
+
     /// The configuration with servers of lists.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use weir_sys::{Channel, Message};
 
 use crate::Error;
 use crate::host::{Host, Steps};
-use crate::message::{self, Reply, Request, UNREQUESTED};
+use crate::message::{self, Query, Reply, Request, UNREQUESTED};
 use crate::network::Network;
 use crate::policy::Policy;
 
@@ -49,7 +49,7 @@ pub async fn serve(channel: Channel, configuration: &Path, paths: &Paths) -> Res
     // Before the engine reads its tables, so that no change is missed.
     let mut network = Network::open()?;
     let (mut ticks, mut drift_checks) = (every(TICK), every(DRIFT_INTERVAL));
-    let mut latency_at = Instant::now();
+    let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
     loop {
         tokio::select! {
             received = wire.received.recv() => {
@@ -61,6 +61,7 @@ pub async fn serve(channel: Channel, configuration: &Path, paths: &Paths) -> Res
                 let pause = host.publish_latency();
                 latency_at = Instant::now() + pause.unwrap_or(TICK);
             }
+            () = sleep_until(sync_at) => sync_at = Instant::now() + host.synchronize(),
             _ = drift_checks.tick() => host.repair_drift().await,
             _ = ticks.tick() => {
                 network.reopen();
@@ -83,6 +84,18 @@ async fn handle(host: &mut Host, wire: &mut Wire, received: Message) {
         let reply = host.open(added, files, &mut opening).await;
         let number = opening.number;
         wire.send(number, &reply);
+        return;
+    }
+    if let Request::ClaimsVip(id) = request
+        && let Some(claim) = host.claim_request(id)
+    {
+        let channel = Arc::clone(&wire.channel);
+        tokio::task::spawn_blocking(move || {
+            let reply = Reply::Claims(claim.ask());
+            if let Err(error) = message::send(&channel, number, &reply, &[]) {
+                tracing::debug!(%error, "failed to send an answer");
+            }
+        });
         return;
     }
     let reply = host
@@ -131,23 +144,40 @@ struct OpeningOn<'a> {
 impl Steps for OpeningOn<'_> {
     async fn states(&mut self, saved: SavedServers) -> Option<StateCopy> {
         self.wire.send(self.number, &Reply::Begun { saved });
-        let received = self.wire.received.recv().await?;
-        match message::open::<Request>(received) {
-            Ok((number, Request::Finish { states }, _)) => {
-                self.number = number;
-                Some(states)
-            }
-            Ok((number, Request::Cancel, _)) => {
-                self.number = number;
-                None
-            }
-            Ok(_) | Err(_) => {
-                tracing::error!("refused a request of the daemon while the engine is opened");
-                self.number = UNREQUESTED - 1;
-                None
+        loop {
+            let received = self.wire.received.recv().await?;
+            match message::open::<Request>(received) {
+                Ok((number, Request::Finish { states }, _)) => {
+                    self.number = number;
+                    return Some(states);
+                }
+                Ok((number, Request::Cancel, _)) => {
+                    self.number = number;
+                    return None;
+                }
+                // Probes run at any time.
+                Ok((number, request, _)) if is_of_probe(&request) => {
+                    let reason = "the engine is being opened".to_owned();
+                    self.wire.send(number, &Reply::Failed { reason });
+                }
+                Ok(_) | Err(_) => {
+                    tracing::error!("refused a request of the daemon while the engine is opened");
+                    self.number = UNREQUESTED - 1;
+                    return None;
+                }
             }
         }
     }
+}
+
+const fn is_of_probe(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::AddProbe { .. }
+            | Request::RemoveProbe(_)
+            | Request::ClaimsVip(_)
+            | Request::Read(Query::Probe(_))
+    )
 }
 
 fn every(period: Duration) -> Interval {

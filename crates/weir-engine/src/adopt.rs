@@ -128,6 +128,7 @@ fn empty(row: u32, generation: u32) -> ServiceSlot {
         removed: false,
         addresses: std::collections::BTreeSet::new(),
         marks: std::collections::BTreeSet::new(),
+        agreed: weir_planner::allocation::AgreedVersions::default(),
     }
 }
 
@@ -209,6 +210,7 @@ fn found(id: u32, dest: &Dest, weight: u32, now_ms: u64) -> DestSlot {
         seq: 0,
         weight,
         effective: weight,
+        ordered: weight,
         quiesced: false,
         down: false,
         last_weight: weight,

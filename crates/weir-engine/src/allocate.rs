@@ -50,6 +50,7 @@ fn weights(service: &str, pool: &Pool, states: &ServerStates) -> PoolWeights {
     let weights = states.weights(pool, Some(service));
     let servers = weights.servers.into_iter().map(|weight| ServerWeight {
         effective: weight.effective,
+        ordered: weight.ordered,
         removed: weight.removed,
         quiesced: weight.quiesced,
         down: weight.down,

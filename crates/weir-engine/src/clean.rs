@@ -20,8 +20,8 @@ use crate::vip::{read_record, remove_record, write_record};
 pub struct Cleaned {
     /// Programs, maps and attachments were pinned.
     pub data_plane: bool,
-    /// Addresses removed.
-    pub addresses: usize,
+    /// Addresses removed, by interface.
+    pub addresses: Vec<(String, IpAddr)>,
     /// Neighbours no longer kept resolved.
     pub neighbours: usize,
     /// Interfaces whose offloads were restored.
@@ -55,6 +55,27 @@ pub async fn clean(paths: &Paths) -> Result<Cleaned> {
     undo(&added, &mut cleaned).await?;
     remove_record(&paths.runtime_dir)?;
     Ok(cleaned)
+}
+
+/// Discards the recorded changes to the network, which [`clean`] then leaves as they are: the network namespace that
+/// has them is not that of the caller. Returns the addresses among them, by interface.
+///
+/// # Errors
+/// The runtime directory cannot be read or written.
+pub fn discard_changes(paths: &Paths) -> Result<BTreeSet<(String, IpAddr)>> {
+    let mut file = StateFile::new(&paths.runtime_dir);
+    let mut discarded = read_record(&paths.runtime_dir);
+    if let Some(Saved {
+        mut memory,
+        servers,
+    }) = file.read()?
+    {
+        let undo = std::mem::take(&mut memory.undo);
+        discarded.extend(undo.addresses);
+        file.write(&memory, &servers)?;
+    }
+    remove_record(&paths.runtime_dir)?;
+    Ok(discarded)
 }
 
 /// Whether a director's data plane is pinned; one with an unknown format counts.
@@ -129,7 +150,7 @@ async fn undo(undo: &Undo, cleaned: &mut Cleaned) -> Result<()> {
         if let Some(index) = index(name)
             && netlink.remove_address(index, *address, prefix).await? == Change::Made
         {
-            cleaned.addresses += 1;
+            cleaned.addresses.push((name.clone(), *address));
         }
     }
     for (name, neighbour) in &undo.neighbours {

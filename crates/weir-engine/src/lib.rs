@@ -49,7 +49,7 @@ pub mod vip;
 mod write;
 
 pub use self::claim::Claim;
-pub use self::clean::{Cleaned, clean, clean_unused, is_pinned};
+pub use self::clean::{Cleaned, clean, clean_unused, discard_changes, is_pinned};
 pub use self::engine::{
     Adjusted, Applied, Engine, Handshakes, Opening, SyncCounts, WeightOrder, weight_order,
 };

@@ -25,8 +25,8 @@ use topology::{Topology, is_root};
 use weir_dataplane::{PinDir, pinned_sizes};
 use weir_engine::clean;
 use weir_model::{
-    Desired, Forward, Listener, Pool, Ports, Protocol, Scheduler, SchedulerKind, Server, Service,
-    Snat,
+    Check, Desired, Forward, Listener, Pool, Ports, Probe, Protocol, Scheduler, SchedulerKind,
+    Server, Service, Snat,
 };
 use weir_state::Override;
 
@@ -99,6 +99,32 @@ fn direct_alternates_between_servers() {
             let answer = engine.explain_packet(&packet).unwrap();
             assert_eq!(answer.server, Some(topology.ask(VIP, PORT)), "{answer:?}");
         }
+    });
+}
+
+/// The daemon learns of a new server before its first probe ends.
+#[test]
+fn server_with_a_check_is_starting_before_its_first_result() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("starting");
+    topology.run(async |paths| {
+        let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        wanted.pools[0].servers[0].checks = Some(vec![Check::new(Probe::Tcp)]);
+        let engine = Director::open(paths, &wanted).await.unwrap();
+        let status = engine.snapshot().unwrap();
+        let servers = status.services[0].servers.iter();
+        let shown: Vec<_> = servers
+            .map(|server| (server.state.as_str(), server.reason.as_str()))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("starting", "no result yet"),
+                ("unchecked", "no check configured")
+            ]
+        );
     });
 }
 
@@ -379,7 +405,7 @@ fn clean_removes_everything() {
         assert_ne!(topology.director_facts(), before);
         let cleaned = clean(paths).await.unwrap();
         assert!(cleaned.data_plane);
-        assert_eq!(cleaned.addresses, 1);
+        assert_eq!(cleaned.addresses.len(), 1);
         assert_eq!(topology.director_facts(), before);
         assert!(!clean(paths).await.unwrap().data_plane);
     });

@@ -12,6 +12,7 @@ pub fn request(probe: &Probe, id: u16) -> Option<Vec<u8>> {
         Probe::Udp { payload, .. } => Some(payload.clone()),
         Probe::Dns { name, record, .. } => Some(query(name, *record, id)),
         Probe::Tcp
+        | Probe::Exchange(_)
         | Probe::Http(_)
         | Probe::Grpc { .. }
         | Probe::Smtp { .. }
@@ -31,6 +32,7 @@ pub fn evaluate(probe: &Probe, id: u16, datagram: &[u8]) -> Option<Outcome> {
         Probe::Udp { bytes, .. } => Some(matches(bytes.as_deref(), datagram)),
         Probe::Dns { record, answer, .. } => resolved(*record, *answer, id, datagram),
         Probe::Tcp
+        | Probe::Exchange(_)
         | Probe::Http(_)
         | Probe::Grpc { .. }
         | Probe::Smtp { .. }

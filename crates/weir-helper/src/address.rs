@@ -32,9 +32,12 @@ impl Addresses {
         } else {
             base.clone()
         };
+        // First, so that no packet is accepted. Without it the addresses are added all the same: the other director
+        // has released them.
+        let filtered = extra::set_filter(self, router);
         let added = self.add_addresses(router, &link).await;
         let more = extra::add(self, router, &base).await;
-        added.and(more)
+        filtered.and(added).and(more)
     }
 
     /// The interface of a virtual router.
@@ -97,7 +100,7 @@ impl Addresses {
         }
     }
 
-    /// Removes what was added for some virtual routers: rules, routes, addresses, devices, in this order.
+    /// Removes what was added for some virtual routers: rules, routes, addresses, then devices and filters.
     pub(crate) async fn remove(
         &mut self,
         is_concerned: &(dyn Fn(&str) -> bool + Sync),
@@ -107,9 +110,9 @@ impl Addresses {
         }
         let links = self.netlink.links().await?;
         let mut first_error = None;
-        let is_device = |it: &Extra| matches!(it, Extra::Device { .. });
-        for devices in [false, true] {
-            if devices {
+        let is_last = |it: &Extra| matches!(it, Extra::Device { .. } | Extra::Filter { .. });
+        for last in [false, true] {
+            if last {
                 self.remove_addresses(is_concerned, &links, &mut first_error)
                     .await;
             }
@@ -117,7 +120,7 @@ impl Addresses {
                 .record
                 .extra
                 .iter()
-                .filter(|it| it.router().is_some_and(is_concerned) && is_device(it) == devices)
+                .filter(|it| it.router().is_some_and(is_concerned) && is_last(it) == last)
                 .rev()
                 .cloned()
                 .collect();

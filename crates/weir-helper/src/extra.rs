@@ -1,7 +1,9 @@
 //! Routes, rules, and devices with a virtual MAC address.
 
-use weir_model::{Network, VirtualRoute, VirtualRouter, VirtualRule};
-use weir_netlink::{Change, Link, MacAddr, Netlink, StaticRoute, Sysctl, TableRule};
+use weir_model::{Accept, Network, VirtualRoute, VirtualRouter, VirtualRule};
+use weir_netlink::{
+    Change, InputFilter, Link, MacAddr, Netlink, PassedPorts, StaticRoute, Sysctl, TableRule,
+};
 
 use crate::Error;
 use crate::record::{Extra, Record};
@@ -29,11 +31,8 @@ pub fn virtual_mac(router_id: u8, ipv6: bool) -> [u8; 6] {
     [0, 0, 0x5e, 0, if ipv6 { 2 } else { 1 }, router_id]
 }
 
-fn is_ipv6(router: &VirtualRouter) -> bool {
-    router
-        .addresses
-        .first()
-        .is_some_and(|it| it.address.is_ipv6())
+const fn is_ipv6(router: &VirtualRouter) -> bool {
+    !router.is_ipv4()
 }
 
 /// The device with the virtual MAC address; creates it if it does not exist.
@@ -123,6 +122,43 @@ pub(crate) fn restore_settings(record: &mut Record) {
     });
 }
 
+/// Drops packets to the addresses as the virtual router's `accept` requires.
+pub(crate) fn set_filter(addresses: &mut Addresses, router: &VirtualRouter) -> Result<(), Error> {
+    let table = format!("weir_vrrp_{}", router.name);
+    let filter = Extra::Filter {
+        router: router.name.clone(),
+        table: table.clone(),
+    };
+    let is_recorded = addresses.record.extra.contains(&filter);
+    let ports = match &router.accept {
+        // A former configuration had one.
+        Accept::All if is_recorded => {
+            addresses.netlink.remove_input_filter(&table)?;
+            addresses.record.extra.retain(|it| *it != filter);
+            return addresses.write();
+        }
+        Accept::All => return Ok(()),
+        Accept::Services(ports) => ports,
+    };
+    if !is_recorded {
+        addresses.record.extra.push(filter);
+        addresses.write()?;
+    }
+    let passed = ports.iter().map(|it| PassedPorts {
+        address: it.address,
+        protocol: it.protocol,
+        first: it.first,
+        last: it.last,
+    });
+    let filter = InputFilter {
+        table,
+        addresses: router.managed().map(|it| it.address).collect(),
+        passed: passed.collect(),
+    };
+    // Replaced even if it exists: services may have changed, and another program may have removed it.
+    Ok(addresses.netlink.set_input_filter(&filter)?)
+}
+
 /// Adds the missing routes and rules of a virtual router.
 pub(crate) async fn add(
     addresses: &mut Addresses,
@@ -164,7 +200,7 @@ pub(crate) async fn add(
                 let added = addresses.netlink.add_table_rule(&rule).await;
                 added.map_err(Into::into)
             }
-            Extra::Device { .. } | Extra::Sysctl { .. } => continue,
+            Extra::Device { .. } | Extra::Filter { .. } | Extra::Sysctl { .. } => continue,
         };
         if !matches!(added, Ok(Change::Made)) {
             addresses.record.extra.retain(|it| *it != extra);
@@ -193,6 +229,7 @@ pub(crate) async fn remove(netlink: &Netlink, extra: &Extra, links: &[Link]) -> 
                 netlink.remove_link(link.index).await?;
             }
         }
+        Extra::Filter { table, .. } => drop(netlink.remove_input_filter(table)?),
         Extra::Sysctl { .. } => {}
     }
     Ok(())

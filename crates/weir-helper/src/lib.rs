@@ -3,9 +3,10 @@
 //!
 //! Its caller can only name what the configuration contains: a virtual router by its name, a tracked object by its
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
-//! An address that it found present is never removed. When the channel is closed, it removes every address that it has
-//! added, because nothing advertises them any more. The keeper holds both ends of the channel, so the helper and its
-//! caller can be replaced separately: a new helper adopts the record of the former one.
+//! The text of a daemon without rights only selects among the contents of root's file ([`RootSection`]). An address that
+//! it found present is never removed. When the channel is closed, it removes every address that it has added, because
+//! nothing advertises them any more. The keeper holds both ends of the channel, so the helper and its caller can be
+//! replaced separately: a new helper adopts the record of the former one.
 //!
 //! Added addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so that
 //! the next helper, `weir run` and `weir clean` can remove them.
@@ -18,6 +19,8 @@ mod machine;
 mod message;
 mod program;
 mod record;
+mod root_section;
+mod router_source;
 mod serve;
 mod state;
 
@@ -25,10 +28,16 @@ use std::path::PathBuf;
 
 pub use address::remove_recorded;
 pub use client::{Answered, Client};
-pub use daemon::{DaemonClient, is_trusted, read_trusted, serve_daemon};
+pub use daemon::{DaemonClient, is_trusted, read_trusted, section_digest, serve_daemon};
 pub use extra::virtual_mac;
+pub use machine::ThisMachine;
 pub use message::{Answer, NotifyState, Reply, Request, TrackedOutcome, VERSION};
+pub use root_section::RootSection;
 pub use serve::serve;
+
+/// The environment variable by which the keeper tells the helper of the VRRP agent that a daemon without rights has
+/// written the recorded configuration, whoever owns the file now.
+pub const CONFINED: &str = "WEIR_HELPER_CONFINED";
 
 /// Why the helper failed.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +67,16 @@ pub enum Error {
     Configuration {
         /// The file.
         path: PathBuf,
+    },
+    /// A daemon without rights wants what root's configuration file does not have.
+    #[error("{path} does not permit this {name} of the daemon: {reason}", path = path.display())]
+    NotPermitted {
+        /// The file.
+        path: PathBuf,
+        /// The section.
+        name: &'static str,
+        /// Why, or what to do.
+        reason: String,
     },
     /// No virtual router has this name.
     #[error("there is no virtual router {name}")]

@@ -6,7 +6,9 @@ use weir_config::{Machine, SecretValue};
 use weir_model::{Family, Secret, SecretSource};
 use weir_sys::untrusted_file::{self, Owner};
 
-pub(crate) struct ThisMachine;
+/// Reads the secrets of a configuration with the rights of this process. For configurations of root only.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThisMachine;
 
 impl Machine for ThisMachine {
     fn local_ports(&self) -> Option<(u16, u16)> {

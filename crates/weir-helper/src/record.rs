@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weir_model::{VirtualRoute, VirtualRule};
-use weir_sys::{boot_id, replace_file};
+use weir_sys::{boot_id, read_own, replace_file};
 
 use crate::Error;
 
@@ -43,6 +43,8 @@ pub(crate) enum Extra {
         name: String,
         base: String,
     },
+    /// A table that drops packets to the addresses.
+    Filter { router: String, table: String },
     /// A setting of a device below others, and its former value.
     Sysctl {
         base: String,
@@ -57,7 +59,8 @@ impl Extra {
         match self {
             Self::Route { router, .. }
             | Self::Rule { router, .. }
-            | Self::Device { router, .. } => Some(router),
+            | Self::Device { router, .. }
+            | Self::Filter { router, .. } => Some(router),
             Self::Sysctl { .. } => None,
         }
     }
@@ -85,7 +88,8 @@ impl Record {
 }
 
 pub(crate) fn read(runtime_dir: &Path) -> Record {
-    let Ok(text) = fs::read(runtime_dir.join(FILE)) else {
+    // A daemon without rights may write to the directory.
+    let Ok(text) = read_own(&runtime_dir.join(FILE)) else {
         return Record::default();
     };
     match serde_json::from_slice::<Content>(&text) {

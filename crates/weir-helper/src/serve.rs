@@ -1,32 +1,28 @@
 //! The helper's loop: one request after another; only tracked programs run at the same time.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::geteuid;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use weir_config::Files;
 use weir_model::VirtualRouter;
 use weir_sys::{Channel, sealed_file};
 
 use crate::Error;
-use crate::machine::ThisMachine;
 use crate::message::{Envelope, Reply, Request};
 use crate::program;
+use crate::router_source::RouterSource;
 use crate::state::Addresses;
 
 /// How long the caller may take to stop being active after this process received SIGTERM.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Serves the caller at the other end of the channel until the channel is closed, then removes all that it added.
-/// `configuration` are the files that may hold the active configuration; the first one that exists does. `adopt`: an
+/// `texts` are the files that may hold the active configuration; the first one that exists does. If a daemon without
+/// rights has written them, they only select among the virtual routers of `configuration`, root's file. `adopt`: an
 /// earlier helper's addresses stay, for the same caller or its successor. Must be called inside a tokio runtime.
 ///
 /// # Errors
@@ -34,7 +30,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(3);
 pub async fn serve(
     channel: Channel,
     runtime_dir: &Path,
-    configuration: &[PathBuf],
+    texts: &[PathBuf],
+    configuration: &Path,
     adopt: bool,
 ) -> Result<(), Error> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|source| Error::File {
@@ -44,13 +41,13 @@ pub async fn serve(
     let channel = Arc::new(channel);
     let mut helper = Helper {
         addresses: Addresses::open(runtime_dir, adopt).await?,
-        configuration: configuration.to_vec(),
+        source: RouterSource::new(runtime_dir, texts, configuration),
         routers: Vec::new(),
         channel: Arc::clone(&channel),
     };
     if adopt {
         // Requests for the former helper may be waiting.
-        match read(configuration) {
+        match helper.source.read() {
             Ok(routers) => helper.routers = routers,
             Err(error) => tracing::error!(%error, "failed to read the virtual routers"),
         }
@@ -84,7 +81,7 @@ pub async fn serve(
 
 struct Helper {
     addresses: Addresses,
-    configuration: Vec<PathBuf>,
+    source: RouterSource,
     routers: Vec<VirtualRouter>,
     channel: Arc<Channel>,
 }
@@ -133,7 +130,7 @@ impl Helper {
 
     /// Reads the configuration; a broken one changes nothing.
     fn send_policy(&mut self, number: u64) {
-        let read = read(&self.configuration);
+        let read = self.source.read();
         let file = read.and_then(|routers| {
             let text = serde_json::to_vec(&routers).unwrap_or_default();
             let file = sealed_file("weir-vrrp", &text);
@@ -178,67 +175,5 @@ impl Helper {
 fn send(channel: &Channel, number: u64, reply: Reply, files: &[BorrowedFd<'_>]) {
     if let Err(error) = channel.send(&Envelope::encode(number, reply), files) {
         tracing::debug!(%error, "failed to send an answer");
-    }
-}
-
-fn read(configuration: &[PathBuf]) -> Result<Vec<VirtualRouter>, Error> {
-    for path in configuration {
-        let text = match fs::read_to_string(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            text => text.map_err(|source| Error::File {
-                path: path.clone(),
-                source,
-            })?,
-        };
-        let is_trusted = is_trusted(path).map_err(|source| Error::File {
-            path: path.clone(),
-            source,
-        })?;
-        if !is_trusted {
-            return Err(Error::Untrusted { path: path.clone() });
-        }
-        let bundle = weir_config::bundle(&text, path, &TrustedFiles);
-        if !bundle.errors.is_empty() {
-            return Err(Error::Configuration { path: path.clone() });
-        }
-        let parsed = if text.trim_start().starts_with('{') {
-            weir_config::parse_json(&bundle.text, &ThisMachine)
-        } else {
-            weir_config::parse(&bundle.text, &ThisMachine)
-        };
-        let parsed = parsed.map_err(|_| Error::Configuration { path: path.clone() })?;
-        return Ok(parsed.desired.vrrp);
-    }
-    Ok(Vec::new())
-}
-
-/// Whether only root and this process's user can change the file.
-fn is_trusted(path: &Path) -> std::io::Result<bool> {
-    let known = fs::metadata(path)?;
-    let is_owned = known.uid() == 0 || known.uid() == geteuid().as_raw();
-    Ok(is_owned && known.mode() & 0o022 == 0)
-}
-
-/// Included files, under the rule of the main file: they name the programs that this process runs.
-struct TrustedFiles;
-
-impl Files for TrustedFiles {
-    fn read(&self, path: &Path) -> Result<(PathBuf, String), String> {
-        let read = || {
-            if !is_trusted(path)? {
-                return Err(std::io::Error::other("other users can change it"));
-            }
-            let name = path.canonicalize()?;
-            Ok((name, fs::read_to_string(path)?))
-        };
-        read().map_err(|error| error.to_string())
-    }
-
-    fn list(&self, directory: &Path) -> Result<Vec<String>, String> {
-        let entries = fs::read_dir(directory).map_err(|error| error.to_string())?;
-        let files = entries.flatten().filter(|entry| entry.path().is_file());
-        Ok(files
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect())
     }
 }

@@ -194,14 +194,27 @@ fn value_matches(pattern: &ValuePattern, found: &[u8]) -> bool {
     }
 }
 
-/// Returns the index of the first route for a TLS client with this server name, if any. A client without a name does
-/// not match a condition on the name, and matches a negated one.
-pub fn choose_by_sni(routes: &[Route], name: Option<&str>) -> Option<usize> {
-    let any =
+/// Returns the index of the first route for the connection of a client with this TLS server name, if any. A client
+/// without a name does not match a condition on the name, and matches a negated one.
+pub fn choose_for_connection(
+    routes: &[Route],
+    name: Option<&str>,
+    client: IpAddr,
+) -> Option<usize> {
+    let by_name =
         |conditions: &Conditions| name.is_some_and(|name| host_fits(conditions, name.as_bytes()));
+    let by_source = |conditions: &Conditions| {
+        let mut sources = conditions.sources.iter();
+        sources.any(|set| set.contains(client))
+    };
     routes.iter().position(|route| {
-        (!route.when.has(ConditionKey::Host) || any(&route.when))
-            && !route.not.as_ref().is_some_and(|not| any(not))
+        let when = &route.when;
+        (!when.has(ConditionKey::Host) || by_name(when))
+            && (!when.has(ConditionKey::Source) || by_source(when))
+            && !route
+                .not
+                .as_ref()
+                .is_some_and(|not| by_name(not) || by_source(not))
     })
 }
 

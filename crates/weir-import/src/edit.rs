@@ -147,6 +147,13 @@ impl Edits {
         *self == Self::default()
     }
 
+    /// Adds other keys, in place of those with the same names.
+    pub(crate) fn replace_keys(&mut self, keys: &[Entry]) {
+        self.keys
+            .retain(|known| keys.iter().all(|key| key.key != known.key));
+        self.keys.extend(keys.iter().cloned());
+    }
+
     /// Combines these changes with those of a level closer to the servers: requests pass this level first, responses
     /// pass it last.
     pub(crate) fn then(&self, nearer: &Self) -> Self {
@@ -157,6 +164,9 @@ impl Edits {
         if both.rewrites.is_empty() {
             both.rewrites.clone_from(&self.rewrites);
         }
+        let own = self.keys.iter();
+        let missing = |key: &&Entry| nearer.keys.iter().all(|known| known.key != key.key);
+        both.keys.extend(own.filter(missing).cloned());
         both
     }
 

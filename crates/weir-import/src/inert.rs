@@ -90,6 +90,67 @@ const HAPROXY: &[&str] = &[
     "fullconn",
     "backlog",
     "max-keep-alive-queue",
+    "bind-process",
+    "capture",
+    "busy-polling",
+    "clitcpka-cnt",
+    "clitcpka-idle",
+    "clitcpka-intvl",
+    "srvtcpka-cnt",
+    "srvtcpka-idle",
+    "srvtcpka-intvl",
+    "default-path",
+    "declare",
+    "enabled",
+    "expose-experimental-directives",
+    "expose-deprecated-directives",
+    "external-check",
+    "grace",
+    "insecure-fork-wanted",
+    "insecure-setuid-wanted",
+    "issuers-chain-path",
+    "load-server-state-from-file",
+    "localpeer",
+    "master-worker",
+    "max-spread-checks",
+    "maxpipes",
+    "mworker-max-reloads",
+    "mworker-prealloc",
+    "no-memory-trimming",
+    "noepoll",
+    "noevports",
+    "nogetaddrinfo",
+    "nokqueue",
+    "nopoll",
+    "noreuseport",
+    "nosplice",
+    "numa-cpu-mapping",
+    "presetenv",
+    "quiet",
+    "resetenv",
+    "server-state-base",
+    "server-state-file",
+    "server-state-file-name",
+    "set-dumpable",
+    "setcap",
+    "setenv",
+    "spread-checks",
+    "stats-file",
+    "strict-limits",
+    "ulimit-n",
+    "unix-bind",
+    "unsetenv",
+    "zero-warning",
+];
+
+/// Beginnings of haproxy keywords of the same kind.
+const HAPROXY_FAMILIES: &[&str] = &[
+    "tune.",
+    "profiling.",
+    "httpclient.",
+    "51degrees-",
+    "deviceatlas-",
+    "wurfl-",
 ];
 
 /// haproxy options of the same kind, enabled or not.
@@ -115,6 +176,25 @@ const HAPROXY_OPTIONS: &[&str] = &[
     "splice-response",
     "contstats",
     "http-no-delay",
+    "disable-h2-upgrade",
+    "http-ignore-probes",
+    "http-pretend-keepalive",
+    "http-use-htx",
+    "idle-close-on-response",
+    "independent-streams",
+    "nolinger",
+    "socket-stats",
+];
+
+/// Actions of haproxy rules that only change logs, priorities or marks of packets.
+const HAPROXY_ACTIONS: &[&str] = &[
+    "capture",
+    "disable-l7-retry",
+    "set-log-level",
+    "set-mark",
+    "set-nice",
+    "set-tos",
+    "strict-mode",
 ];
 
 /// nginx directives about processes, of the main and `events` contexts.
@@ -161,8 +241,17 @@ pub(crate) fn haproxy(words: &[String]) -> bool {
     match word(0) {
         "option" => HAPROXY_OPTIONS.contains(&word(1)),
         "timeout" => word(1) == "mail",
-        "no" => word(1) == "option" && HAPROXY_OPTIONS.contains(&word(2)),
-        keyword => HAPROXY.contains(&keyword) || keyword.starts_with("tune."),
+        "no" => {
+            let is_option = word(1) == "option" && HAPROXY_OPTIONS.contains(&word(2));
+            is_option || word(1) == "log" || word(1) == "busy-polling"
+        }
+        "http-request" | "http-response" | "http-after-response" => {
+            HAPROXY_ACTIONS.contains(&word(1))
+        }
+        keyword => {
+            let mut families = HAPROXY_FAMILIES.iter();
+            HAPROXY.contains(&keyword) || families.any(|family| keyword.starts_with(family))
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::document::{Entry, Item, Table};
+use crate::document::{Entry, Item, Table, Value};
 use crate::edit::Edits;
 use crate::layer4::Writer;
 use crate::note::{Notes, Position};
@@ -68,6 +68,8 @@ pub(crate) enum Action {
         status: u64,
         body: String,
     },
+    /// The pool that a map names: the map, and the pool of requests without an entry.
+    Mapped(String, String),
     /// Closes the connection without a response.
     Close,
     /// Serves files: the keys of `files`, and the line.
@@ -79,14 +81,51 @@ impl Action {
     pub(crate) fn pool(&self) -> Option<&str> {
         match self {
             Self::Pool(pool) | Self::Rewritten { pool, .. } => Some(pool),
+            Self::Mapped(_, pool) => Some(pool),
             Self::Redirect { .. } | Self::Respond { .. } | Self::Close | Self::Files(..) => None,
         }
     }
 }
 
 impl Condition {
+    /// Returns whether it is about the client only, not about its request.
+    pub(crate) fn is_about_client(&self) -> bool {
+        let of_client = Self {
+            sources: self.sources.clone(),
+            ..Self::default()
+        };
+        *self == of_client
+    }
+
+    /// Returns whether no request meets both.
+    pub(crate) fn excludes(&self, other: &Self) -> bool {
+        let differ = |a: &Option<String>, b: &Option<String>| match (a, b) {
+            (Some(a), Some(b)) => a != b && is_exact(a) && is_exact(b),
+            _ => false,
+        };
+        let apart = |a: &[String], b: &[String]| {
+            !a.is_empty() && !b.is_empty() && !a.iter().any(|one| b.contains(one))
+        };
+        differ(&self.host, &other.host)
+            || differ(&self.path, &other.path)
+            || apart(&self.methods, &other.methods)
+    }
+
     /// Combines both; `None` = they exclude each other, or one route cannot express them.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
+        let with_regex;
+        // A second path becomes an expression.
+        let other = match (&self.path, &other.path) {
+            (Some(a), Some(b)) if a != b && self.regex.is_none() && other.regex.is_none() => {
+                with_regex = Self {
+                    path: None,
+                    regex: Some(regex_of_glob(b)),
+                    ..other.clone()
+                };
+                &with_regex
+            }
+            _ => other,
+        };
         let one = |a: &Option<String>, b: &Option<String>| match (a, b) {
             (Some(a), Some(b)) if a != b => None,
             (a, b) => Some(a.clone().or_else(|| b.clone())),
@@ -119,7 +158,7 @@ impl Condition {
             host: one(&self.host, &other.host)?,
             path: one(&self.path, &other.path)?,
             methods,
-            headers: both_named(&self.headers, &other.headers, ':')?,
+            headers: both_fields(&self.headers, &other.headers)?,
             regex: one(&self.regex, &other.regex)?,
             cookies: both_named(&self.cookies, &other.cookies, '=')?,
             queries: both_named(&self.queries, &other.queries, '=')?,
@@ -146,7 +185,12 @@ impl Condition {
                 .collect()
         };
         let mut keys: Vec<(&'static str, Vec<String>)> = fields.into();
-        keys.extend(each("header", &self.headers));
+        // Values of one field are alternatives: none of them may be there.
+        keys.extend(
+            by_name(&self.headers)
+                .into_iter()
+                .map(|values| ("header", values)),
+        );
         keys.extend(each("cookie", &self.cookies));
         keys.extend(each("query", &self.queries));
         let mut found: Vec<Self> = keys
@@ -188,8 +232,52 @@ impl Condition {
     }
 }
 
+/// Splits conditions on fields by the name of the field.
+fn by_name(headers: &[String]) -> Vec<Vec<String>> {
+    let name = |text: &str| {
+        text.split(':')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase()
+    };
+    let mut fields: Vec<Vec<String>> = Vec::new();
+    for header in headers {
+        match fields.iter_mut().find(|it| name(&it[0]) == name(header)) {
+            Some(field) => field.push(header.clone()),
+            None => fields.push(vec![header.clone()]),
+        }
+    }
+    fields
+}
+
+/// Requires the fields of both lists, of which several values of one field are alternatives; `None` = different
+/// values of one field.
+fn both_fields(one: &[String], other: &[String]) -> Option<Vec<String>> {
+    let name = |text: &str| {
+        text.split(':')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase()
+    };
+    let mut fields = by_name(one);
+    for field in by_name(other) {
+        match fields.iter_mut().find(|it| name(&it[0]) == name(&field[0])) {
+            None => fields.push(field),
+            Some(known) if *known == field || !field[0].contains(':') => {}
+            Some(known) if !known[0].contains(':') => *known = field,
+            Some(_) => return None,
+        }
+    }
+    Some(fields.concat())
+}
+
 /// Requires the names and values of both lists; `None` = two values of one name, which a route takes as alternatives.
 fn both_named(one: &[String], other: &[String], separator: char) -> Option<Vec<String>> {
+    // The values of one list may be alternatives.
+    match (one, other) {
+        ([], list) | (list, []) => return Some(list.to_vec()),
+        _ => {}
+    }
     let name = |text: &str| {
         text.split(separator)
             .next()
@@ -209,6 +297,17 @@ fn both_named(one: &[String], other: &[String], separator: char) -> Option<Vec<S
     Some(both)
 }
 
+/// Returns whether a host or path has no wildcard and is no expression.
+fn is_exact(text: &str) -> bool {
+    !text.contains('*') && !text.starts_with('~')
+}
+
+/// Returns the expression for a path with `*`.
+fn regex_of_glob(glob: &str) -> String {
+    let parts = glob.split('*').map(crate::probe::escape_regex);
+    format!("^{}$", parts.collect::<Vec<String>>().join(".*"))
+}
+
 /// Whether a literal text contains a name in braces, which would become a variable.
 pub(crate) fn has_variable(text: &str) -> bool {
     let name = |tail: &str| {
@@ -219,6 +318,17 @@ pub(crate) fn has_variable(text: &str) -> bool {
                 .all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
     };
     text.split('{').skip(1).any(name)
+}
+
+/// Marks the path of a file in a condition whose values are in that file.
+pub(crate) const FILE: &str = "file:";
+
+/// A value of a condition, or the file with its values.
+fn list_of(value: &str) -> Value {
+    match value.strip_prefix(FILE) {
+        Some(path) => Value::Table(vec![Entry::implied("file", path).essential()]),
+        None => value.into(),
+    }
 }
 
 /// `ADDRESS:PORT`, with brackets for IPv6.
@@ -265,6 +375,11 @@ impl Writer {
                     .map(|probe| Item::new(self.check(&group.name, probe), Some(probe.from)))
                     .collect();
                 entries.push(Entry::new("check", names, server.from));
+            } else if server.probes.is_empty()
+                && group.probes.as_ref().is_some_and(|it| !it.is_empty())
+            {
+                // The pool's checks are those of its names.
+                entries.push(Entry::new("check", Vec::<Item>::new(), server.from));
             }
             servers.push(Item::new(entries, Some(server.from)));
         }
@@ -298,11 +413,24 @@ impl Writer {
         };
         for (regex, path, position) in &edits.rewrites {
             if condition.regex.is_some() {
-                notes.add(
-                    *position,
-                    "not imported for requests matched by an expression: a route has one expression for its path",
-                );
-                continue;
+                // The route has its own expression.
+                if edits.rewrites.len() > 1 {
+                    notes.add(
+                        *position,
+                        "not imported for requests matched by an expression: a route has one expression for its path",
+                    );
+                    continue;
+                }
+                let keys = vec![
+                    Entry::new("regex", regex.as_str(), *position).essential(),
+                    Entry::new("to", path.as_str(), *position).essential(),
+                ];
+                self.route(service, from, condition, action);
+                if let Some(table) = self.document.tables.last_mut() {
+                    table.push(Entry::new("rewrite", keys, *position).essential());
+                }
+                self.add_edits(edits);
+                return;
             }
             let found = Condition {
                 regex: Some(regex.clone()),
@@ -349,7 +477,7 @@ impl Writer {
         table.push(Entry::implied("service", service).essential());
         // Without its condition the route would match too many requests.
         if let Some(host) = &condition.host {
-            table.push(Entry::implied("host", host.as_str()).essential());
+            table.push(Entry::implied("host", list_of(host)).essential());
         }
         if let Some(path) = &condition.path {
             table.push(Entry::implied("path", path.as_str()).essential());
@@ -364,7 +492,9 @@ impl Writer {
             table.push(Entry::implied("query", condition.queries.clone()).essential());
         }
         if !condition.sources.is_empty() {
-            table.push(Entry::implied("source", condition.sources.clone()).essential());
+            let sources = condition.sources.iter();
+            let sources: Vec<Item> = sources.map(|it| Item::new(list_of(it), None)).collect();
+            table.push(Entry::implied("source", sources).essential());
         }
         if !condition.methods.is_empty() {
             table.push(Entry::implied("method", condition.methods.clone()).essential());
@@ -374,13 +504,24 @@ impl Writer {
         }
         if !condition.not.is_empty() {
             let keys = condition.not.iter();
-            let keys = keys.map(|(key, values)| Entry::implied(key, values.clone()).essential());
+            let keys = keys.map(|(key, values)| {
+                let values = values.iter();
+                let values: Vec<Item> = values.map(|it| Item::new(list_of(it), None)).collect();
+                Entry::implied(key, values).essential()
+            });
             table.push(Entry::implied("not", keys.collect::<Vec<Entry>>()).essential());
         }
         match action {
             Action::Files(keys, from) => {
                 table.refusal = Some(404);
                 table.push(Entry::new("files", keys.clone(), *from).essential());
+            }
+            Action::Mapped(map, pool) => {
+                let keys = vec![
+                    Entry::implied("map", map.as_str()).essential(),
+                    Entry::implied("default", pool.as_str()).essential(),
+                ];
+                table.push(Entry::implied("pool", keys).essential());
             }
             Action::Close => table.push(Entry::implied("close", true).essential()),
             Action::Pool(pool) => table.push(Entry::implied("pool", pool.as_str()).essential()),

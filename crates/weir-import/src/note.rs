@@ -93,9 +93,20 @@ impl Notes {
         self.positions.contains(&position)
     }
 
+    /// Returns whether there is a note that the line is lost.
+    pub(crate) fn is_lost(&self, position: Position) -> bool {
+        let mut notes = self.notes.iter();
+        notes.any(|note| note.line == position.whole_line() && self.is_loss(note))
+    }
+
     /// Records that the line keeps clients out: a loss there is a loss of protection.
     pub(crate) fn mark_guard(&mut self, position: Position) {
         self.guards.insert(position.whole_line());
+    }
+
+    /// Records that the output keeps out the clients that the line does, although it differs otherwise.
+    pub(crate) fn unmark_guard(&mut self, position: Position) {
+        self.guards.remove(&position.whole_line());
     }
 
     /// Returns the losses of lines that keep clients out, in the format of [`Self::finish`].

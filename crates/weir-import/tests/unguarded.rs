@@ -45,9 +45,9 @@ fn lost_rules_of_haproxy_are_marked() {
     for line in [
         "http-request deny if { req.hdr_cnt(content-length) gt 1 }",
         "http-request auth realm staff unless internal",
-        "http-request reject if { src -f /nowhere }",
+        "http-request reject if { src -f nowhere }",
         "http-request silent-drop if { sc_http_req_rate(0) gt 100 }",
-        "http-request del-header X-User if internal",
+        "http-request del-header X-User if { src_conn_rate gt 10 }",
         "tcp-request content reject if { src_conn_rate gt 10 }",
         "http-response deny if { res.hdr(x-secret) -m found }",
         "http-request deny if \"internal",

@@ -12,6 +12,7 @@ use crate::failover;
 use crate::pacemaker;
 use crate::rate::Rate;
 use crate::report::{all, kept, table};
+use crate::scaling::{self, ScalingArguments};
 
 /// Subcommands of `weir lab`.
 #[derive(Clone, Debug, Subcommand)]
@@ -26,6 +27,8 @@ pub enum LabCommand {
     Run(RunArguments),
     /// Write one HTML file with all experiments, next to the figures of the field reports.
     Report(ReportArguments),
+    /// Simulate a group of directors behind a router: connections that break at changes, and what each director needs.
+    Scaling(ScalingArguments),
 }
 
 /// Arguments of `weir lab report`.
@@ -121,6 +124,10 @@ pub fn execute(command: &LabCommand) -> ExitCode {
         }
         LabCommand::Run(arguments) => run(arguments),
         LabCommand::Report(arguments) => report(arguments),
+        LabCommand::Scaling(arguments) => scaling::run(arguments).map(|text| {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }),
     };
     match outcome {
         Ok(code) => code,

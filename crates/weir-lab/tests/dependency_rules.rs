@@ -34,7 +34,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-ipvsadm", &["weir-model"]),
     ("weir-import", &["weir-http", "weir-model", "weir-config"]),
     ("weir-sys", &["weir-model"]),
-    ("weir-announce", &["weir-model", "weir-sys"]),
     ("weir-runtime-dir", &["weir-model", "weir-sys"]),
     ("weir-netlink", &["weir-model", "weir-sys"]),
     (
@@ -44,7 +43,20 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-model",
             "weir-config",
             "weir-sys",
+            "weir-runtime-dir",
             "weir-netlink",
+        ],
+    ),
+    (
+        "weir-announce",
+        &[
+            "weir-http",
+            "weir-model",
+            "weir-config",
+            "weir-sys",
+            "weir-runtime-dir",
+            "weir-netlink",
+            "weir-helper",
         ],
     ),
     (
@@ -56,6 +68,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-wire",
             "weir-vrrp",
             "weir-sys",
+            "weir-runtime-dir",
             "weir-netlink",
             "weir-helper",
         ],
@@ -157,13 +170,20 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-http",
             "weir-model",
             "weir-config",
+            "weir-wire",
+            "weir-sched",
+            "weir-flow",
             "weir-health",
             "weir-state",
+            "weir-sync",
             "weir-ipvsadm",
             "weir-sys",
             "weir-runtime-dir",
             "weir-netlink",
+            "weir-dataplane",
             "weir-helper",
+            "weir-proxy",
+            "weir-probing",
             "weir-engine",
         ],
     ),
@@ -206,8 +226,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     // Used by the tests of all other crates.
     ("weir-testing", &[]),
-    // Uses Weir only through its program.
-    ("weir-lab", &[]),
+    // A simulation; the program itself does not use it.
+    ("weir-scaling", &["weir-sched", "weir-model"]),
+    // Uses Weir only through its program, except for the simulation.
+    ("weir-lab", &["weir-scaling", "weir-sched", "weir-model"]),
     // Runs the parsers of all other crates.
     (
         "weir-fuzz",
@@ -237,6 +259,7 @@ const PURE: &[&str] = &[
     "weir-model",
     "weir-wire",
     "weir-sched",
+    "weir-scaling",
     "weir-latency",
     "weir-flow",
     "weir-planner",

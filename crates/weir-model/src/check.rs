@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 pub use self::health::{Health, Require};
-pub use self::probe::{DnsRecord, Http, Probe, ProbeKind, Script};
+pub use self::probe::{DnsRecord, ExchangeStep, Http, Probe, ProbeKind, Script};
 pub use self::timing::{OnFailure, Start, Timing};
 use crate::{Desired, Forward, Ports, Server, Service, Tunnel};
 

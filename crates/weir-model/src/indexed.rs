@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::ops::Deref;
 
-use crate::{Desired, Pool, Service};
+use crate::{Accept, Desired, Pool, Service};
 
 /// An immutable [`Desired`] with indexes.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +19,8 @@ pub struct Indexed {
     listening: HashMap<IpAddr, Vec<usize>>,
     /// Addresses of proxy services.
     proxied: HashSet<IpAddr>,
+    /// Addresses of virtual routers that accept only packets of services.
+    unaccepted: HashSet<IpAddr>,
     /// For each service, a hash of everything that its map rows depend on.
     hashes: Vec<u64>,
     hash: u64,
@@ -69,6 +71,9 @@ impl From<Desired> for Indexed {
             }
         }
         indexed.proxied = desired.proxied_addresses().collect();
+        let strict = desired.vrrp.iter().filter(|it| it.accept != Accept::All);
+        let addresses = strict.flat_map(|it| it.managed().map(|network| network.address));
+        indexed.unaccepted = addresses.collect();
         indexed.desired = desired;
         indexed.compute_hashes();
         indexed
@@ -98,6 +103,11 @@ impl Indexed {
     /// The service with this name.
     pub fn service(&self, name: &str) -> Option<&Service> {
         self.desired.services.get(*self.services.get(name)?)
+    }
+
+    /// Whether the director accepts other packets to an address than those of services, while it has the address.
+    pub fn accepts(&self, address: IpAddr) -> bool {
+        !self.unaccepted.contains(&address)
     }
 
     /// Services that use a pool, in order.
@@ -167,21 +177,25 @@ impl Indexed {
             pools,
             services,
             proxies,
-            // The data plane does not depend on them.
+            // The data plane depends only on their `accept`, by `unaccepted`.
             vrrp: _,
+            // It does not depend on these.
             announce: _,
             sync,
-            cluster: _,
+            cluster,
             notifiers: _,
             tracing: _,
         } = &self.desired;
         // The directors divide the source ports of snat.
         let directors = sync.as_ref().map(|it| (it.number(), it.directors()));
-        let common = hash_of((node, timeouts, ipvs, directors));
+        // A director of a group builds tables that do not depend on its own checks.
+        let common = hash_of((node, timeouts, ipvs, directors, cluster.is_some()));
         let of_pools: Vec<u64> = pools.iter().map(hash_of).collect();
         let of_service = |service: &Service| {
             let pool = self.pools.get(&service.pool).map(|at| of_pools[*at]);
-            hash_of((common, service, pool, self.sharing(&service.pool)))
+            let addresses = service.listen.iter().map(|it| it.address);
+            let accepted: Vec<bool> = addresses.map(|it| self.accepts(it)).collect();
+            hash_of((common, service, pool, self.sharing(&service.pool), accepted))
         };
         let hashes: Vec<u64> = services.iter().map(of_service).collect();
         self.hash = hash_of((common, &of_pools, &hashes, proxies));

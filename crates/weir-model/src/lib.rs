@@ -62,8 +62,8 @@ pub use announce::{Announce, Community, RequiredServices, Speaker};
 pub use basic_auth::{BasicAuth, PasswordHash};
 pub use body::{Digest, Pattern};
 pub use check::{
-    Check, CheckTls, DnsRecord, Health, Http, OnFailure, Probe, ProbeKind, ProbePath, ProbeTarget,
-    ProxyHeader, Require, Script, Start, Timing, Via,
+    Check, CheckTls, DnsRecord, ExchangeStep, Health, Http, OnFailure, Probe, ProbeKind, ProbePath,
+    ProbeTarget, ProxyHeader, Require, Script, Start, Timing, Via,
 };
 pub use cluster::Cluster;
 pub use desired::{
@@ -96,7 +96,7 @@ pub use proxy::{Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
 pub use route::{
-    ConditionKey, Conditions, HeaderEdit, HeaderEdits, NamedCondition, PathRewrite, Route,
+    ConditionKey, Conditions, HeaderEdit, HeaderEdits, Mirror, NamedCondition, PathRewrite, Route,
     RouteAction, RouteEdits, RouteLimits, RouteOptions, RouteTimeouts, ValuePattern,
 };
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
@@ -109,6 +109,6 @@ pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
 pub use trace::{ParentTrace, Tracing};
 pub use value_map::{MapEntries, MapError, MapKind};
 pub use vrrp::{
-    Notify, RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, Track, TrackObject,
-    TrackScript, VirtualRoute, VirtualRouter, VirtualRule,
+    Accept, AcceptedPorts, Notify, RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey,
+    Track, TrackObject, TrackScript, VirtualRoute, VirtualRouter, VirtualRule,
 };

@@ -216,7 +216,7 @@ impl Proxy {
     /// The pools that its requests may use, without duplicates; its own pool is first.
     pub fn pools(&self) -> Vec<&str> {
         let mut pools = vec![self.pool.as_str()];
-        for pool in self.routes.iter().flat_map(|route| route.action.pools()) {
+        for pool in self.routes.iter().flat_map(Route::pools) {
             if !pools.contains(&pool) {
                 pools.push(pool);
             }

@@ -153,6 +153,56 @@ pub struct RouteOptions {
     pub max_connections: u32,
     /// Rules for single fields about the client.
     pub x_forwarded: Option<RouteClientFields>,
+    /// Copies of requests.
+    pub mirror: Option<Mirror>,
+}
+
+/// `mirror` of a route: copies of its requests, whose responses are discarded.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Mirror {
+    /// The pool whose servers receive the copies.
+    pub pool: String,
+    /// The share of requests that is copied, in hundredths of a percent: 0 to 10 000.
+    pub share: u32,
+    /// Requests with a longer body, in bytes, are not copied; 0 = the copies have no body.
+    pub body: u32,
+    /// Most copies in progress.
+    pub concurrent: u32,
+}
+
+impl Mirror {
+    /// All requests, as [`share`](Self::share) counts them.
+    pub const ALL: u32 = 10_000;
+    /// Default and maximum of [`body`](Self::body).
+    pub const BODY: (u32, u32) = (64 << 10, 16 << 20);
+    /// Default and maximum of [`concurrent`](Self::concurrent).
+    pub const CONCURRENT: (u32, u32) = (100, 10_000);
+
+    /// All requests to `pool`, with default limits.
+    pub fn new(pool: impl Into<String>) -> Self {
+        Self {
+            pool: pool.into(),
+            share: Self::ALL,
+            body: Self::BODY.0,
+            concurrent: Self::CONCURRENT.0,
+        }
+    }
+}
+
+impl fmt::Display for Mirror {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            pool,
+            share,
+            body,
+            concurrent,
+        } = self;
+        let (whole, part) = (share / 100, share % 100);
+        write!(
+            f,
+            "{whole}.{part:02} % to pool {pool}, bodies up to {body} bytes, {concurrent} at once"
+        )
+    }
 }
 
 /// `limits` of a route, which apply in addition to those of its service.
@@ -227,9 +277,8 @@ impl RouteAction {
                 let values = map.entries.values().iter().chain(&map.default);
                 values.map(String::as_str).collect()
             }
-            Self::Redirect { .. } | Self::Answer { .. } | Self::Files(_) | Self::Close => {
-                Vec::new()
-            }
+            Self::Files(files) => files.pool.iter().map(String::as_str).collect(),
+            Self::Redirect { .. } | Self::Answer { .. } | Self::Close => Vec::new(),
         }
     }
 }
@@ -264,6 +313,18 @@ impl Route {
         }
     }
 
+    /// The copies of its requests.
+    pub fn mirror(&self) -> Option<&Mirror> {
+        self.options.as_ref()?.mirror.as_ref()
+    }
+
+    /// The pools that it may use, that of copies included.
+    pub fn pools(&self) -> Vec<&str> {
+        let mut pools = self.action.pools();
+        pools.extend(self.mirror().map(|mirror| mirror.pool.as_str()));
+        pools
+    }
+
     /// The files that it sends.
     pub fn files(&self) -> Option<&StaticFiles> {
         match &self.action {
@@ -287,12 +348,16 @@ impl Route {
         std::iter::once(&self.when).chain(self.not.as_deref())
     }
 
-    /// Whether the only conditions are hosts and the action is a pool: the routes that a `tcp` service supports.
-    pub fn is_by_name(&self) -> bool {
-        self.conditions().all(Conditions::is_by_host_only)
+    /// Whether the only conditions are hosts and sources, and the action is a pool or `close`: the routes that a `tcp`
+    /// service supports.
+    pub fn is_for_connections(&self) -> bool {
+        self.conditions().all(Conditions::is_about_connection)
             && self.edits == RouteEdits::default()
             && self.options.is_none()
-            && matches!(self.action, RouteAction::Pool(_) | RouteAction::Split(_))
+            && matches!(
+                self.action,
+                RouteAction::Pool(_) | RouteAction::Split(_) | RouteAction::Close
+            )
     }
 
     /// Whether this route matches every request that `other` matches; false if the patterns do not prove it.

@@ -16,6 +16,8 @@ pub struct StaticFiles {
     pub attempts: Vec<String>,
     /// Status of the response if no file is found; 400 to 599.
     pub missing: u16,
+    /// The pool that receives requests without a file, in place of that response.
+    pub pool: Option<String>,
 }
 
 impl StaticFiles {
@@ -30,6 +32,7 @@ impl StaticFiles {
             index: vec!["index.html".to_owned()],
             attempts: vec![Self::PATH.to_owned(), format!("{}/", Self::PATH)],
             missing: 404,
+            pool: None,
         }
     }
 }
@@ -50,6 +53,9 @@ impl fmt::Display for StaticFiles {
         }
         if self.missing != default.missing {
             write!(f, " else {}", self.missing)?;
+        }
+        if let Some(pool) = &self.pool {
+            write!(f, " else pool {pool}")?;
         }
         Ok(())
     }

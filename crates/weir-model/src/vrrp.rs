@@ -23,7 +23,7 @@ pub struct VirtualRouter {
     pub version: u8,
     /// Interval of advertisements.
     pub advert_interval: Duration,
-    /// Addresses that are listed in advertisements; all of one family, at least one.
+    /// Addresses that are listed in advertisements; all of one family. None = the router only has a state.
     pub addresses: Vec<Network>,
     /// Addresses that are not listed in advertisements.
     pub excluded_addresses: Vec<Network>,
@@ -59,6 +59,33 @@ pub struct VirtualRouter {
     pub routes: Vec<VirtualRoute>,
     /// Policy routing rules that exist while it is active.
     pub rules: Vec<VirtualRule>,
+    /// Which packets to the addresses the active director accepts.
+    #[serde(default)]
+    pub accept: Accept,
+}
+
+/// Which packets to the addresses the active director accepts (RFC 9568 section 6.1, `Accept_Mode`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Accept {
+    /// All.
+    #[default]
+    All,
+    /// Those of services, and what neighbour discovery and path MTU discovery need.
+    Services(Vec<AcceptedPorts>),
+}
+
+/// Ports of an address that belong to a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct AcceptedPorts {
+    /// An address of the virtual router.
+    pub address: IpAddr,
+    /// IANA protocol number.
+    pub protocol: u8,
+    /// First port.
+    pub first: u16,
+    /// Last port, inclusive.
+    pub last: u16,
 }
 
 /// Announcements of addresses by gratuitous ARP and unsolicited neighbour advertisements.
@@ -145,6 +172,20 @@ pub struct VirtualRule {
 }
 
 impl VirtualRouter {
+    /// Whether advertisements are sent over IPv4: the family of its addresses, or that of the directors.
+    pub const fn is_ipv4(&self) -> bool {
+        match (
+            self.addresses.as_slice(),
+            self.source,
+            self.peers.as_slice(),
+        ) {
+            ([first, ..], _, _) => first.address.is_ipv4(),
+            (_, Some(source), _) => source.is_ipv4(),
+            (_, None, [peer, ..]) => peer.is_ipv4(),
+            (_, None, []) => true,
+        }
+    }
+
     /// All addresses that it manages.
     pub fn managed(&self) -> impl Iterator<Item = &Network> {
         self.addresses.iter().chain(&self.excluded_addresses)

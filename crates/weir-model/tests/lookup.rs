@@ -493,19 +493,20 @@ fn wider_conditions_cover_narrower_ones() {
 }
 
 #[test]
-fn only_a_host_leads_to_a_pool_by_name() {
-    assert!(route().is_by_name());
+fn routes_for_connections_compare_host_and_source() {
+    assert!(route().is_for_connections());
     for one in conditions() {
-        assert_eq!(one.is_by_name(), !one.when.hosts.is_empty(), "{one}");
+        let is_known = !one.when.hosts.is_empty() || one.when.sources.is_some();
+        assert_eq!(one.is_for_connections(), is_known, "{one}");
     }
     let split = RouteAction::Split(vec![(text("p"), 1)]);
-    assert!(Route::new(split).is_by_name());
+    assert!(Route::new(split).is_for_connections());
     let answer = RouteAction::Answer {
         status: 200,
         body: Template::default(),
     };
-    assert!(!Route::new(answer).is_by_name());
+    assert!(!Route::new(answer).is_for_connections());
     let mut edits = route();
     edits.edits.request.remove = vec![text("x")];
-    assert!(!edits.is_by_name());
+    assert!(!edits.is_for_connections());
 }

@@ -14,6 +14,7 @@ mod address;
 mod class;
 mod error;
 mod exchange;
+mod filter;
 mod generic;
 mod link;
 mod mac;
@@ -33,6 +34,7 @@ mod xdp_feature;
 
 pub use address::Address;
 pub use error::Error;
+pub use filter::{InputFilter, PassedPorts};
 pub use link::{Link, Vlan};
 pub use mac::MacAddr;
 pub use neighbour::{Managed, Neighbour, NeighbourState};

@@ -185,7 +185,9 @@ impl Netlink {
             .await
     }
 
-    /// Creates a private macvlan device with a MAC address on another device. It is down.
+    /// Creates a macvlan device with a MAC address on another device. It is down. The mode is `bridge`: in the mode
+    /// `private` the kernel keeps multicast frames from this MAC address, which another machine may have too, from the
+    /// other device (`macvlan_handle_frame`).
     ///
     /// # Errors
     /// The kernel has no macvlan, the other device does not allow one, or `CAP_NET_ADMIN` is missing.
@@ -199,7 +201,7 @@ impl Netlink {
             LinkAttribute::LinkInfo(vec![
                 LinkInfo::Kind(InfoKind::MacVlan),
                 LinkInfo::Data(InfoData::MacVlan(vec![InfoMacVlan::Mode(
-                    MacVlanMode::Private,
+                    MacVlanMode::Bridge,
                 )])),
             ]),
         ];

@@ -3,6 +3,9 @@
 //! All tables of a service are one run of elements, so that one store publishes them and one call frees them. The
 //! caller decides where in the map the run begins.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use weir_abi::{
     EXTENT_FALLBACK, EXTENT_NETWORK, EXTENT_PORT, EXTENT_REPAIR, Element, Extent, Member as Row,
     Scheduler as Number,
@@ -26,6 +29,8 @@ pub struct Tables {
     pub list: Vec<Row>,
     hash: Vec<u32>,
     spread: Vec<u32>,
+    /// The spread table before the last change, for the second hop.
+    former: Vec<u32>,
     gcd: u32,
     max_load: u32,
     /// Whether packets look up a server's position in the list.
@@ -47,6 +52,8 @@ pub struct Rule {
     pub dests: u32,
     /// More services share the pool's counts than the number of trees that a change of a count updates.
     pub crowded: bool,
+    /// The director belongs to a group: the table of `maglev` depends only on what all directors agree on.
+    pub grouped: bool,
 }
 
 /// What a service does if the hash selects a server that takes no new flows.
@@ -76,7 +83,8 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
         source,
     };
     let hash = owners(slot, rule).map_err(refused)?;
-    let spread = spread(&usable, rule.scheduler.kind).map_err(refused)?;
+    let spread = spread(slot, rule).map_err(refused)?;
+    let former = former(slot).map_err(refused)?;
     if rule.scheduler.flags.file_order {
         usable.reverse();
     }
@@ -110,6 +118,7 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
         list,
         hash,
         spread,
+        former,
         gcd,
         max_load: rule.scheduler.max_load_percent.unwrap_or(0),
         tree_width,
@@ -157,25 +166,45 @@ pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
         .collect()
 }
 
-/// The table of these servers over the flow hash.
+/// The table over the flow hash.
+///
+/// In a group, the table of `maglev` has the servers and weights of the configuration and of overrides, which all
+/// directors agree on. An unusable server is skipped entry by entry, so the directors differ only in its entries.
 ///
 /// # Errors
 /// More servers than the table has entries.
-pub fn spread(
-    usable: &[&DestSlot],
+pub fn spread(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
+    let kind = rule.scheduler.kind;
+    if rule.grouped && kind == SchedulerKind::Maglev {
+        let agreed = slot.dests.iter().filter(|dest| dest.is_agreed());
+        let agreed = agreed.map(|dest| entry(dest, dest.ordered)).collect();
+        let mut table = filled(agreed, kind)?;
+        let usable: BTreeSet<u32> = usable(slot).iter().map(|dest| dest.id).collect();
+        // With none of them, only the sorry server may be left.
+        if maglev::skip(&mut table, &|dest| usable.contains(&dest)) {
+            return Ok(table);
+        }
+    }
+    let usable = usable(slot);
+    let usable = usable.iter().map(|dest| entry(dest, dest.effective));
+    filled(usable.collect(), kind)
+}
+
+fn entry(dest: &DestSlot, weight: u32) -> maglev::Entry {
+    maglev::Entry {
+        name: lasting_name(dest),
+        dest: dest.id,
+        weight,
+    }
+}
+
+fn filled(
+    entries: Vec<maglev::Entry>,
     kind: SchedulerKind,
 ) -> std::result::Result<Vec<u32>, weir_sched::Error> {
-    if usable.is_empty() {
+    if entries.is_empty() {
         return Ok(Vec::new());
     }
-    let entries: Vec<maglev::Entry> = usable
-        .iter()
-        .map(|dest| maglev::Entry {
-            name: lasting_name(dest),
-            dest: dest.id,
-            weight: dest.effective,
-        })
-        .collect();
     let size = if kind == SchedulerKind::Maglev {
         maglev::size_for(entries.len())
     } else {
@@ -207,13 +236,48 @@ pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
         .collect()
 }
 
-/// Hash of address and port only, so that all directors with the same servers build the same table.
+/// The table before the last change, without skips. Entries of servers that have no row any more are 0.
+///
+/// # Errors
+/// More servers than the table has entries.
+fn former(slot: &ServiceSlot) -> std::result::Result<Vec<u32>, weir_sched::Error> {
+    let servers = &slot.agreed.former;
+    let entries = servers
+        .iter()
+        .zip(1..)
+        .map(|(server, number)| maglev::Entry {
+            name: name_of(server.address, server.port),
+            dest: number,
+            weight: server.weight,
+        });
+    let mut table = filled(entries.collect(), SchedulerKind::Maglev)?;
+    let rows: Vec<u32> = servers
+        .iter()
+        .map(|server| {
+            let mut dests = slot.dests.iter();
+            let found = dests.find(|dest| {
+                !dest.sorry && (dest.address, dest.port) == (server.address, server.port)
+            });
+            found.map_or(0, |dest| dest.id)
+        })
+        .collect();
+    for number in &mut table {
+        *number = rows[*number as usize - 1];
+    }
+    Ok(table)
+}
+
 fn lasting_name(dest: &DestSlot) -> u64 {
-    let bits = match dest.address {
-        std::net::IpAddr::V4(v4) => u128::from(v4.to_ipv6_mapped()),
-        std::net::IpAddr::V6(v6) => u128::from(v6),
+    name_of(dest.address, dest.port)
+}
+
+/// Hash of address and port only, so that all directors with the same servers build the same table.
+fn name_of(address: IpAddr, port: Option<u16>) -> u64 {
+    let bits = match address {
+        IpAddr::V4(v4) => u128::from(v4.to_ipv6_mapped()),
+        IpAddr::V6(v6) => u128::from(v6),
     };
-    let port = u64::from(dest.port.unwrap_or(0));
+    let port = u64::from(port.unwrap_or(0));
     hash::mix_64((bits >> 64) as u64 ^ hash::mix_64(bits as u64 ^ hash::mix_64(port)))
 }
 
@@ -252,8 +316,12 @@ impl Tables {
         self.tree_at(0) + self.tree_width / 4
     }
 
-    fn tree_at(&self, at: u32) -> u32 {
+    fn former_at(&self, at: u32) -> u32 {
         at + HEADER + self.list.len() as u32 + words(&self.hash) + words(&self.spread)
+    }
+
+    fn tree_at(&self, at: u32) -> u32 {
+        self.former_at(at) + words(&self.former)
     }
 
     /// The header of a run that begins at `at`, and the first elements of list, hash table and spread table.
@@ -296,6 +364,12 @@ impl Tables {
             },
             tree_width: self.tree_width,
             weight: self.list.iter().map(|row| u64::from(row.weight)).sum(),
+            former_at: if self.former.is_empty() {
+                0
+            } else {
+                self.former_at(at)
+            },
+            former_len: self.former.len() as u32,
             ..Extent::ZERO
         };
         (header, [list_at, hash_at, spread_at])
@@ -315,6 +389,7 @@ impl Tables {
         image.extend(self.list.iter().map(Row::element));
         image.extend(Element::packed(&self.hash));
         image.extend(Element::packed(&self.spread));
+        image.extend(Element::packed(&self.former));
         image
     }
 
@@ -350,6 +425,12 @@ impl Tables {
     #[must_use]
     pub fn hash(&self) -> &[u32] {
         &self.hash
+    }
+
+    /// The spread table before the last change, dest ids; empty without a second hop.
+    #[must_use]
+    pub fn former(&self) -> &[u32] {
+        &self.former
     }
 
     /// The spread table, dest ids.

@@ -9,12 +9,13 @@ use std::net::IpAddr;
 use weir_abi::{
     Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_RESCHEDULE, DEST_RESET, DEST_SNAT, DEST_STRICT,
     DEST_USABLE, Dest, Range, SERVICE_DROP_NO_SERVER, SERVICE_ONE_PACKET, SERVICE_SNAT,
-    SERVICE_STRICT, Settings, TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_SNAT, Vip, ticks_from,
+    SERVICE_STRICT, Settings, TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_SILENT, VIP_SNAT, Vip,
+    ticks_from,
 };
 use weir_flow::{abi_forward, abi_tunnel};
 use weir_model::{
-    Family, Forward, Indexed, NoServer, Ports, Protocol, Server, Service, Sharing, Snat,
-    TunnelChecksum,
+    Family, Forward, Indexed, NoServer, Ports, Protocol, SchedulerKind, Server, Service, Sharing,
+    Snat, TunnelChecksum, TunnelKind,
 };
 
 use crate::Result;
@@ -172,7 +173,7 @@ pub fn part(
     if let Some(service) = desired.service(name) {
         part.add_dests(desired, service, slot, around, dest_rows);
         part.add_service(desired, service, slot, around, dest_rows)?;
-        part.add_listeners(service, slot.row);
+        part.add_listeners(desired, service, slot.row);
     }
     let strict = desired
         .service(name)
@@ -281,7 +282,7 @@ impl Part {
         Ok(())
     }
 
-    fn add_listeners(&mut self, service: &Service, row: u32) {
+    fn add_listeners(&mut self, desired: &Indexed, service: &Service, row: u32) {
         // Packets to the VIP pass: the listeners are in a map of their own (`crate::socket`).
         if !service.forward.handles_packets() {
             return;
@@ -289,6 +290,9 @@ impl Part {
         for listener in &service.listen {
             let vip = self.vips.entry(listener.address).or_default();
             vip.flags |= VIP_ECHO;
+            if !desired.accepts(listener.address) {
+                vip.flags |= VIP_SILENT;
+            }
             let proto = listener.protocol.number();
             match (listener.ports, listener.protocol) {
                 (Ports::One(port), _) => {
@@ -331,7 +335,23 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
         port,
         dests: dest_rows,
         crowded: desired.sharing(&service.pool) == Sharing::Many,
+        grouped: desired.cluster.is_some(),
     }
+}
+
+/// Whether servers of a service forward packets of unknown connections to a second hop: in a group, with GUE and
+/// `maglev`.
+pub fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
+    let Some(pool) = desired.pool(&service.pool) else {
+        return false;
+    };
+    let is_gue = |server: &Server| {
+        server.forward_in(service) == Forward::Tunnel
+            && server.tunnel_in(service).kind == TunnelKind::Gue
+    };
+    desired.cluster.is_some()
+        && pool.l4_scheduler().kind == SchedulerKind::Maglev
+        && pool.servers.iter().any(is_gue)
 }
 
 /// The source ports that this director assigns. Directors with `[sync]` divide them: each receives the ports of the

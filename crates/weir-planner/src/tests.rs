@@ -19,6 +19,7 @@ use crate::row_set::{RowSet, rows};
 use crate::rows::Surroundings;
 
 mod change;
+mod group;
 mod record;
 
 const DEST_ROWS: u32 = 64;

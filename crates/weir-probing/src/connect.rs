@@ -13,6 +13,7 @@ use weir_proxy::{Peer, describe_io_error};
 
 use crate::context::Context;
 use crate::path::PathProbe;
+use crate::path_table::Unavailable;
 use crate::source::source;
 
 /// An I/O error of a probe's connection.
@@ -39,7 +40,11 @@ impl ConnectError {
         ];
         let errno = Errno::from_io_error(&self.0);
         let text = self.text(errno);
-        if errno.is_some_and(|errno| LOCAL_ERRORS.contains(&errno)) {
+        let is_unavailable = self
+            .0
+            .get_ref()
+            .is_some_and(|error| error.is::<Unavailable>());
+        if is_unavailable || errno.is_some_and(|errno| LOCAL_ERRORS.contains(&errno)) {
             Outcome::unknown(format!("the director cannot probe: {text}"))
         } else {
             Outcome::failed(text)
@@ -74,7 +79,10 @@ pub(crate) async fn connect(
         SockRef::from(&socket).bind_device(Some(interface.as_bytes()))?;
     }
     match path {
-        Some(path) => path.register(&SockRef::from(&socket), target, Protocol::Tcp)?,
+        Some(path) => {
+            let packets = path.bind(&SockRef::from(&socket), target, Protocol::Tcp)?;
+            path.register(packets).await?;
+        }
         None => bind(context, &SockRef::from(&socket), target)?,
     }
     let mut stream = socket.connect(to).await?;

@@ -4,16 +4,16 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_dataplane::ProbeTable;
 use weir_model::Desired;
 
+use crate::path_table::PathTable;
 use crate::tls::Clients;
 
 /// Shared by all running probes.
 #[derive(Debug, Default)]
 pub(crate) struct Context {
-    /// The data plane's map of probes through a service's forward; `None` = there is no data plane.
-    probe_table: Mutex<Option<ProbeTable>>,
+    /// The data plane's table of probes through a service's forward; `None` = there is no data plane.
+    path_table: Mutex<Option<PathTable>>,
     /// Addresses of services. They are not selected as the source of a probe unless configured.
     vips: Mutex<Arc<HashSet<IpAddr>>>,
     /// TLS configurations of probes.
@@ -22,15 +22,15 @@ pub(crate) struct Context {
 
 impl Context {
     /// Replaces the context when a configuration is applied.
-    pub(crate) fn set(&self, desired: &Desired, probe_table: Option<ProbeTable>) {
-        *locked(&self.probe_table) = probe_table;
+    pub(crate) fn set(&self, desired: &Desired, path_table: Option<PathTable>) {
+        *locked(&self.path_table) = path_table;
         self.tls_clients.clear();
         let listeners = desired.services.iter().flat_map(|service| &service.listen);
         *locked(&self.vips) = Arc::new(listeners.map(|listener| listener.address).collect());
     }
 
-    pub(crate) fn probe_table(&self) -> Option<ProbeTable> {
-        locked(&self.probe_table).clone()
+    pub(crate) fn path_table(&self) -> Option<PathTable> {
+        locked(&self.path_table).clone()
     }
 
     pub(crate) fn vips(&self) -> Arc<HashSet<IpAddr>> {

@@ -28,7 +28,7 @@ pub(crate) async fn probe(
 ) -> io::Result<Outcome> {
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let is_ping = target.probe == Probe::Ping;
-    let socket = open_socket(context, target, path, is_ping)?;
+    let socket = open_socket(context, target, path, is_ping).await?;
     let mut buffer = [0; 4096];
     if is_ping {
         let request = echo_request(target.address, id);
@@ -51,7 +51,7 @@ pub(crate) async fn probe(
 }
 
 /// Opens a connected socket, so that the kernel delivers only the target's replies and ICMP errors.
-fn open_socket(
+async fn open_socket(
     context: &Context,
     target: &Target,
     path: Option<&PathProbe>,
@@ -67,7 +67,10 @@ fn open_socket(
         socket.bind_device(Some(interface.as_bytes()))?;
     }
     match path {
-        Some(path) => path.register(&socket, target, weir_model::Protocol::Udp)?,
+        Some(path) => {
+            let packets = path.bind(&socket, target, weir_model::Protocol::Udp)?;
+            path.register(packets).await?;
+        }
         None => bind(context, &socket, target)?,
     }
     socket.connect(&to.into())?;

@@ -11,6 +11,7 @@ mod driver;
 mod local;
 mod notify;
 mod path;
+mod path_table;
 mod post;
 mod probe;
 mod shared;
@@ -22,11 +23,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use weir_dataplane::ProbeTable;
 use weir_health::{Checkpoint, Lateness, Monitor, SavedState, ServerView, Suspended};
 use weir_model::Desired;
 use weir_state::{HealthEvent, PoolChange, PoolState};
 
+pub use path_table::{
+    PathObservation, PathPackets, PathTable, RemotePaths, claims_vip, path_entry, path_observation,
+};
 pub use post::{PostError, Poster};
 
 use context::locked;
@@ -64,9 +67,9 @@ impl Checks {
         desired: &Desired,
         suspended: &Suspended,
         known: &dyn Fn(&str, &str) -> Option<SavedState>,
-        probe_table: Option<ProbeTable>,
+        path_table: Option<PathTable>,
     ) {
-        self.set_probe_context(desired, probe_table);
+        self.set_probe_context(desired, path_table);
         self.change(|monitor, now| monitor.configure(desired, suspended, known, now));
     }
 
@@ -82,15 +85,15 @@ impl Checks {
         desired: &Desired,
         suspended: &Suspended,
         known: &dyn Fn(&str, &str) -> Option<SavedState>,
-        probe_table: Option<ProbeTable>,
+        path_table: Option<PathTable>,
     ) {
-        self.set_probe_context(desired, probe_table);
+        self.set_probe_context(desired, path_table);
         self.change(|monitor, now| monitor.restore(checkpoint, desired, suspended, known, now));
     }
 
     /// Stores what probes need from a configuration in addition to the checks.
-    fn set_probe_context(&self, desired: &Desired, probe_table: Option<ProbeTable>) {
-        self.shared.context.set(desired, probe_table);
+    fn set_probe_context(&self, desired: &Desired, path_table: Option<PathTable>) {
+        self.shared.context.set(desired, path_table);
         locked(&self.shared.notifiers).set(&desired.notifiers);
         let with_program = desired
             .pools

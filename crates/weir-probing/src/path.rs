@@ -7,26 +7,16 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use socket2::Socket;
-use tokio::task::spawn_blocking;
-use weir_abi::{Probe, ProbeKey, TUNNEL_CSUM};
-use weir_dataplane::ProbeTable;
-use weir_flow::{abi_forward, abi_tunnel};
 use weir_health::{Outcome, Target, Verdict};
-use weir_model::{Forward, ProbePath, Protocol, TunnelChecksum};
-use weir_sys::FrameSocket;
-use weir_wire::{ArpOperation, ArpPacket, MacAddr, Packet};
+use weir_model::{Forward, ProbePath, Protocol};
 
 use crate::context::Context;
+use crate::path_table::{PathObservation, PathPackets, PathTable};
 use crate::source::source;
-
-/// Time limit for an ARP reply on the server's segment. The server has already replied to other packets there.
-const ARP_TIMEOUT: Duration = Duration::from_millis(30);
-const ETHERTYPE_ARP: u16 = 0x0806;
 
 /// A maximum segment size that fits into any tunnel with an MTU of 1500.
 const TUNNEL_MSS: u32 = 1200;
@@ -34,12 +24,12 @@ const TUNNEL_MSS: u32 = 1200;
 /// A probe through a service's forward. Dropping it removes its map entry.
 #[derive(Debug)]
 pub(crate) struct PathProbe {
-    table: ProbeTable,
+    table: PathTable,
     way: ProbePath,
     server: IpAddr,
     /// Addresses that must not be the probe's source.
     vips: Arc<HashSet<IpAddr>>,
-    key: OnceLock<ProbeKey>,
+    packets: OnceLock<PathPackets>,
 }
 
 impl PathProbe {
@@ -48,7 +38,7 @@ impl PathProbe {
     /// # Errors
     /// There is no data plane; the error is the outcome of the probe.
     pub(crate) fn for_target(target: &Target, context: &Context) -> Result<Option<Self>, Outcome> {
-        match (target.way, context.probe_table()) {
+        match (target.way, context.path_table()) {
             (None, _) => Ok(None),
             (Some(way), _) if way.forward == Forward::Nat => Ok(None),
             (Some(_), None) => Err(Outcome::unknown("no data plane to probe through")),
@@ -57,18 +47,18 @@ impl PathProbe {
                 way,
                 server: target.address,
                 vips: context.vips(),
-                key: OnceLock::new(),
+                packets: OnceLock::new(),
             })),
         }
     }
 
-    /// Binds a socket and registers its packets with the data plane.
-    pub(crate) fn register(
+    /// Binds a socket for [`Self::register`].
+    pub(crate) fn bind(
         &self,
         socket: &Socket,
         target: &Target,
         protocol: Protocol,
-    ) -> io::Result<()> {
+    ) -> io::Result<PathPackets> {
         let source = source(target, &self.vips)?;
         socket.bind(&SocketAddr::new(source, 0).into())?;
         if self.way.forward == Forward::Tunnel && protocol == Protocol::Tcp {
@@ -76,49 +66,30 @@ impl PathProbe {
         }
         let local = socket.local_addr()?.as_socket();
         let port = local.map_or(0, |local| local.port());
-        let key = ProbeKey {
-            local: source.into(),
-            port: port.into(),
-            proto: protocol.number(),
-            ..ProbeKey::ZERO
-        };
-        self.table
-            .set(&key, &self.entry())
-            .map_err(io::Error::other)?;
-        let _ = self.key.set(key);
-        Ok(())
+        Ok(PathPackets {
+            local: SocketAddr::new(source, port),
+            protocol,
+        })
     }
 
-    fn entry(&self) -> Probe {
-        let ProbePath {
-            vip,
-            forward,
-            tunnel,
-            dscp,
-            ..
-        } = self.way;
-        Probe {
-            server: self.server.into(),
-            vip: vip.into(),
-            forward: abi_forward(forward) as u8,
-            tunnel: abi_tunnel(tunnel.kind) as u8,
-            // Probes do not use remote checksum offload: every tunnel endpoint accepts a complete checksum.
-            tunnel_flags: if tunnel.checksum == TunnelChecksum::None {
-                0
-            } else {
-                TUNNEL_CSUM
-            },
-            dscp,
-            tunnel_port: tunnel.port.into(),
-            ..Probe::ZERO
-        }
+    /// Registers the packets of a socket with the data plane, before it is connected.
+    pub(crate) async fn register(&self, packets: PathPackets) -> io::Result<()> {
+        self.table.add(packets, self.server, self.way).await?;
+        let _ = self.packets.set(packets);
+        Ok(())
     }
 
     /// Refines an outcome with the data plane's observations of the packets.
     pub(crate) async fn refine(&self, outcome: Outcome) -> Outcome {
-        let key = self.key.get();
-        let Some(observed) = key.and_then(|key| self.table.get(key).ok().flatten()) else {
+        let Some(packets) = self.packets.get().copied() else {
             return outcome;
+        };
+        let observed = match self.table.read(packets).await {
+            Ok(Some(observed)) => observed,
+            Ok(None) => return outcome,
+            Err(error) => {
+                return Outcome::unknown(format!("the data plane cannot be read: {error}"));
+            }
         };
         match outcome.verdict {
             Verdict::Unknown => outcome,
@@ -126,7 +97,7 @@ impl PathProbe {
             Verdict::Passed if observed.sent == 0 || observed.answered == 0 => Outcome::unknown(
                 "the probe was sent through an interface that Weir is not attached to",
             ),
-            Verdict::Passed if self.server_claims_vip(&observed).await => Outcome::failed(format!(
+            Verdict::Passed if self.server_claims_vip(packets).await => Outcome::failed(format!(
                 "the server answers ARP for the VIP {}",
                 self.way.vip
             )),
@@ -138,22 +109,12 @@ impl PathProbe {
     }
 
     /// Returns whether the server answers ARP for the VIP, so that clients would bypass the director.
-    async fn server_claims_vip(&self, observed: &Probe) -> bool {
-        let (IpAddr::V4(vip), Forward::Direct) = (self.way.vip, self.way.forward) else {
-            return false;
-        };
-        let Some(key) = self.key.get() else {
-            return false;
-        };
-        let (IpAddr::V4(local), observed) = (key.local.to_ip(), *observed) else {
-            return false;
-        };
-        let claimed = spawn_blocking(move || probe_arp(&observed, local, vip)).await;
-        // Without the capability to send ARP, the VIP counts as not claimed.
-        matches!(claimed, Ok(Ok(true)))
+    async fn server_claims_vip(&self, packets: PathPackets) -> bool {
+        let can_claim = self.way.vip.is_ipv4() && self.way.forward == Forward::Direct;
+        can_claim && self.table.claims_vip(packets).await
     }
 
-    fn failure_reason(&self, observed: &Probe, note: &str) -> String {
+    fn failure_reason(&self, observed: &PathObservation, note: &str) -> String {
         let ProbePath { vip, port, .. } = self.way;
         if observed.answered > 0 {
             return format!("{note} at {}", SocketAddr::new(vip, port));
@@ -181,83 +142,8 @@ impl PathProbe {
 
 impl Drop for PathProbe {
     fn drop(&mut self) {
-        if let Some(key) = self.key.get() {
-            // If this fails, the map evicts the entry later.
-            let _ = self.table.remove(key);
+        if let Some(packets) = self.packets.get() {
+            self.table.remove(*packets);
         }
-    }
-}
-
-/// Sends an ARP request for the VIP to the server only, and waits for its reply. Blocks.
-fn probe_arp(observed: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, weir_sys::Error> {
-    let socket = FrameSocket::listening(observed.ifindex, ETHERTYPE_ARP)?;
-    let (from, to) = (
-        MacAddr::new(observed.from_mac),
-        MacAddr::new(observed.to_mac),
-    );
-    let request = Packet::ethernet(from, to).arp(&ArpPacket {
-        operation: ArpOperation::Request,
-        sender_mac: from,
-        sender: local,
-        target_mac: MacAddr::ZERO,
-        target: vip,
-    });
-    socket.send(observed.ifindex, &request)?;
-    let (deadline, mut frame) = (Instant::now() + ARP_TIMEOUT, [0; 128]);
-    loop {
-        let remaining = deadline.saturating_duration_since(Instant::now());
-        match socket.receive_within(&mut frame, remaining)? {
-            Some(length) if is_arp_reply_for(&frame[..length], observed, vip) => return Ok(true),
-            Some(_) => {}
-            None => return Ok(false),
-        }
-    }
-}
-
-/// Returns whether a frame is the server's ARP reply for the VIP.
-fn is_arp_reply_for(frame: &[u8], observed: &Probe, vip: Ipv4Addr) -> bool {
-    let packet = frame
-        .get(14..)
-        .and_then(|payload| ArpPacket::parse(payload).ok());
-    packet.is_some_and(|packet| {
-        packet.operation == ArpOperation::Reply
-            && packet.sender == vip
-            && packet.sender_mac == MacAddr::new(observed.to_mac)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SERVER: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 5]);
-    const DIRECTOR: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 1]);
-
-    fn accepts(operation: ArpOperation, sender: &str, mac: MacAddr) -> bool {
-        let frame = Packet::ethernet(mac, DIRECTOR).arp(&ArpPacket {
-            operation,
-            sender_mac: mac,
-            sender: sender.parse().unwrap(),
-            target_mac: DIRECTOR,
-            target: "10.0.0.1".parse().unwrap(),
-        });
-        let observed = Probe {
-            to_mac: SERVER.octets(),
-            ..Probe::ZERO
-        };
-        is_arp_reply_for(&frame, &observed, "192.0.2.10".parse().unwrap())
-    }
-
-    #[test]
-    fn only_arp_reply_of_server_is_accepted() {
-        assert!(accepts(ArpOperation::Reply, "192.0.2.10", SERVER));
-        assert!(!accepts(ArpOperation::Reply, "192.0.2.11", SERVER));
-        assert!(!accepts(ArpOperation::Reply, "192.0.2.10", DIRECTOR));
-        assert!(!accepts(ArpOperation::Request, "192.0.2.10", SERVER));
-        assert!(!is_arp_reply_for(
-            &[0; 20],
-            &Probe::ZERO,
-            "192.0.2.10".parse().unwrap()
-        ));
     }
 }

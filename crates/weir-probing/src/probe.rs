@@ -60,6 +60,7 @@ async fn run_probe(context: &Context, target: &Target, path: Option<&PathProbe>)
             }
         }
         Probe::Tcp
+        | Probe::Exchange(_)
         | Probe::Http(_)
         | Probe::Grpc { .. }
         | Probe::Smtp { .. }

@@ -20,6 +20,7 @@ use crate::log::Note;
 use crate::pipe::Pipes;
 use crate::plan::Service;
 use crate::queue::Inbox;
+use crate::session::Session;
 use crate::slab::{Key, Slab};
 use crate::wheel::Wheel;
 
@@ -111,6 +112,8 @@ pub(crate) struct Context {
     pub(crate) inbox: Arc<Inbox>,
     /// Sessions that wait for a server and are not in epoll, and when they are added.
     unwatched: Vec<Key>,
+    /// Copies of requests that are to be sent.
+    pub(crate) copies: Vec<Session>,
     /// Number of the last job.
     tickets: u64,
     watch_at: u64,
@@ -183,6 +186,7 @@ impl Context {
             complained: 0,
             inbox,
             unwatched: Vec::new(),
+            copies: Vec::new(),
             tickets: 0,
             watch_at: 0,
             notes: Vec::new(),

@@ -328,6 +328,24 @@ pub(crate) struct RouteOptions {
     pub(crate) all_clients: Option<Arc<Concurrent>>,
     /// Rules for single fields about the client; `None` = the service's.
     pub(crate) x_forwarded: Option<RouteClientFields>,
+    /// Copies of its requests.
+    pub(crate) mirror: Option<Arc<Mirror>>,
+}
+
+/// Copies of a route's requests.
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    /// Index of the pool of their servers.
+    pub(crate) pool: usize,
+    /// Share of the requests, in hundredths of a percent.
+    pub(crate) share: u32,
+    /// Most bytes of a body; 0 = copies have no body.
+    pub(crate) body_bytes: usize,
+    /// Copies in progress.
+    pub(crate) concurrent: Arc<Concurrent>,
+    /// Copies are not retried.
+    pub(crate) retry: RetryPolicy,
+    pub(crate) timeouts: Millis,
 }
 
 /// The timeouts in milliseconds.

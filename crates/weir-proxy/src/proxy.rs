@@ -60,6 +60,8 @@ struct Known {
     route_limits: HashMap<(String, String, RouteLimits), RouteTables>,
     /// By service, route and limit.
     all_clients: HashMap<(String, String, u32), Arc<Concurrent>>,
+    /// Copies in progress, by service, route and limit.
+    mirrors: HashMap<(String, String, u32), Arc<Concurrent>>,
     /// Signs the cookies of pools that have no secret of their own.
     cookie_key: Option<Secret>,
     next_target: u32,

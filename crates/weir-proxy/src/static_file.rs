@@ -79,6 +79,10 @@ fn search(query: &Query) -> Result<Found, Errno> {
     for attempt in &files.attempts {
         let is_own = attempt.contains(StaticFiles::PATH);
         let candidate = attempt.replace(StaticFiles::PATH, &path);
+        // The path of a file has no slash at its end.
+        if candidate.ends_with('/') && !attempt.ends_with('/') {
+            continue;
+        }
         let Some(relative) = visible(&candidate) else {
             continue;
         };

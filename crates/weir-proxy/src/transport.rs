@@ -27,6 +27,8 @@ enum Kind {
     Plain(OwnedFd),
     Secure(OwnedFd, Box<Channel>),
     Stream(StreamPipeEnd),
+    /// No peer: what is written is discarded, and nothing is ever read.
+    Nowhere,
 }
 
 impl Transport {
@@ -63,7 +65,7 @@ impl Transport {
         match self.kind {
             Kind::Plain(socket) => Some((socket, None)),
             Kind::Secure(socket, channel) => Some((socket, Some(channel))),
-            Kind::Stream(_) => None,
+            Kind::Stream(_) | Kind::Nowhere => None,
         }
     }
 
@@ -72,23 +74,28 @@ impl Transport {
         Self::new(Kind::Stream(end))
     }
 
-    /// Whether it is a stream of an HTTP/2 connection.
+    /// No peer, for a request whose response is discarded.
+    pub(crate) const fn nowhere() -> Self {
+        Self::new(Kind::Nowhere)
+    }
+
+    /// Whether it has no socket of its own: a stream of an HTTP/2 connection, or no peer.
     pub(crate) const fn is_stream(&self) -> bool {
-        matches!(self.kind, Kind::Stream(_))
+        matches!(self.kind, Kind::Stream(_) | Kind::Nowhere)
     }
 
     /// The socket, if it is plain.
     pub(crate) fn into_plain(self) -> Option<OwnedFd> {
         match self.kind {
             Kind::Plain(socket) => Some(socket),
-            Kind::Secure(..) | Kind::Stream(_) => None,
+            Kind::Secure(..) | Kind::Stream(_) | Kind::Nowhere => None,
         }
     }
 
     /// Whether the connection is encrypted.
     pub(crate) fn is_secure(&self) -> bool {
         match &self.kind {
-            Kind::Plain(_) => false,
+            Kind::Plain(_) | Kind::Nowhere => false,
             Kind::Secure(..) => true,
             Kind::Stream(end) => end.is_secure(),
         }
@@ -98,7 +105,7 @@ impl Transport {
     pub(crate) const fn socket(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::Plain(socket) | Kind::Secure(socket, _) => Some(socket),
-            Kind::Stream(_) => None,
+            Kind::Stream(_) | Kind::Nowhere => None,
         }
     }
 
@@ -141,7 +148,7 @@ impl Transport {
     /// Whether it is a stream that its HTTP/2 connection did not accept.
     pub(crate) fn is_declined(&self) -> bool {
         match &self.kind {
-            Kind::Plain(_) | Kind::Secure(..) => false,
+            Kind::Plain(_) | Kind::Secure(..) | Kind::Nowhere => false,
             Kind::Stream(end) => end.state() == PipeState::Refused,
         }
     }
@@ -149,7 +156,7 @@ impl Transport {
     /// Continues the handshake that precedes content.
     pub(crate) fn handshake(&mut self, ready: &mut Ready) -> Handshake {
         match &mut self.kind {
-            Kind::Plain(_) => Handshake::Done,
+            Kind::Plain(_) | Kind::Nowhere => Handshake::Done,
             Kind::Secure(socket, channel) => channel.handshake(socket, ready),
             Kind::Stream(end) => match end.state() {
                 PipeState::Connecting => Handshake::Waits,
@@ -162,7 +169,7 @@ impl Transport {
     const fn channel(&self) -> Option<&Channel> {
         match &self.kind {
             Kind::Secure(_, channel) => Some(channel),
-            Kind::Plain(_) | Kind::Stream(_) => None,
+            Kind::Plain(_) | Kind::Stream(_) | Kind::Nowhere => None,
         }
     }
 
@@ -197,6 +204,10 @@ impl Transport {
             Kind::Plain(socket) => socket,
             Kind::Secure(socket, channel) => return channel.read(socket, ready, into),
             Kind::Stream(end) => return end.read(ready, into),
+            Kind::Nowhere => {
+                ready.readable = false;
+                return Read::Blocked;
+            }
         };
         let found = socket::read(socket, into);
         match found {
@@ -211,7 +222,7 @@ impl Transport {
     pub(crate) fn is_closed(&mut self, ready: &mut Ready) -> bool {
         match &mut self.kind {
             Kind::Secure(socket, channel) => channel.is_closed(socket, ready),
-            Kind::Plain(_) | Kind::Stream(_) => false,
+            Kind::Plain(_) | Kind::Stream(_) | Kind::Nowhere => false,
         }
     }
 
@@ -238,6 +249,7 @@ impl Transport {
             Kind::Plain(socket) => socket::write(socket, bytes),
             Kind::Secure(socket, channel) => channel.write(socket, &[bytes]),
             Kind::Stream(end) => end.write(&[bytes]),
+            Kind::Nowhere => Written::Some(bytes.len()),
         }
     }
 
@@ -247,6 +259,7 @@ impl Transport {
             Kind::Plain(socket) => socket::write_both(socket, first, second),
             Kind::Secure(socket, channel) => channel.write(socket, &[first, second]),
             Kind::Stream(end) => end.write(&[first, second]),
+            Kind::Nowhere => Written::Some(first.len() + second.len()),
         }
     }
 
@@ -254,14 +267,14 @@ impl Transport {
     pub(crate) const fn bare(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::Plain(socket) => Some(socket),
-            Kind::Secure(..) | Kind::Stream(_) => None,
+            Kind::Secure(..) | Kind::Stream(_) | Kind::Nowhere => None,
         }
     }
 
     /// How many bytes to read in order to write them here.
     pub(crate) fn worth_reading(&self) -> usize {
         match &self.kind {
-            Kind::Plain(_) | Kind::Secure(..) => usize::MAX,
+            Kind::Plain(_) | Kind::Secure(..) | Kind::Nowhere => usize::MAX,
             Kind::Stream(end) => end.worth_reading(),
         }
     }
@@ -274,7 +287,7 @@ impl Transport {
     /// Reports a regular end before the socket is closed: close_notify with TLS, the stream's end with HTTP/2.
     pub(crate) fn part(&mut self) {
         match &mut self.kind {
-            Kind::Plain(_) => {}
+            Kind::Plain(_) | Kind::Nowhere => {}
             Kind::Secure(socket, channel) => channel.part(socket),
             Kind::Stream(end) => end.finish(),
         }
@@ -286,6 +299,7 @@ impl Transport {
             Kind::Plain(socket) => socket::finish(socket),
             Kind::Secure(socket, channel) => channel.finish(socket),
             Kind::Stream(end) => end.finish(),
+            Kind::Nowhere => {}
         }
     }
 }

@@ -166,6 +166,15 @@ impl Worker {
             }
             self.run_wakeups();
             self.expire();
+            self.send_copies();
+        }
+    }
+
+    /// Starts the sessions of copied requests.
+    fn send_copies(&mut self) {
+        for session in std::mem::take(&mut self.cx.copies) {
+            let key = self.sessions.insert(session);
+            self.turn(key, Session::begin_as_copy);
         }
     }
 

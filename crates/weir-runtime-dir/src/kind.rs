@@ -3,6 +3,7 @@
 /// Weir's regular files. `NAME.new` exists while a file is written.
 pub(crate) const FILES: &[&str] = &[
     "lock",
+    "network-namespace",
     "token",
     "in-force.toml",
     "in-force.json",
@@ -13,9 +14,11 @@ pub(crate) const FILES: &[&str] = &[
     "proxy-left.json",
     "vips.json",
     "vrrp.json",
+    "vrrp-configuration",
     "node.json",
     "cluster.json",
     "announced.json",
+    "announce-configuration",
     "cookie.key",
     "members.json",
     "real-server.json",

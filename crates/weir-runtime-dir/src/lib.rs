@@ -23,8 +23,8 @@ use weir_sys::names;
 use kind::{DIRECTORY, FILE, LINK, SOCKET, expected_kind};
 use ownership::is_account;
 pub use ownership::{
-    ACCOUNT, Sharing, account_that_owns, give, give_to_root, share, share_again, share_from_start,
-    sharing,
+    ACCOUNT, Sharing, account_that_owns, give, give_socket, give_to_root, share, share_again,
+    share_from_start, sharing,
 };
 
 /// Mode of the directory without a socket group.

@@ -20,7 +20,9 @@ const OF_ROOT: &[&str] = &[
     "layer4-configuration",
     "vips.json",
     "vrrp.json",
+    "vrrp-configuration",
     "announced.json",
+    "announce-configuration",
     "real-server.json",
     "real-server.lock",
     "protect.lock",
@@ -131,6 +133,17 @@ pub fn share_from_start(directory: &Path, is_for_group: bool) {
     };
     if let Err(error) = shared() {
         tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
+    }
+}
+
+/// Lets a daemon without rights connect to a socket of this process in the directory, if it is the daemon's.
+///
+/// # Errors
+/// The kernel's.
+pub fn give_socket(directory: &Path, socket: &Path) -> io::Result<()> {
+    match account_that_owns(directory).filter(|_| geteuid().is_root()) {
+        Some(user) => lchown(socket, Some(user), None),
+        None => Ok(()),
     }
 }
 

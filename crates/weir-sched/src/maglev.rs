@@ -113,6 +113,27 @@ pub fn table(entries: &[Entry], size: u32) -> Result<Vec<u32>, Error> {
     Ok(table)
 }
 
+/// Gives each entry of an owner that is not usable to the next usable owner after it; all other entries are unchanged.
+/// Directors that agree on a table therefore differ only in the entries of servers that they see differently.
+///
+/// Returns false, and leaves the table as it is, if no owner is usable. The result of [`lookup`] is the same before and
+/// after.
+pub fn skip(table: &mut [u32], is_usable: &dyn Fn(u32) -> bool) -> bool {
+    let usable: Vec<bool> = table.iter().map(|&dest| is_usable(dest)).collect();
+    let Some(first) = usable.iter().position(|usable| *usable) else {
+        return false;
+    };
+    let mut next = table[first];
+    for (dest, usable) in table.iter_mut().zip(usable).rev() {
+        if usable {
+            next = *dest;
+        } else {
+            *dest = next;
+        }
+    }
+    true
+}
+
 impl Filler {
     fn new(entry: Entry, size: u32) -> Self {
         let mixed = mix_64(entry.name);

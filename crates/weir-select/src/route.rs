@@ -1,11 +1,11 @@
 //! From a parsed request to a pool, or to a response without a server: limits first, then the routes.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use weir_http::route::{self, Asked, RouteTable, TlsFacts};
 use weir_http::{Field, Framing, Request, RequestPath};
-use weir_model::{HashKey, Route, RouteAction, SplitMix64};
+use weir_model::{ConditionKey, HashKey, Route, RouteAction, SplitMix64};
 
 use crate::key::{hash_of_client, hash_of_request};
 use crate::limit::{Admission, Concurrent, Rate, Slot};
@@ -34,19 +34,28 @@ impl Limits {
         self.rate.is_some()
     }
 
-    /// Checks a request. Returns its slot among the requests in progress if these are limited.
+    /// Checks the length of a request's body as far as it is known.
     ///
     /// # Errors
-    /// The rejection, with status 413 or 429.
-    pub fn admit(&self, facts: &Facts<'_>, now_ns: u64) -> Result<Option<Slot>, Rejection> {
+    /// The rejection, with status 413.
+    fn check_body(&self, facts: &Facts<'_>) -> Result<(), Rejection> {
         let body_bytes = match facts.request.framing {
             Framing::Length(bytes) => bytes,
             // A part of the body may have been received with the head.
             Framing::None | Framing::Chunked | Framing::UntilClose => facts.body_received,
         };
-        if !self.allows_body(body_bytes) {
-            return Err(Rejection::new(413));
+        match self.allows_body(body_bytes) {
+            true => Ok(()),
+            false => Err(Rejection::new(413)),
         }
+    }
+
+    /// Checks a request. Returns its slot among the requests in progress if these are limited.
+    ///
+    /// # Errors
+    /// The rejection, with status 413 or 429.
+    pub fn admit(&self, facts: &Facts<'_>, now_ns: u64) -> Result<Option<Slot>, Rejection> {
+        self.check_body(facts)?;
         if self.rate.is_none() && self.concurrent.is_none() {
             return Ok(None);
         }
@@ -77,7 +86,8 @@ impl Limits {
 #[derive(Debug, Default)]
 pub struct Routes {
     table: RouteTable,
-    /// Per route its pools and their weights; none for a route that answers by itself.
+    /// Per route its pools and their weights; none for a route that answers by itself. Of a route with files: the pool
+    /// of requests without one.
     pools: Vec<Vec<(usize, u32)>>,
     /// Per route the pools of its map.
     mapped: Vec<Option<MappedPools>>,
@@ -102,10 +112,13 @@ impl Routes {
                 .iter()
                 .filter_map(|(name, weight)| Some((index(name)?, *weight)))
                 .collect(),
+            RouteAction::Files(files) => {
+                let pool = files.pool.as_deref().and_then(index);
+                pool.map(|at| (at, 1)).into_iter().collect()
+            }
             RouteAction::Mapped(_)
             | RouteAction::Redirect { .. }
             | RouteAction::Answer { .. }
-            | RouteAction::Files(_)
             | RouteAction::Close => Vec::new(),
         });
         let mapped = list.iter().map(|route| match &route.action {
@@ -166,12 +179,36 @@ impl Routes {
         }
     }
 
-    /// Index of the pool for a TLS connection with this server name; the first pool if no route matches.
-    pub fn pool_for_server_name(&self, name: Option<&str>, random: &mut SplitMix64) -> usize {
-        let route = route::choose_by_sni(self.table.routes(), name);
-        route
-            .and_then(|route| self.pool_of(route, random))
-            .unwrap_or(0)
+    /// Index of the pool that receives the requests of a route with files for which there is no file.
+    pub fn pool_without_file(&self, route: usize) -> Option<usize> {
+        let (pool, _) = self.pools.get(route)?.first()?;
+        Some(*pool)
+    }
+
+    /// Whether routes of connections need the TLS server name.
+    pub fn need_server_name(&self) -> bool {
+        let by_name = |route: &Route| {
+            let mut not = route.not.iter();
+            route.when.has(ConditionKey::Host) || not.any(|it| it.has(ConditionKey::Host))
+        };
+        self.table.routes().iter().any(by_name)
+    }
+
+    /// Index of the pool for a connection with this TLS server name; the first pool if no route matches. `None` = the
+    /// connection is to be closed.
+    pub fn pool_for_connection(
+        &self,
+        name: Option<&str>,
+        client: IpAddr,
+        random: &mut SplitMix64,
+    ) -> Option<usize> {
+        let Some(route) = route::choose_for_connection(self.table.routes(), name, client) else {
+            return Some(0);
+        };
+        match self.get(route).map(|route| &route.action) {
+            Some(RouteAction::Close) => None,
+            _ => Some(self.pool_of(route, random).unwrap_or(0)),
+        }
     }
 
     /// Index of a route's pool: the only one, or one of several at random by weight.
@@ -211,6 +248,8 @@ pub struct Facts<'a> {
     pub host: HostCheck,
     /// The TLS connection, if [`Routes::needs_tls`].
     pub tls: TlsFacts<'a>,
+    /// The limits of the client have admitted this request before.
+    pub admitted: bool,
 }
 
 impl<'a> Facts<'a> {
@@ -314,7 +353,11 @@ pub fn decide(
     if facts.host == HostCheck::Misdirected {
         return (Decision::Reject(Rejection::new(421)), None);
     }
-    let slot = match limits.admit(facts, now_ns) {
+    let admission = match facts.admitted {
+        true => limits.check_body(facts).map(|()| None),
+        false => limits.admit(facts, now_ns),
+    };
+    let slot = match admission {
         Ok(slot) => slot,
         Err(rejection) => return (Decision::Reject(rejection), None),
     };

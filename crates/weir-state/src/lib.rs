@@ -26,6 +26,6 @@ pub use pool::{PoolChange, PoolState};
 pub use record::{
     OrderFile, OverrideRecord, SavedServers, SavedStanding, SavedStandings, StandingRecord,
 };
-pub use standing::HealthEvent;
+pub use standing::{HealthEvent, state_before_first_result};
 pub use states::ServerStates;
 pub use weight::{PoolWeights, ServerWeight};

@@ -70,18 +70,23 @@ pub(crate) fn is_checked(pool: &Pool, server: &Server) -> bool {
 
 /// The standing of a server with checks before their first result; `None` = it has no check.
 pub(crate) fn initial(pool: &Pool, server: &Server) -> Option<Standing> {
+    let state = state_before_first_result(pool, server)?;
+    Some(Standing::new(state, Duration::ZERO))
+}
+
+/// The state of a server with checks before their first result; `None` = it has no check.
+pub fn state_before_first_result(pool: &Pool, server: &Server) -> Option<State> {
     let checks = pool.checks_of(server).iter();
     let starts = checks.map(|check| match check.start {
         Start::Checking => State::Starting,
         Start::Up => State::Up,
         Start::Down => State::Down,
     });
-    let state = starts.max_by_key(|state| match state {
+    starts.max_by_key(|state| match state {
         State::Up => 0,
         State::Starting => 1,
         State::Down => 2,
-    })?;
-    Some(Standing::new(state, Duration::ZERO))
+    })
 }
 
 #[cfg(test)]

@@ -318,6 +318,7 @@ impl ServerStates {
         let base = self.overrides.base(pool);
         let weight = |server: &Server, weighed: Weighed| ServerWeight {
             effective: weighed.effective,
+            ordered: base(server),
             removed: weighed.remove,
             quiesced: match self.overrides.get(&pool.name, &server.name) {
                 None | Some(Override::Weight(_)) => base(server) == 0,

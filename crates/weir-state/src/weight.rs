@@ -14,6 +14,9 @@ pub struct PoolWeights {
 pub struct ServerWeight {
     /// What the scheduler uses; 0 = no new flows or requests.
     pub effective: u32,
+    /// The weight by configuration and override alone, without checks, ejection, slow start and `adapt`; 0 in drain
+    /// and maintenance.
+    pub ordered: u32,
     /// Failed checks remove the server from the list, as `on_remove` of its pool says.
     pub removed: bool,
     /// Weight 0 by the configuration or by a weight override: persistent clients may still use the server.

@@ -119,6 +119,7 @@ pub fn keep_engine_capabilities() -> Result<()> {
             | CapabilitySet::PERFMON
             | CapabilitySet::NET_ADMIN
             | CapabilitySet::NET_RAW
+            | CapabilitySet::NET_BIND_SERVICE
             | CapabilitySet::SYS_ADMIN
             | CapabilitySet::SYS_RESOURCE
             | CapabilitySet::CHOWN
@@ -154,16 +155,21 @@ fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
     Ok(())
 }
 
-/// Restricts the process to reading the system's files and those below `readable`, and to writing below `writable`
-/// (Landlock). A directory of `readable` that is absent is ignored. Open files are not affected. Returns whether the
-/// kernel enforces it.
+/// Restricts the process to reading the system's files and those below `readable`, and to writing below the directories
+/// `writable` (Landlock). A directory of `readable` that is absent is ignored. Open files are not affected. Returns
+/// whether the kernel enforces it.
 ///
 /// # Errors
-/// `writable` cannot be opened.
-pub fn restrict_files(writable: &Path, readable: &[&Path]) -> Result<bool> {
+/// A directory of `writable` cannot be opened.
+pub fn restrict_files(writable: &[&Path], readable: &[&Path]) -> Result<bool> {
     let failed = |error: &dyn std::fmt::Display| {
         let source = std::io::Error::other(error.to_string());
-        Error::call("landlock", writable.display().to_string(), source)
+        let directories = writable.iter().map(|it| it.display().to_string());
+        Error::call(
+            "landlock",
+            directories.collect::<Vec<_>>().join(", "),
+            source,
+        )
     };
     let abi = ABI::V5;
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
@@ -172,10 +178,12 @@ pub fn restrict_files(writable: &Path, readable: &[&Path]) -> Result<bool> {
         .and_then(Ruleset::create)
         .map_err(|error| failed(&error))?;
     let own: BitFlags<AccessFs> = AccessFs::from_all(abi) & !BitFlags::from(AccessFs::Execute);
-    let opened = PathFd::new(writable).map_err(|error| failed(&error))?;
-    ruleset = ruleset
-        .add_rule(PathBeneath::new(opened, own))
-        .map_err(|error| failed(&error))?;
+    for path in writable {
+        let opened = PathFd::new(path).map_err(|error| failed(&error))?;
+        ruleset = ruleset
+            .add_rule(PathBeneath::new(opened, own))
+            .map_err(|error| failed(&error))?;
+    }
     let system = READABLE.iter().map(Path::new);
     for path in system.chain(readable.iter().copied()) {
         if let Ok(opened) = PathFd::new(path) {

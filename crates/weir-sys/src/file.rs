@@ -54,6 +54,24 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(staging, path)
 }
 
+/// Like [`replace_file`], but waits for the disk: after a power failure the file has the old or the new content.
+///
+/// # Errors
+/// The directory cannot be written, or the file system is full; the file is unchanged.
+pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut staging = path.as_os_str().to_owned();
+    staging.push(".new");
+    let staging = Path::new(&staging);
+    let mut file = create_private(staging)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(staging, path)?;
+    match path.parent() {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
 /// Reads a regular file that belongs to root or to the user of this process; a symbolic link is not followed. In a
 /// directory that another account can write too, the account can neither plant nor replace such a file.
 ///

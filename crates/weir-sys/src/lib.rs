@@ -42,7 +42,7 @@ pub use confine::{
 };
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;
-pub use file::{create_private, read_own, replace_file, sealed_file};
+pub use file::{create_private, read_own, replace_file, replace_file_durably, sealed_file};
 pub use limit::{hide_memory, raise_memlock, raise_nofile, restore_nofile, trim_heap};
 pub use lock::LockFile;
 pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};

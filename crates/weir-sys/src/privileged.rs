@@ -48,6 +48,15 @@ pub enum Program {
         /// The reason.
         reason: String,
     },
+    /// The program of a notifier. Program, arguments and account are those of the helper's configuration.
+    Notifier {
+        /// The notifier.
+        notifier: String,
+        /// A line for each change of state, without control characters.
+        lines: Vec<String>,
+        /// Changes that were left out.
+        lost: u64,
+    },
 }
 
 /// Receives how a program ended: its exit code, `None` if a signal killed it, or why it did not run.
@@ -91,6 +100,12 @@ pub trait PrivilegedHelper: fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`Self::open`].
     fn ping_socket(&self, is_ipv6: bool) -> io::Result<OwnedFd>;
+
+    /// Whether root's configuration permits sections with this digest (`weir_helper::section_digest`).
+    ///
+    /// # Errors
+    /// It does not, or the helper cannot be reached.
+    fn permits_sections(&self, digest: u64) -> io::Result<()>;
 
     /// Runs a program; returns a number for [`Self::kill`].
     ///

@@ -82,7 +82,7 @@ pub(crate) enum Response {
 /// A request, and where its answer goes.
 pub(crate) type Pending = (Order, oneshot::Sender<Response>);
 
-/// Creates the socket, for the owner alone.
+/// Creates the socket, for the owner alone, or for the account of the daemon.
 pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
     let path = runtime_dir.join(SOCKET);
     let failed = |source| Error::Socket {
@@ -95,6 +95,7 @@ pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
     }
     let listener = UnixListener::bind(&path).map_err(failed)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    weir_runtime_dir::give_socket(runtime_dir, &path).map_err(failed)?;
     Ok(listener)
 }
 

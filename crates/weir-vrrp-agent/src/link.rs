@@ -47,7 +47,7 @@ impl Machine {
     /// The configured source if the interface has it, otherwise the first address that is not virtual: the link-local
     /// one for IPv6 (RFC 9568 section 5.1.2.1).
     fn source(&self, router: &VirtualRouter, ifindex: u32) -> Option<IpAddr> {
-        let v4 = router.addresses.first()?.address.is_ipv4();
+        let v4 = router.is_ipv4();
         let is_virtual = |ip: IpAddr| router.managed().any(|network| network.address == ip);
         let owner = router.priority == 255;
         let mut own = self.addresses.iter().filter(|it| {

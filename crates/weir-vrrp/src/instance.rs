@@ -598,6 +598,9 @@ impl Instance {
         if heard.version == Version::V2 && heard.interval != self.config.interval {
             return Err(Ignored::Interval);
         }
+        if heard.addresses.is_empty() && !self.config.addresses.is_empty() {
+            return Err(Ignored::Addresses);
+        }
         self.checksum = received.checksum;
         if !same_addresses(&heard.addresses, &self.config.addresses) {
             self.mismatches += 1;

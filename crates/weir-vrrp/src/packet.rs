@@ -128,7 +128,7 @@ pub enum Ignored {
     Own,
     /// Not sent by a configured peer, or by multicast where unicast is configured.
     Peer,
-    /// No address, or an address of another family.
+    /// No address, although this router has addresses.
     Addresses,
     /// The authentication trailer is a repeated or old one.
     Replay,
@@ -238,10 +238,12 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
     let [first, vrid, priority, count, fifth, sixth, ..] = *bytes else {
         return Err(Ignored::Length);
     };
-    if arrival.hop_limit != HOP_LIMIT {
+    let v4 = arrival.source.is_ipv4();
+    // keepalived leaves the hop limit of unicast packets over IPv6 to the kernel, which sends 64.
+    let is_free = !v4 && !arrival.destination.is_multicast();
+    if arrival.hop_limit != HOP_LIMIT && !is_free {
         return Err(Ignored::HopLimit);
     }
-    let v4 = arrival.source.is_ipv4();
     let version = match (first >> 4, v4) {
         (2, true) => Version::V2,
         (3, _) => Version::V3,
@@ -264,9 +266,6 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
     let checksum = checksum_form(arrival, length, version).ok_or(Ignored::Checksum)?;
     if vrid == 0 {
         return Err(Ignored::RouterId);
-    }
-    if count == 0 {
-        return Err(Ignored::Addresses);
     }
     let interval = match version {
         Version::V2 => Duration::from_secs(u64::from(sixth)),
@@ -397,6 +396,30 @@ mod tests {
     }
 
     #[test]
+    fn hop_limit_is_free_only_in_unicast_over_ipv6() {
+        let hosts: [IpAddr; 3] =
+            ["fe80::1", "2001:db8::2", "ff02::12"].map(|it| it.parse().unwrap());
+        let [source, unicast, multicast] = hosts;
+        let with = |destination, hop_limit| {
+            let sent = Advertisement {
+                addresses: vec!["fe80::10".parse().unwrap()],
+                ..advertisement(Version::V3)
+            };
+            let bytes = sent.encode(source, destination, ChecksumForm::Plain);
+            decode(&Arrival {
+                bytes: &bytes,
+                source,
+                destination,
+                hop_limit,
+            })
+            .map(drop)
+        };
+        assert_eq!(with(unicast, 64), Ok(()));
+        assert_eq!(with(multicast, HOP_LIMIT), Ok(()));
+        assert_eq!(with(multicast, 64), Err(Ignored::HopLimit));
+    }
+
+    #[test]
     fn each_defect_has_its_reason() {
         let good = advertisement(Version::V3).encode(SOURCE, GROUP, ChecksumForm::Plain);
         let with = |at: usize, value: u8| {
@@ -422,7 +445,8 @@ mod tests {
         let mut header = advertisement(Version::V2);
         header.addresses.clear();
         let bytes = header.encode(SOURCE, GROUP, ChecksumForm::Plain);
-        assert_eq!(decode(&arrival(&bytes)), Err(Ignored::Addresses));
+        let received = decode(&arrival(&bytes)).expect("the router decides");
+        assert_eq!(received.advertisement.addresses, [] as [IpAddr; 0]);
     }
 
     fn any_address(v4: bool) -> BoxedStrategy<IpAddr> {

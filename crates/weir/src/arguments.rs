@@ -138,7 +138,8 @@ pub(crate) enum Command {
     Server(Server),
     /// Remove what Weir left in the kernel
     Clean {
-        /// Continue when a change made by `real-server` cannot be undone
+        /// Continue when a change made by `real-server` cannot be undone, and if the daemon ran in another network
+        /// namespace: what it added there stays
         #[arg(long)]
         force: bool,
     },

@@ -6,6 +6,10 @@ mod browser;
 mod daemon;
 #[path = "admin/dashboard.rs"]
 mod dashboard;
+#[path = "admin/page.rs"]
+mod page;
+#[path = "admin/page_of_world.rs"]
+mod page_of_world;
 mod world;
 
 use std::fs;

@@ -1,5 +1,9 @@
 //! Directors that share state in a real etcd.
 
+#[path = "cluster/layer4.rs"]
+mod layer4;
+#[path = "cluster/scale.rs"]
+mod scale;
 #[path = "cluster/secured.rs"]
 mod secured;
 mod world;
@@ -15,7 +19,15 @@ use serde_json::Value;
 use world::{World, privileged, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const DIRECTORS: [&str; 3] = ["director", "second", "third"];
+const DIRECTORS: [&str; 8] = [
+    "director", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth",
+];
+
+/// The last number of a director's address.
+fn host_number(n: usize) -> u16 {
+    let number = if n == 0 { 3 } else { 50 + n };
+    u16::try_from(number).expect("few")
+}
 
 /// A number of etcd's members and of directors on one segment, with two servers.
 struct Group {
@@ -24,27 +36,30 @@ struct Group {
     directors: Vec<Option<Child>>,
     /// TLS in both directions, and users: see [`secured`].
     is_secured: bool,
+    /// Whether the directors have no service of their own.
+    is_bare: bool,
 }
 
 impl Group {
     fn new(etcd: usize, directors: usize) -> Self {
-        Self::with(etcd, directors, false)
+        Self::with(etcd, directors, 2, false)
     }
 
-    fn with(etcd: usize, directors: usize, is_secured: bool) -> Self {
-        let mut world = World::new(2);
+    fn with(etcd: usize, directors: usize, servers: usize, is_secured: bool) -> Self {
+        let mut world = World::new(servers);
         world.start_nginx(64);
         for n in 0..etcd {
             world.add_router(&format!("etcd{n}"), 40 + u16::try_from(n).expect("few"));
         }
         for (n, name) in DIRECTORS.iter().enumerate().take(directors).skip(1) {
-            world.add_router(name, 3 + u16::try_from(n).expect("few"));
+            world.add_router(name, host_number(n));
         }
         let mut group = Self {
             world,
             etcd: (0..etcd).map(|_| None).collect(),
             directors: (0..directors).map(|_| None).collect(),
             is_secured,
+            is_bare: false,
         };
         if is_secured {
             group.make_certificates();
@@ -126,8 +141,15 @@ impl Group {
         });
     }
 
-    /// A proxy service, so that nothing is loaded into the kernel.
+    /// With a proxy service nothing is loaded into the kernel.
     fn own_config(&self, n: usize) -> String {
+        if self.is_bare {
+            return format!(
+                "[node]\nmax_services = 16384\nmax_servers = 65536\n[cluster]\netcd = {:?}\nname = \"edge\"\n\
+                 member = \"lb{n}\"\nlease = \"2s\"\n",
+                self.endpoints(self.scheme())
+            );
+        }
         format!(
             "[cluster]\netcd = {:?}\nname = \"edge\"\nmember = \"lb{n}\"\nlease = \"2s\"\n{}[pool.own]\nservers = \
              [\"10.71.0.20:80\"]\n[service.own]\nlisten = [\"0.0.0.0:8090\"]\nforward = \"proxy\"\nprotocol = \
@@ -149,6 +171,7 @@ impl Group {
         let child = self
             .world
             .weir(host)
+            .env("STATE_DIRECTORY", self.state_dir(n))
             .args(["run", "-c"])
             .arg(&path)
             .stdin(Stdio::null())
@@ -160,6 +183,11 @@ impl Group {
         wait_for("the daemon", Duration::from_secs(120), || {
             self.weir(n, &["status"]).status.success()
         });
+    }
+
+    /// What survives a reboot.
+    fn state_dir(&self, n: usize) -> PathBuf {
+        self.world.path(&format!("state-{}", DIRECTORS[n]))
     }
 
     fn start_all(&mut self) {
@@ -215,7 +243,7 @@ impl Group {
     }
 
     fn get(&self, n: usize, port: u16) -> bool {
-        let address = format!("http://10.71.0.{}:{port}/name", 3 + n);
+        let address = format!("http://10.71.0.{}:{port}/name", host_number(n));
         self.world.get(&address).is_ok()
     }
 
@@ -241,7 +269,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            for name in DIRECTORS {
+            for name in DIRECTORS.iter().take(self.directors.len()) {
                 let log = fs::read_to_string(self.world.path(&format!("{name}.log")));
                 eprintln!("the log of {name}:\n{}", log.unwrap_or_default());
             }
@@ -252,6 +280,10 @@ impl Drop for Group {
         }
         for n in 0..self.etcd.len() {
             let _ = fs::remove_dir_all(self.data(n));
+        }
+        for name in DIRECTORS.iter().take(self.directors.len()) {
+            let _ = self.world.weir(name).args(["clean", "--force"]).output();
+            world::remove_tree(&self.world.pin_dir(name));
         }
     }
 }
@@ -351,6 +383,7 @@ fn publication_reaches_all_directors_or_stops() {
     group.stop(2);
     wait_for("its departure", PATIENCE, || group.present(0) == 2);
     fs::remove_file(group.world.path("run-third").join("cluster.json")).expect("its record");
+    fs::remove_file(group.state_dir(2).join("cluster.json")).expect("its record");
     group.start(2);
     wait_for("the configuration", PATIENCE, || group.get(2, 8080));
     let published = group.publish(2, &config(8081, &SERVERS), "0s");
@@ -377,7 +410,7 @@ fn losing_etcd_or_its_data_changes_nothing() {
         let (stop, failed, served) = (Arc::clone(&stop), Arc::clone(&failed), Arc::clone(&served));
         group.world.inside("client", move || {
             while !stop.load(Ordering::Relaxed) {
-                for director in ["10.71.0.3:8080", "10.71.0.4:8080"] {
+                for director in ["10.71.0.3:8080", "10.71.0.51:8080"] {
                     match request(director) {
                         Ok(()) => served.fetch_add(1, Ordering::Relaxed),
                         Err(error) => {
@@ -468,11 +501,12 @@ fn losing_etcd_or_its_data_changes_nothing() {
     assert_eq!(failed, 0, "of {served}");
     assert!(served > 100, "{served}");
 
-    // A director starts without etcd.
+    // A director starts without etcd, also after a reboot.
     for n in 0..3 {
         group.kill_etcd(n);
     }
     group.stop(1);
+    fs::remove_dir_all(group.world.path("run-second")).expect("the runtime directory");
     group.start(1);
     wait_for("its service", PATIENCE, || group.get(1, 8080));
     assert_eq!(group.group(1)["version"], 1);

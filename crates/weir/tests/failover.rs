@@ -154,7 +154,7 @@ fn kept(scheduler: &str) -> usize {
     let mut held = pair.hold();
     let packet = format!("tcp {} {VIP}:80", held[0].local_addr().expect("connected"));
     let explained = pair.world.run_weir(&["explain", "--packet", &packet]);
-    let promised = explained.contains("it continues with the same server");
+    let promised = explained.contains("the connection continues with the same server");
     assert_eq!(promised, scheduler == "maglev", "{explained}");
     pair.world
         .ip("director", &format!("addr del {VIP}/32 dev eth0"));

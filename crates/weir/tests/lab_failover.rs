@@ -61,8 +61,8 @@ fn every_fault_of_every_pair_at_length() {
     }
     let document = run("director-failover", &["--repeat", "3"]);
     let rows = document["rows"].as_array().expect("rows");
-    // Only Weir has a helper, which is the active director's in two pairs.
-    assert_eq!(rows.len(), 11 * 3 - 1, "{document}");
+    // Only Weir has a helper, which is the active director's in three of five pairs.
+    assert_eq!(rows.len(), 11 * 5 - 2, "{document}");
     for row in rows {
         assert_eq!(
             (&row["runs"], &row["error"]),

@@ -6,8 +6,9 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use world::{Family, World, bracketed, privileged, wait_for};
@@ -127,8 +128,16 @@ fn quick_start_in_namespaces_works_as_printed() {
                 &script,
             ]),
     );
-    for server in ["this is server1", "this is server2"] {
-        assert_eq!(said.matches(server).count(), 2, "{said}");
+    // Two more replies of the other server while the first one is drained.
+    for (server, replies) in [("this is server1", 2), ("this is server2", 4)] {
+        assert_eq!(said.matches(server).count(), replies, "{said}");
+    }
+    for text in [
+        "524288000 bytes",
+        "the daemon died 1 time,",
+        "10.0.0.10 removed from eth0",
+    ] {
+        assert!(said.contains(text), "{text}: {said}");
     }
     assert!(said.ends_with("\n0\n0\n"), "{said}");
     fs::remove_dir_all(&directory).expect("removed");
@@ -208,6 +217,29 @@ fn metrics_page(answer: &str) -> String {
     out
 }
 
+/// promtool objects to deprecated names only, and the manual lists each of them with its replacement.
+fn check_names(answer: &str) {
+    let mut child = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool runs; `make deps` installs it");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(answer.as_bytes()).expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let manual = fs::read_to_string(page("observing.md")).expect("a page");
+    for line in said.lines() {
+        let name = line.split(' ').next().unwrap_or_default();
+        let is_listed = manual.contains(&format!("| `{name}` | `"));
+        let is_deprecated = answer.contains(&format!("# HELP {name} Deprecated, use "));
+        assert!(is_listed && is_deprecated, "{line}");
+    }
+}
+
 /// `WEIR_UPDATE_DOCS=1` writes the page instead of comparing it.
 #[test]
 fn metrics_page_matches_a_running_daemon() {
@@ -233,6 +265,7 @@ fn metrics_page_matches_a_running_daemon() {
         answer().contains("weir_announced{")
     });
     let answer = answer();
+    check_names(&answer);
     let (path, current) = (page("metrics.md"), metrics_page(&answer));
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
         fs::write(&path, &current).expect("written");

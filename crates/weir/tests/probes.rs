@@ -97,6 +97,10 @@ fn probes_of_real_peers_pass() {
         ("tcp", "kind = \"tcp\"\nport = 80".to_owned()),
         ("http", "kind = \"http\"\nport = 80\npath = \"/name\"\nexpect = { body = \"server0\" }".to_owned()),
         ("redis", "kind = \"redis\"\nport = 6379".to_owned()),
+        ("primary", "kind = \"tcp\"\nport = 6379\nexchange = [{ send = \"PING\\r\\n\", expect = \"+PONG\" }, { send \
+         = \"INFO replication\\r\\n\", expect = \"role:master\" }, { send = \"QUIT\\r\\n\", regex = \"^\\\\+OK\" }]".to_owned()),
+        ("replica", "kind = \"tcp\"\nport = 6379\nexchange = [{ send = \"INFO replication\\r\\n\", expect = \
+         \"role:slave\" }]".to_owned()),
         ("dns", "kind = \"dns\"\nport = 53\nquery = \"www.example\"\nexpect = { answer = \"10.9.8.7\" }".to_owned()),
         ("wrong", "kind = \"dns\"\nport = 53\nquery = \"www.example\"\nexpect = { answer = \"10.9.8.8\" }".to_owned()),
         ("udp", "kind = \"udp\"\nport = 7000\npayload = \"61 62\"\nexpect = { bytes = \"30 xx 62\" }".to_owned()),
@@ -113,6 +117,8 @@ fn probes_of_real_peers_pass() {
             ("tcp", "up", 100, "tcp connected"),
             ("http", "up", 100, "http 200"),
             ("redis", "up", 100, "redis PONG"),
+            ("primary", "up", 100, "tcp exchange completed"),
+            ("replica", "down", 0, "no answer within 500ms"),
             ("dns", "up", 100, "dns 10.9.8.7"),
             ("wrong", "down", 0, "10.9.8.8 is not among 1 answers"),
             ("udp", "up", 100, "udp 3 bytes"),

@@ -49,6 +49,8 @@ mod long_lived;
 mod maps;
 #[path = "proxy/metrics.rs"]
 mod metrics;
+#[path = "proxy/mirror.rs"]
+mod mirror;
 #[path = "proxy/mixed_operations.rs"]
 mod mixed_operations;
 #[path = "proxy/notifications.rs"]
@@ -61,6 +63,8 @@ mod paths;
 mod privilege;
 #[path = "proxy/readded_service.rs"]
 mod readded_service;
+#[path = "proxy/receiver.rs"]
+mod receiver;
 #[path = "proxy/request_log.rs"]
 mod request_log;
 #[path = "proxy/response.rs"]

@@ -194,7 +194,7 @@ fn readme_quick_start_works_as_printed() {
             }
             "director" => {
                 // The reader repeats the command until the checks have results.
-                wait_for("two servers that are up", Duration::from_secs(30), || {
+                wait_for("two servers that are up", Duration::from_secs(120), || {
                     let seen = director.run(&command);
                     String::from_utf8_lossy(&seen.stdout)
                         .matches(" up ")

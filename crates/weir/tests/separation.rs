@@ -59,6 +59,10 @@ const ATTEMPTS: &[(&str, &str)] = &[
         "ask for a script as root",
         "does not permit the daemon to run",
     ),
+    (
+        "ask for a program of a notifier",
+        "does not permit the daemon to run",
+    ),
 ];
 
 #[test]
@@ -132,6 +136,11 @@ const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
     ),
     ("ask for another map", "does not permit the daemon to apply"),
     (
+        "ask for a peer of flows",
+        "does not permit the daemon to apply",
+    ),
+    ("ask for a probe", "along a path that is not configured"),
+    (
         "ask for an edit of ipvsadm",
         "may not edit the services of ipvsadm",
     ),
@@ -203,5 +212,115 @@ fn director_has_no_rights_where_it_reads_bytes_of_clients() {
         assert!(lines.all(|line| line.contains(error)), "{attempt}: {log}");
         assert!(log.contains(&quoted), "{attempt}: {log}");
     }
+    assert!(!log.contains("succeeded"), "{log}");
+}
+
+/// What must fail inside the daemon of a director with virtual routers and announced VIPs in addition.
+const FAILOVER_ATTEMPTS: &[(&str, &str)] = &[(
+    "ask for an announcement",
+    "does not permit this [announce] of the daemon",
+)];
+
+#[test]
+fn failover_needs_no_rights_where_bytes_of_clients_are_read() {
+    if !privileged() {
+        return;
+    }
+    let room = Room::new("separation-failover");
+    let output = Command::new("unshare")
+        .args(["--mount", "--net", "--propagation", "private", "sh"])
+        .arg(format!("{ROOM}/tests/separation_failover.sh"))
+        .args([
+            env!("CARGO_BIN_EXE_weir"),
+            room.0.to_str().expect("a plain path"),
+        ])
+        .output()
+        .expect("unshare runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let log = fs::read_to_string(room.0.join("out/log")).unwrap_or_default();
+    let expected = [
+        "start: served",
+        "daemon: 991 0000000000000000 1",
+        "directory: root weir 1770",
+        "program of the router: daemon",
+        "announced: yes",
+        "status: active",
+        "withdrawn: yes",
+        "notifier: daemon",
+        "again: served",
+        "address of the attempt: absent",
+        "text: refused",
+        "after-refusal: served",
+        "file: applied",
+        "file: moved",
+        "killed daemon: served",
+        "daemon: 991 0000000000000000 1",
+        "killed helper: served",
+        "killed announcer: served",
+        "upgrade: ok",
+        "daemon: 991 0000000000000000 1",
+        "drained: released",
+        "ready: served",
+        "without: applied",
+        "without: removed",
+        "stopped: root 700",
+        "clean: done",
+    ];
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines, expected, "{log}");
+    for (attempt, error) in FAILOVER_ATTEMPTS.iter().chain(ATTEMPTS) {
+        let quoted = format!("attempt=\"{attempt}\"");
+        let mut lines = log.lines().filter(|line| line.contains(&quoted));
+        assert!(lines.all(|line| line.contains(error)), "{attempt}: {log}");
+        assert!(log.contains(&quoted), "{attempt}: {log}");
+    }
+    assert!(!log.contains("succeeded"), "{log}");
+}
+
+#[test]
+fn flows_and_path_checks_need_no_rights_where_bytes_of_clients_are_read() {
+    if !privileged() {
+        return;
+    }
+    let room = Room::new("separation-layer4");
+    let output = Command::new("unshare")
+        .args(["--mount", "--net", "--propagation", "private", "sh"])
+        .arg(format!("{ROOM}/tests/separation_layer4.sh"))
+        .args([
+            env!("CARGO_BIN_EXE_weir"),
+            room.0.to_str().expect("a plain path"),
+        ])
+        .output()
+        .expect("unshare runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let log = fs::read_to_string(room.0.join("out/log")).unwrap_or_default();
+    let expected = [
+        "start: served",
+        "first daemon: 991 0000000000000000 1",
+        "second daemon: 991 0000000000000000 1",
+        "peer: established",
+        "flow: at the peer",
+        "daemons: listed",
+        "daemon: stopped by root",
+        "daemons: stopped",
+        "daemon: started by root",
+        "path: the server answers ARP",
+        "path: up",
+        "path: VIP missing",
+        "path: up",
+        "new engine: served",
+        "new daemon: 991 0000000000000000 1",
+        "upgrade: ok",
+        "upgraded: served",
+        "no server went down for want of the engine",
+        "text: refused",
+        "file: applied",
+        "file: new peer",
+        "which needs the rights of root in the daemon",
+        "clean: done",
+        "clean: done",
+    ];
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines, expected, "{log}");
     assert!(!log.contains("succeeded"), "{log}");
 }

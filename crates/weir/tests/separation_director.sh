@@ -123,9 +123,9 @@ rights() {
 echo "daemon: $(rights "$daemon")"
 echo "daemon: $(awk '/^Uid/ {print $2, $3, $4, $5}' "/proc/$daemon/status")"
 field() { awk "/^$2:/ {print \$2}" "/proc/$1/status"; }
-# BPF, PERFMON, NET_ADMIN, NET_RAW, SYS_ADMIN, SYS_RESOURCE, CHOWN, FOWNER, DAC_OVERRIDE, DAC_READ_SEARCH: this machine
-# may lack some of them.
-needed=0xc00120300f
+# BPF, PERFMON, NET_ADMIN, NET_RAW, NET_BIND_SERVICE, SYS_ADMIN, SYS_RESOURCE, CHOWN, FOWNER, DAC_OVERRIDE,
+# DAC_READ_SEARCH: this machine may lack some of them.
+needed=0xc00120340f
 other=$(((0x$(field "$engine" CapEff) | 0x$(field "$engine" CapBnd)) & ~needed))
 echo "engine: user $(field "$engine" Uid), other capabilities: $other, NoNewPrivs: $(field "$engine" NoNewPrivs)"
 echo "directory: $(stat -c '%U %G %a' "$room/run"), state: $(owner run/state.json), overrides: $(owner run/proxy.json)"

@@ -3,6 +3,8 @@
 
 mod world;
 
+#[path = "sync/cut.rs"]
+mod cut;
 #[path = "sync/translated.rs"]
 mod translated;
 
@@ -22,9 +24,14 @@ const VIP: &str = "10.0.0.10";
 const PATIENCE: Duration = Duration::from_secs(30);
 const ADDRESSES: [(&str, &str); 2] = [("director", "10.0.0.3"), ("second", "10.0.0.4")];
 
+/// Source addresses of a `nat` service, which move with the VIP.
+const SNAT: &str = "snat = { addresses = [\"10.0.0.100\"] }";
+const SNAT_ADDRESS: &str = "10.0.0.100";
+
 struct Pair {
     world: World,
     forward: &'static str,
+    snat: bool,
 }
 
 /// What a test varies.
@@ -46,8 +53,14 @@ const DIRECT: Plan = Plan {
 
 impl Pair {
     fn new(forward: &'static str) -> Self {
+        Self::serving(Plan { forward, ..DIRECT }, 1024)
+    }
+
+    /// The hosts for a plan; servers have a file of so many bytes.
+    fn serving(plan: Plan, bytes: usize) -> Self {
+        let forward = plan.forward;
         let mut world = World::new(SERVERS.into());
-        world.start_nginx(1024);
+        world.start_nginx(bytes);
         world.add_router("second", 4);
         let mut hosts = vec![
             ("client".to_owned(), 2),
@@ -64,13 +77,17 @@ impl Pair {
             world.namespace("director")
         ));
         match forward {
-            "direct" => world.prepare_servers(&["--forward", "direct", "--vip", VIP]),
+            "direct" | "tunnel" => world.prepare_servers(&["--forward", forward, "--vip", VIP]),
             // Replies pass the director that has the gateway address.
             _ => (0..SERVERS).for_each(|n| {
                 world.ip(&format!("server{n}"), "route add 10.0.0.2/32 via 10.0.0.1");
             }),
         }
-        let pair = Self { world, forward };
+        let pair = Self {
+            world,
+            forward,
+            snat: plan.service == SNAT,
+        };
         pair.move_to("director", None);
         fs::write(
             pair.world.path("sync.key"),
@@ -197,9 +214,14 @@ impl Pair {
         self.world.ip(host, &format!("addr add {VIP}/32 dev eth0"));
         let learn = |who: &str, address: &str| self.learn(who, address, host);
         learn("client", VIP);
-        if self.forward != "direct" {
+        if self.forward == "nat" {
             self.world.ip(host, "addr add 10.0.0.1/24 dev eth0");
             (0..SERVERS).for_each(|n| learn(&format!("server{n}"), "10.0.0.1"));
+        }
+        if self.snat {
+            self.world
+                .ip(host, &format!("addr add {SNAT_ADDRESS}/32 dev eth0"));
+            (0..SERVERS).for_each(|n| learn(&format!("server{n}"), SNAT_ADDRESS));
         }
     }
 

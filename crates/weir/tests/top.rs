@@ -101,7 +101,7 @@ fn servers_are_shown_filtered_and_drained_by_key() {
     let tmux = Tmux::new(&world, &line(&world));
     for text in [
         "weir top",
-        "1 services, 2 servers",
+        "1 service, 2 servers",
         "10.71.0.20",
         "10.71.0.21",
         "q quit",
@@ -224,4 +224,24 @@ fn status_fits_80_columns_with_two_and_with_two_thousand_servers() {
             assert!(text.contains(expected), "{expected}: {text}");
         }
     }
+    head_stays_on_a_small_screen(&world);
+}
+
+/// `weir status --watch` of more lines than the screen has rows.
+fn head_stays_on_a_small_screen(world: &World) {
+    let (program, dir) = (world::program::present(), world.path("run-director"));
+    let line = format!(
+        "env -u COLUMNS {} status --watch --runtime-dir {}",
+        program.display(),
+        dir.display()
+    );
+    let tmux = Tmux::sized(world, "watch", ("80", "8"), &line);
+    // Rates are known from the second page on.
+    tmux.wait("requests/s");
+    let text = tmux.text();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 8, "{text}");
+    assert!(lines[0].starts_with("revision "), "{text}");
+    assert!(lines[1].starts_with("1 service, 2000 servers"), "{text}");
+    assert!(lines[7].contains(" more lines; "), "{text}");
 }

@@ -84,9 +84,67 @@ fn proxy_vip_is_added_announced_and_removed() {
     assert_eq!(vip_state(&world, "other"), "local");
     world.reload(&config(&proxy()));
     world.kill_director(pid);
-    world.run_weir(&["clean"]);
+    let said = world.run_weir(&["clean"]);
     assert!(!has(&world, V4) && !has(&world, V6), "clean removes them");
+    assert!(
+        said.contains(&format!("{V4} removed from eth0\n")),
+        "{said}"
+    );
     assert!(has(&world, "10.71.0.10"));
+}
+
+/// Interfaces are recorded by name: a command in another namespace must not change those that have the same names there,
+/// and must not forget the record.
+#[test]
+fn clean_in_another_namespace_is_refused() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(1024);
+    let pid = world.start_director(&config(&format!(
+        "{}[service.l4]\nlisten = [\"10.71.0.12:80\"]\nforward = \"direct\"\npool = \"web\"\n",
+        proxy()
+    )));
+    world.kill_director(pid);
+    // An address with the same name and interface, which Weir has not added.
+    world.ip("client", "addr add 10.71.0.12/32 dev eth0");
+    let clean = |arguments: &[&str]| {
+        let output = world
+            .weir("client")
+            .env("WEIR_RUNTIME_DIR", world.path("run-director"))
+            .env("WEIR_PIN_DIR", world.pin_dir("director"))
+            .arg("clean")
+            .args(arguments)
+            .output()
+            .expect("weir runs");
+        let text = [output.stdout, output.stderr].concat();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&text).into_owned(),
+        )
+    };
+    let on_client = || {
+        let output = world.output("client", "ip -o addr show dev eth0");
+        String::from_utf8_lossy(&output.stdout).contains("10.71.0.12/")
+    };
+    let (code, said) = clean(&[]);
+    let command = format!(
+        "nsenter --net=/run/netns/{} weir clean",
+        world.namespace("director")
+    );
+    assert!(code == Some(1) && said.contains(&command), "{said}");
+    assert!(world.pin_dir("director").exists(), "nothing was removed");
+
+    let (code, said) = clean(&["--force"]);
+    assert_eq!(code, Some(0), "{said}");
+    let kept = format!(
+        "10.71.0.12 on eth0 in /run/netns/{} is not removed",
+        world.namespace("director")
+    );
+    assert!(said.contains(&kept), "{said}");
+    assert!(on_client() && has(&world, "10.71.0.12"), "{said}");
+    assert!(!world.pin_dir("director").exists());
 }
 
 #[test]

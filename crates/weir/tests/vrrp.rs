@@ -2,6 +2,8 @@
 
 mod world;
 
+#[path = "vrrp/accept.rs"]
+mod accept;
 #[path = "vrrp/frr.rs"]
 mod frr;
 #[path = "vrrp/interop.rs"]

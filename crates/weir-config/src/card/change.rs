@@ -32,6 +32,9 @@ const LISTEN: &str = "listen = [\"192.0.2.10:80\", \"udp/192.0.2.10:53\"]";
 const ALONE: &[(&str, &str)] = &[
     ("route", "pool"),
     ("route", "service"),
+    ("route", "mirror"),
+    ("route-mirror", "pool"),
+    ("files", "pool"),
     ("route-pool", "default"),
     ("route-pool", "map"),
     ("service", "pool"),

@@ -26,7 +26,9 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
         "check" => checked(key, line),
         "expect" => frame.expect(),
         "route" | "route-not" | "address-file" | "host-file" | "response-header" | "route-pool"
-        | "route-rewrite" | "route-limits" | "basic-auth" | "files" => frame.route(section.page),
+        | "route-rewrite" | "route-limits" | "route-mirror" | "basic-auth" | "files" => {
+            frame.route(section.page)
+        }
         "map" => {
             let base = frame.others(&["entries = [\"a b\"]"]).join("\n");
             format!("[map.m]\n{base}\n{line}\n")
@@ -195,6 +197,9 @@ impl Frame<'_> {
             }
             "route-limits" => {
                 format!("limits = {{ {} }}", self.inline(&["rate = 10"]))
+            }
+            "route-mirror" => {
+                format!("mirror = {{ {} }}", self.inline(&["pool = \"images\""]))
             }
             "basic-auth" => {
                 let table = self.inline(&["users = [\"a:{SHA}x\"]"]);

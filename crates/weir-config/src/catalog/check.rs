@@ -265,6 +265,15 @@ pub(crate) static CHECK: Section = Section {
             "service = \"shop.Cart\"",
         ),
         Key::new(
+            "exchange",
+            Kind::List(&Kind::Table(&EXCHANGE)),
+            Absent("a connection, or for `tls` a handshake, is enough"),
+            "`tcp`, `tls`: texts to send, and texts that must follow, in this order. The last step must expect \
+             something.",
+            "exchange = [{ send = \"PING\\r\\n\", expect = \"+PONG\" }]",
+        )
+        .known_as(&["tcp-check"]),
+        Key::new(
             "helo",
             Kind::Text,
             Default("localhost"),
@@ -348,6 +357,42 @@ pub(crate) static CHECK: Section = Section {
              states which one failed.",
             "via = \"both\"",
         ),
+    ],
+};
+
+/// A step of `exchange` of a check.
+pub(crate) static EXCHANGE: Section = Section {
+    path: "check.NAME.exchange",
+    page: "exchange",
+    purpose: "A step of an exchange of texts over TCP or TLS.",
+    example: "[check.primary]\nkind = \"tcp\"\nexchange = [{ send = \"PING\\r\\n\", expect = \"+PONG\" }, { send = \
+              \"INFO replication\\r\\n\", expect = \"role:master\" }]\n\n[pool.redis]\nservers = \
+              [\"10.0.0.5:6379\"]\ncheck = \"primary\"\n\n[service.redis]\nlisten = [\"192.0.2.10:6379\"]\nforward = \
+              \"nat\"\npool = \"redis\"\n",
+    keys: &[
+        Key::new(
+            "send",
+            Kind::Text,
+            Absent("nothing; the server speaks first"),
+            "Text to send.",
+            "send = \"PING\\r\\n\"",
+        ),
+        Key::new(
+            "expect",
+            Kind::Text,
+            Absent("any text"),
+            "Text that must occur in what the server sends after it, in at most 64 KiB.",
+            "expect = \"+PONG\"",
+        )
+        .known_as(&["string"]),
+        Key::new(
+            "regex",
+            Kind::Text,
+            Absent("any text"),
+            "Regular expression that must match somewhere in it, as in `expect` of `http` checks.",
+            "regex = \"role:(master|active)\"",
+        )
+        .known_as(&["rstring"]),
     ],
 };
 

@@ -46,6 +46,15 @@ pub(crate) static FILES: Section = Section {
             "try = [\"{path}\", \"{path}.html\", \"/index.html\"]",
         )
         .known_as(&["try_files"]),
+        Key::new(
+            "pool",
+            Kind::PoolName,
+            Absent("the response has the route's `status`, or 404"),
+            "Pool that receives requests, of all methods, for which nothing is found. The route's keys for requests to \
+             servers apply to them.",
+            "pool = \"images\"",
+        )
+        .known_as(&["fallback", "error_page"]),
     ],
 };
 

@@ -106,9 +106,9 @@ pub(crate) static RESPONSE_HEADER: Section = Section {
 pub(crate) static ROUTE: Section = Section {
     path: "route",
     page: "route",
-    purpose: "Routing of `http` service requests, and, by `host` and `pool`, of `tcp` service connections. Routes are \
-              evaluated in file order; the first whose conditions all hold applies. Without a match, the service's \
-              own pool is used.",
+    purpose: "Routing of `http` service requests, and, by `host` and `source`, with `pool` or `close`, of `tcp` \
+              service connections. Routes are evaluated in file order; the first whose conditions all hold applies. \
+              Without a match, the service's own pool is used.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = \
               \"*.example\"\npath = \"/old/*\"\nredirect = \"https://{host}/new/\"\n",
@@ -213,6 +213,16 @@ pub(crate) static ROUTE: Section = Section {
             "retry_on = [\"connect\", \"503\"]",
         )
         .known_as(&["retry-on", "proxy_next_upstream"]),
+        Key::new(
+            "mirror",
+            Kind::Either(&Kind::PoolName, &Kind::Table(&ROUTE_MIRROR)),
+            Absent("requests are not copied"),
+            "Pool that receives copies of the route's requests, whose responses are discarded. A copy is sent when its \
+             request was received; it never delays the response to the client and never changes it. Requests that ask \
+             for another protocol, such as WebSocket, are not copied.",
+            "mirror = \"images\"",
+        )
+        .known_as(&["shadow", "request_mirror_policies", "mirroring"]),
         basic_auth::OF_ROUTE,
         Key::new(
             "limits",
@@ -305,6 +315,54 @@ pub(crate) static ROUTE_REWRITE: Section = Section {
             "to = \"/b/{1}\"",
         )
         .known_as(&["path", "replacement"]),
+    ],
+};
+
+/// `mirror` of a route as a table.
+pub(crate) static ROUTE_MIRROR: Section = Section {
+    path: "route.mirror",
+    page: "route-mirror",
+    purpose: "Copies of a route's requests for another pool. A copy is not sent if the limits of this table do not \
+              allow it, or if the pool has no usable server with a free slot; it is never sent twice and never queued. \
+              `weir status --json` and the metrics count the copies that were sent, that failed and that were skipped.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[pool.canary]\nservers = [\"10.0.0.9\"]\n\n[service.web]\nlisten = \
+              [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \
+              \"web\"\npool = \"web\"\nmirror = { pool = \"canary\", percent = 5 }\n",
+    keys: &[
+        Key::new(
+            "pool",
+            Kind::PoolName,
+            Required,
+            "Pool that receives the copies.",
+            "pool = \"images\"",
+        )
+        .known_as(&["backend", "cluster"]),
+        Key::new(
+            "percent",
+            Kind::Factor {
+                min: 0,
+                max: Mirror::ALL,
+            },
+            Default("100"),
+            "Share of the requests that is copied, chosen at random.",
+            "percent = 2.5",
+        )
+        .known_as(&["fraction", "runtime_fraction", "share"]),
+        Key::new(
+            "body",
+            size((0, Mirror::BODY.1)),
+            Default("65536"),
+            "Maximum size of a body. Requests with a longer one are not copied. 0 = the copies have no body.",
+            "body = \"1MiB\"",
+        )
+        .known_as(&["mirror_request_body", "maxBodySize"]),
+        Key::new(
+            "concurrent",
+            integer((1, Mirror::CONCURRENT.1)),
+            Default("100"),
+            "Maximum concurrent copies. While they are in progress, further requests are not copied.",
+            "concurrent = 20",
+        ),
     ],
 };
 

@@ -86,9 +86,11 @@ pub(crate) static VRRP: Section = Section {
         Key::new(
             "addresses",
             Kind::List(&Kind::Network),
-            Required,
-            "Virtual addresses, listed in advertisements; all of one family, at least one. Without a prefix length: \
-             /32 or /128. An address that is already on the interface is never removed.",
+            Default("[]"),
+            "Virtual addresses, listed in advertisements; all of one family. Without a prefix length: /32 or /128. An \
+             address that is already on the interface is never removed. Without addresses, the virtual router only \
+             decides which director is active, for `notify` and `excluded_addresses`; it uses IPv4 unless `source` or \
+             `unicast_peers` are IPv6.",
             "addresses = [\"192.0.2.10/24\"]",
         )
         .known_as(&["virtual_ipaddress"]),
@@ -118,9 +120,10 @@ pub(crate) static VRRP: Section = Section {
             "accept",
             Kind::Flag,
             Default("true"),
-            "Whether a director that is active but not the address owner accepts packets to the addresses. Only `true` \
-             is implemented.",
-            "accept = true",
+            "Whether the active director accepts packets to the addresses as its own. With `false` it drops those that \
+             are not for a service of this configuration; address resolution and ICMP errors still work. Services are \
+             balanced in either case. Needs nf_tables in the kernel.",
+            "accept = false",
         ),
         Key::new(
             "start_delay",

@@ -40,8 +40,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use weir_model::{
-    Announce, Cluster, FlowSync, Ipvs, Node, Notifier, Pool, Service, Timeouts, Tracing, Tunnel,
-    TunnelChecksum, TunnelKind, VirtualRouter,
+    Announce, Cluster, FlowSync, Ipvs, Listener, Node, Notifier, Pool, Ports, Protocol, Service,
+    Timeouts, Tracing, Tunnel, TunnelChecksum, TunnelKind, VirtualRouter,
 };
 
 use crate::address::Refusal;
@@ -196,6 +196,18 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     lowered
 }
 
+/// What all services listen on.
+fn listeners(lowered: &Lowered) -> Vec<Listener> {
+    let packets = lowered.services.iter().flat_map(|it| &it.service.listen);
+    let streams = lowered.proxies.iter().flat_map(|it| &it.proxy.listen);
+    let streams = streams.map(|it| Listener {
+        protocol: Protocol::Tcp,
+        address: it.ip(),
+        ports: Ports::One(it.port()),
+    });
+    packets.copied().chain(streams).collect()
+}
+
 /// Tables about other machines: other directors, routers, receivers of notifications.
 fn group(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
     let routers = named(sink, view, "vrrp", &catalog::VRRP);
@@ -212,6 +224,7 @@ fn group(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
             .iter()
             .map(|it| it.pool.name.as_str())
             .collect(),
+        listeners: listeners(lowered),
     };
     let vrrp = vrrp::routers(sink, &routers, &known);
     lowered.vrrp = vrrp;

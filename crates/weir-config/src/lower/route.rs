@@ -33,6 +33,8 @@ pub(crate) struct LoweredRoute {
     pub(crate) not: Option<LoweredConditions>,
     /// Position of its pool.
     pub(crate) pool: Option<Range<usize>>,
+    /// Position of `mirror`.
+    pub(crate) mirror: Option<Range<usize>>,
     /// Position of the expression of `rewrite`.
     pub(crate) rewrite: Option<Range<usize>>,
 }
@@ -87,7 +89,8 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
         service: (service.to_owned(), span.clone()),
         when,
         not,
-        pool: written("pool").or_else(|| written("split")),
+        pool: ["pool", "split", "files"].into_iter().find_map(written),
+        mirror: written("mirror"),
         rewrite: view
             .get("rewrite")
             .and_then(|(entry, _)| match &entry.item.value {

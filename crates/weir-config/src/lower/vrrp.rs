@@ -6,8 +6,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use weir_model::{
-    Network, Notify, RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, Track,
-    TrackObject, TrackScript, VirtualRoute, VirtualRouter, VirtualRule,
+    Accept, AcceptedPorts, Listener, Network, Notify, RouterAnnouncements, RouterHmac,
+    RouterHmacMode, RouterKey, Track, TrackObject, TrackScript, VirtualRoute, VirtualRouter,
+    VirtualRule,
 };
 
 use crate::address;
@@ -35,6 +36,8 @@ pub(super) struct Known<'a> {
     pub(super) forwards: bool,
     pub(super) services: HashSet<&'a str>,
     pub(super) pools: HashSet<&'a str>,
+    /// Listeners of all services; an unspecified address is every address.
+    pub(super) listeners: Vec<Listener>,
 }
 
 /// Lowers all virtual routers, and compares them.
@@ -61,14 +64,8 @@ pub(super) fn routers(
                 addresses.insert(network.address, span.clone());
             }
         }
-        if let (Some((id, _)), Some(first)) =
-            (view.get("virtual_router_id"), router.addresses.first())
-        {
-            let key = (
-                router.interface.clone(),
-                router.router_id,
-                first.address.is_ipv4(),
-            );
+        if let Some((id, _)) = view.get("virtual_router_id") {
+            let key = (router.interface.clone(), router.router_id, router.is_ipv4());
             let span = id.item.span.clone();
             if let Some(other) = ids.get(&key) {
                 let message = format!(
@@ -148,9 +145,44 @@ fn router(
         hmac: hmac(sink, view),
         routes: tables(sink, view, "routes", &VRRP_ROUTE, route),
         rules: tables(sink, view, "rules", &VRRP_RULE, rule),
+        accept: Accept::All,
+    };
+    let router = VirtualRouter {
+        accept: accept(sink, view, &router, &known.listeners),
+        ..router
     };
     verify(sink, view, entry, &router, &listed);
     (router, spans)
+}
+
+/// What `accept` means for the services of this configuration.
+fn accept(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    router: &VirtualRouter,
+    listeners: &[Listener],
+) -> Accept {
+    if view.flag(sink, "accept") != Some(false) {
+        return Accept::All;
+    }
+    let ports = router.managed().flat_map(|network| {
+        // A socket of [::] may receive IPv4 too.
+        let matches = |listener: &&Listener| {
+            listener.address == network.address
+                || listener.address.is_unspecified()
+                    && (listener.address.is_ipv6() || network.address.is_ipv4())
+        };
+        listeners.iter().filter(matches).map(|listener| {
+            let (first, last) = listener.ports.bounds();
+            AcceptedPorts {
+                address: network.address,
+                protocol: listener.protocol.number(),
+                first,
+                last,
+            }
+        })
+    });
+    Accept::Services(ports.collect())
 }
 
 fn verify(
@@ -166,25 +198,17 @@ fn verify(
             |(entry, _)| entry.item.span.clone(),
         )
     };
-    if view.flag(sink, "accept") == Some(false) {
-        let message = "`accept = false` is not implemented yet";
-        let fix = "remove it: Weir accepts packets to the addresses while it is active";
-        sink.push(Diagnostic::new(Code::NotBuilt, &span("accept"), message).fix(fix));
+    if router.accept != Accept::All && router.priority == 255 {
+        let message = "the address owner always accepts packets to the addresses";
+        let fix = "use a priority below 255, or remove `accept`";
+        sink.push(Diagnostic::new(Code::Contradiction, &span("accept"), message).fix(fix));
     }
     if view.get("interface").is_none() && view.get("source").is_none() {
         let message = "`interface` and `source` are missing";
         let fix = "add `interface = \"eth0\"`";
         sink.push(Diagnostic::new(Code::MissingKey, &entry.key_span, message).fix(fix));
     }
-    if view.list(sink, "addresses").is_some_and(<[_]>::is_empty) {
-        let message = "`addresses` is empty";
-        let fix = "add `addresses = [\"192.0.2.10/24\"]`";
-        sink.push(Diagnostic::new(Code::EmptyList, &span("addresses"), message).fix(fix));
-    }
-    let Some(first) = router.addresses.first() else {
-        return;
-    };
-    let v4 = first.address.is_ipv4();
+    let v4 = router.is_ipv4();
     for (network, span) in router.addresses.iter().zip(listed) {
         if network.address.is_ipv4() != v4 {
             let message = "`addresses` contains IPv4 and IPv6 addresses";
@@ -200,7 +224,10 @@ fn verify(
         } else {
             "unicast_peers"
         };
-        let message = format!("`{key}` is of another family than `addresses`");
+        let message = match router.addresses.first() {
+            Some(_) => format!("`{key}` is of another family than `addresses`"),
+            None => "`source` and `unicast_peers` are of different families".to_owned(),
+        };
         sink.push(Diagnostic::new(Code::Contradiction, &span(key), message));
     }
     interval(sink, router, v4, &span("version"), &span("advert_interval"));

@@ -1,9 +1,10 @@
-//! In a group without flow synchronization, every director must select the same server for a connection.
+//! In a group without flow synchronization, every director must select the same server for a connection. The table of
+//! `maglev` depends only on what all directors agree on, so weights that one director computes are rejected.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use weir_model::Forward;
+use weir_model::{Forward, SchedulerKind};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -11,7 +12,7 @@ use crate::lower::{Lowered, LoweredPool, LoweredService};
 use crate::view::Sink;
 
 pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
-    if lowered.cluster.is_none() || lowered.sync.is_some() {
+    if lowered.cluster.is_none() {
         return;
     }
     // A local connection never moves to another director.
@@ -21,13 +22,19 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&st
         .filter(|it| it.service.forward != Forward::Socket);
     let mut reported: Vec<&str> = Vec::new();
     for service in shared {
-        of_service(sink, service);
+        let has_sync = lowered.sync.is_some();
+        if !has_sync {
+            of_service(sink, service);
+        }
         let Some(pool) = pools.get(service.service.pool.as_str()) else {
             continue;
         };
         if !reported.contains(&pool.pool.name.as_str()) {
             reported.push(&pool.pool.name);
-            of_pool(sink, service, pool);
+            of_weights(sink, service, pool);
+            if !has_sync {
+                of_pool(sink, service, pool);
+            }
         }
     }
 }
@@ -74,10 +81,32 @@ fn of_pool(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
         refuse(sink, span, "`max_load`", why, fix, &service.name);
         return;
     }
-    if !scheduler.kind.hashes() {
+    if scheduler.kind != SchedulerKind::Maglev {
         let what = format!("scheduler \"{}\"", scheduler.kind.as_str());
-        let why = "its choice depends on what this director has counted";
+        let why = match scheduler.kind.hashes() {
+            true => "its table depends on the order of changes",
+            false => "its choice depends on what this director has counted",
+        };
         let fix = "write `scheduler = \"maglev\"` in the pool, or add [sync]";
         refuse(sink, span, &what, why, fix, &service.name);
+    }
+}
+
+/// Weights that this director alone knows.
+fn of_weights(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
+    if pool.pool.l4_scheduler().kind != SchedulerKind::Maglev {
+        return;
+    }
+    for (key, span) in [("slow_start", &pool.slow_start), ("adapt", &pool.adapt)] {
+        let Some(span) = span else { continue };
+        let message = format!("`{key}` has no effect on `maglev` in a group of directors");
+        sink.push(
+            Diagnostic::new(Code::Contradiction, span, message)
+                .also(&service.name, "used by this service")
+                .cause(
+                    "all directors need the same table, and each would compute weights of its own",
+                )
+                .fix("remove it".to_owned()),
+        );
     }
 }

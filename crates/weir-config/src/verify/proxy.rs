@@ -72,7 +72,7 @@ pub(super) fn reachable_pools<'a>(
     let routes = lowered.routes.iter();
     let by_route = routes
         .filter(|route| route.service.0 == proxy.proxy.name)
-        .flat_map(|route| route.route.action.pools());
+        .flat_map(|route| route.route.pools());
     by_route.chain([proxy.proxy.pool.as_str()]).collect()
 }
 
@@ -109,7 +109,7 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                 unseen_headers(sink, proxy, route);
             }
             // Only the SNI is known there.
-            Some(_) if route.route.is_by_name() => {}
+            Some(_) if route.route.is_for_connections() => {}
             Some(proxy) => sink.push(
                 Diagnostic::new(
                     Code::Contradiction,
@@ -117,7 +117,7 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                     format!("service `{name}` does not process HTTP requests"),
                 )
                 .also(&proxy.name, "its protocol is \"tcp\"")
-                .cause("in a tcp service, a route can only compare `host` with the SNI and select a `pool`")
+                .cause("in a tcp service, a route can only compare `host` with the SNI, and `source`, and select a `pool` or `close`")
                 .fix("remove other conditions and actions, or set protocol = \"http\" there"),
             ),
             None => {
@@ -139,6 +139,19 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                     report_missing_pool(sink, lowered, pools, pool, location, &route.location);
                 }
             }
+        }
+        if let Some(location) = &route.mirror
+            && let Some(mirror) = route.route.mirror()
+            && !pools.contains_key(mirror.pool.as_str())
+        {
+            report_missing_pool(
+                sink,
+                lowered,
+                pools,
+                &mirror.pool,
+                location,
+                &route.location,
+            );
         }
         let same = |earlier: &&LoweredRoute| {
             earlier.service.0 == *name && earlier.route.covers(&route.route)

@@ -1,5 +1,6 @@
-//! The HTTP API: `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`,
-//! `/v1/explain`, `/v1/node`, `/v1/cluster/publish`, `/v1/log`, `/v1/tap/SERVICE`, `/v1/servers/POOL/ADDRESS`.
+//! The HTTP API: `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/v1/history`, `/metrics`,
+//! `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/node`, `/v1/cluster/publish`, `/v1/log`, `/v1/tap/SERVICE`,
+//! `/v1/servers/POOL/ADDRESS`.
 //!
 //! Requests become [`Order`]s and responses are JSON. Bodies are limited in size and time. On the unix socket the
 //! kernel identifies the caller; over TCP [`Policy`] checks `Host` and token. Only the owner of the daemon may name
@@ -22,13 +23,13 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::{Extension, FromRef, Path, RawQuery, State};
+use axum::extract::{Extension, FromRef, Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::dashboard::dashboard;
 use crate::explain::Request;
@@ -93,6 +94,7 @@ pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router
         .route("/", get(page))
         .route("/v1/caller", get(caller))
         .route("/v1/status", get(status))
+        .route("/v1/history", get(history))
         .route("/metrics", get(export))
         .route("/v1/log", get(log).post(set_log))
         .route("/v1/tap/{service}", get(tap))
@@ -175,6 +177,18 @@ async fn status(State(orders): State<Orders>, Extension(caller): Extension<Calle
         }
     }
     Ok(json(&report))
+}
+
+/// Which history is asked for.
+#[derive(Debug, Deserialize)]
+struct HistoryQuery {
+    /// A service; without it all services together.
+    service: Option<String>,
+}
+
+async fn history(State(orders): State<Orders>, Query(query): Query<HistoryQuery>) -> Answered {
+    let order = |reply| Order::History(query.service, reply);
+    Ok(json(&orders.ask(order).await?))
 }
 
 async fn export(

@@ -13,6 +13,7 @@ use super::message::{
 use weir_state::ServerOrder;
 
 use crate::explain::{Answer, Packet, Request};
+use crate::history::HistoryReport;
 use crate::ipvsadm_message as ipvsadm;
 use crate::plan::Plan;
 use crate::status::Report;
@@ -28,6 +29,8 @@ pub type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 pub enum Order {
     /// The status document.
     Status(Reply<Report>),
+    /// Totals of the last 15 minutes, of a service or of all services together.
+    History(Option<String>, Reply<HistoryReport>),
     /// Apply a configuration, with the rights of the caller.
     Reload(FileRequest, Caller, Reply<Reloaded>),
     /// Upgrade to another program.

@@ -20,6 +20,7 @@ use weir_config::{Code, Desired, Diagnostic, FileError, Machine, SecretValue, Se
 use weir_model::{Family, SecretSource};
 use weir_sys::names;
 
+use crate::count::counted;
 use crate::group_configuration::GroupConfiguration;
 use group::Unpublishable;
 
@@ -365,10 +366,7 @@ fn summary(name: &str, text: &str, found: &[Diagnostic]) -> String {
 /// "2 services, 1 pool, 4 servers".
 pub fn extent(desired: &Desired) -> String {
     let servers = desired.pools.iter().map(|pool| pool.servers.len()).sum();
-    let counted = |count: usize, word: &str| {
-        let plural = if count == 1 { "" } else { "s" };
-        format!("{count} {word}{plural}")
-    };
+    let counted = |count: usize, word: &str| counted(count as u64, word);
     [
         counted(desired.services.len() + desired.proxies.len(), "service"),
         counted(desired.pools.len(), "pool"),

@@ -20,7 +20,7 @@ use weir_sys::Channel;
 
 use super::admin::Admin;
 use super::file_watch::FileWatch;
-use super::flow_sync::FlowSynchronizer;
+use super::flow_sync;
 use super::group::Group;
 use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
@@ -31,12 +31,14 @@ use crate::api::{Caller, FileRequest, Order, Peer, Refusal, Reloaded};
 use crate::configuration::{self, Loaded, Rejected, Remembered};
 use crate::explain::{Answer, Packet};
 use crate::group_configuration::GroupConfiguration;
+use crate::history::History;
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper::{Kept, Link};
 use crate::plan::{Plan, plan};
 use crate::plane::{Plane, Wanted};
-use crate::status::{Report, announce, vrrp};
+use crate::status::{Report, Sync, announce, vrrp};
 use weir_discovery::{Lists, Membership};
+use weir_engine_host::FlowSynchronizer;
 use weir_probing::Checks;
 use weir_runtime_dir::SocketAccess;
 
@@ -73,6 +75,7 @@ pub struct Director<P> {
     probation: Option<Probation>,
     real_server: LocalRealServer,
     reloads: ReloadHistory,
+    history: History,
     node: Node,
     sync: FlowSynchronizer,
     group: Group,
@@ -131,6 +134,7 @@ impl<P: Plane> Director<P> {
             probation: None,
             real_server: LocalRealServer::default(),
             reloads: ReloadHistory::default(),
+            history: History::default(),
             node,
             sync: FlowSynchronizer::default(),
             group,
@@ -138,7 +142,7 @@ impl<P: Plane> Director<P> {
             lists: FileWatch::default(),
             list_files: Vec::new(),
         };
-        director.sync.configure(director.configured.sync.as_ref());
+        director.configure_sync();
         director
             .group
             .configure(director.configured.cluster.as_ref());
@@ -225,7 +229,7 @@ impl<P: Plane> Director<P> {
     /// Configures the checks from the configuration and overrides.
     fn configure_checks(&self) {
         let known = |pool: &str, server: &str| self.plane.saved_state(pool, server);
-        let (suspended, probes) = (self.plane.suspended(), self.plane.probe_table());
+        let (suspended, probes) = (self.plane.suspended(), self.plane.path_table());
         self.checks
             .configure(&self.desired, &suspended, &known, probes);
     }
@@ -260,6 +264,13 @@ impl<P: Plane> Director<P> {
         let applied = self.plane.apply_health(news);
         self.notify_pool_changes();
         applied
+    }
+
+    /// Another process synchronizes flows where it has the engine.
+    fn configure_sync(&mut self) {
+        let config = self.configured.sync.as_ref();
+        let is_own = !self.plane.synchronizes();
+        self.sync.configure(config.filter(|_| is_own));
     }
 
     /// Exchanges flows with other directors. Returns the pause until the next call.
@@ -297,6 +308,10 @@ impl<P: Plane> Director<P> {
         match order {
             Order::Status(reply) => {
                 let _ = reply.send(self.status());
+            }
+            Order::History(service, reply) => {
+                let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+                let _ = reply.send(Ok(self.history.report(service.as_deref(), now)));
             }
             Order::Reload(request, caller, reply) => {
                 self.guarded_reload(&request, &caller, reply).await;
@@ -351,6 +366,16 @@ impl<P: Plane> Director<P> {
         }
     }
 
+    /// Adds the totals of the services to the history.
+    ///
+    /// # Errors
+    /// The plane's.
+    pub fn record_history(&mut self) -> Result<(), P::Error> {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        self.history.record(&self.plane.services()?, now);
+        Ok(())
+    }
+
     fn status(&self) -> Result<Report, Refusal> {
         let mut snapshot = self.plane.snapshot().map_err(Refusal::new)?;
         snapshot.add_checks(&self.checks);
@@ -370,7 +395,10 @@ impl<P: Plane> Director<P> {
                 (_, report) => report.as_ref().and_then(|it| it.error.clone()),
             },
             announce: announced.map(announce::routes).unwrap_or_default(),
-            sync: self.sync.status(),
+            sync: match self.plane.synchronizes() {
+                true => self.plane.sync_status(),
+                false => self.sync.status().map(Sync::from),
+            },
             cluster: self.group.status(),
             reloads: self.reloads.all(),
             certificate_error: self.certificates.problem().map(str::to_owned),
@@ -413,7 +441,7 @@ impl<P: Plane> Director<P> {
         request: &ipvsadm::Request,
         peer: &Peer,
     ) -> Result<ipvsadm::Answer, Refusal> {
-        if let Some(answer) = self.sync.ipvsadm(request) {
+        if let Some(answer) = flow_sync::ipvsadm(&mut self.sync, request) {
             return Ok(answer);
         }
         let answered = self.plane.ipvsadm(request, peer.socket()).await;
@@ -521,7 +549,7 @@ impl<P: Plane> Director<P> {
         self.configured = now.configured;
         self.text = now.text;
         self.file = now.file;
-        self.sync.configure(self.configured.sync.as_ref());
+        self.configure_sync();
         self.group.set_published(now.group);
         self.group.configure(self.configured.cluster.as_ref());
         self.pass_secrets();

@@ -1,18 +1,18 @@
 //! `[cluster]`: connects the daemon to the machine of its group, and keeps on disk what it needs without etcd.
 //!
-//! The machine runs on a thread of its own, so etcd never delays the daemon. A record in the runtime directory holds
-//! the last configuration of the group and the shared overrides: a daemon that starts without etcd uses them.
+//! The machine runs on a thread of its own, so etcd never delays the daemon. A record holds the last configuration of
+//! the group and the shared overrides ([`record`]): a daemon that starts without etcd uses them, also after a reboot.
 
 mod connection;
 mod facts;
+mod record;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Mutex, oneshot};
@@ -21,41 +21,17 @@ use weir_etcd::{Driver, FromGroup};
 use weir_health::{Standing, State};
 use weir_model::{Cluster, Desired};
 use weir_state::HealthEvent;
-use weir_sys::replace_file;
 
 use crate::api::{Published, Refusal, Reloaded, Reply};
 use crate::group_configuration::GroupConfiguration;
 use crate::status::Group as GroupStatus;
 
+pub use record::last_group_configuration;
+use record::{Record, Store};
+pub(super) use record::{prepare_state_directory, state_directory};
+
 /// How long the description of this director stays as it is: it depends on all servers.
 const RECORD_AGE: Duration = Duration::from_secs(1);
-
-/// The record in the runtime directory.
-const FILE: &str = "cluster.json";
-
-/// What the disk keeps.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-struct Record {
-    /// A random number of this director.
-    identity: u64,
-    configuration: Option<GroupConfiguration>,
-    /// Name of the group that the shared entries are of.
-    group: String,
-    shared: SharedState,
-}
-
-impl Record {
-    fn read(runtime_dir: &Path) -> Self {
-        let text = std::fs::read(runtime_dir.join(FILE)).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
-    }
-}
-
-/// The configuration of the group that the last daemon of a runtime directory used.
-pub fn last_group_configuration(runtime_dir: &Path) -> Option<GroupConfiguration> {
-    Record::read(runtime_dir).configuration
-}
 
 /// What the daemon has to handle.
 #[derive(Debug)]
@@ -77,7 +53,7 @@ struct Inbox {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Group {
-    runtime_dir: PathBuf,
+    store: Store,
     record: Record,
     config: Option<Cluster>,
     driver: Option<Driver>,
@@ -104,7 +80,7 @@ impl Group {
     pub(super) fn new(runtime_dir: &Path) -> Self {
         let record = Record::read(runtime_dir);
         Self {
-            runtime_dir: runtime_dir.to_owned(),
+            store: Store::new(runtime_dir),
             published: record.configuration.clone().map(Arc::new),
             record,
             config: None,
@@ -424,13 +400,7 @@ impl Group {
         }
     }
 
-    fn save(&self) {
-        let path = self.runtime_dir.join(FILE);
-        let written = serde_json::to_vec(&self.record)
-            .map_err(std::io::Error::from)
-            .and_then(|text| replace_file(&path, &text));
-        if let Err(error) = written {
-            tracing::error!(%error, path = %path.display(), "could not record the state of the group");
-        }
+    fn save(&mut self) {
+        self.store.save(&self.record);
     }
 }

@@ -32,6 +32,7 @@ use weir_sys::{Notification, Notifier};
 
 use crate::api::{self, Access, Caller, FileRequest, Listener, Order, Refused};
 use crate::configuration::{self, Remembered, Secrets};
+use crate::history;
 use crate::keeper::Kept;
 use crate::traffic;
 use weir_discovery::Membership;
@@ -122,6 +123,9 @@ pub async fn run<P: Plane>(
         RuntimeDir::take(&options.runtime_dir)?
     };
     runtime_dir.set_access(SocketAccess::of(&loaded.desired.node)?)?;
+    if let Err(error) = runtime_dir.record_namespace() {
+        tracing::warn!(%error, "`weir clean` will not notice if it runs in another network namespace");
+    }
     let mut signals = Signals::new().map_err(|source| Error::Signals { source })?;
     // Open the watch before the engine reads its tables, so that no change is missed.
     let network = Network::open()?;
@@ -259,6 +263,7 @@ async fn serve<P: Plane>(
     let (mut ticks, mut drift_checks) = (every(TICK), every(DRIFT_INTERVAL));
     let (mut apply_checks_at, mut handshakes_at) = (None, Instant::now() + HANDSHAKE_INTERVAL);
     let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
+    let mut history_at = Instant::now();
     let mut certificates = every(file_watch::INTERVAL);
     loop {
         tokio::select! {
@@ -293,6 +298,7 @@ async fn serve<P: Plane>(
             }
             () = sleep_until(handshakes_at) => handshakes_at = watch_clients(director),
             () = sleep_until(latency_at) => latency_at = publish_latency(director),
+            () = sleep_until(history_at) => history_at = record_history(director),
             () = sleep_until(sync_at) => sync_at = Instant::now() + director.synchronize(),
             _ = drift_checks.tick() => {
                 director.plane().repair_drift().await;
@@ -338,6 +344,17 @@ fn watch_clients(director: &mut Director<impl Plane>) -> Instant {
         tracing::warn!(%error, "failed to apply passive checks");
     }
     let pause = (begun.elapsed() * HANDSHAKE_CPU_SHARE).clamp(HANDSHAKE_INTERVAL, TICK);
+    Instant::now() + pause
+}
+
+/// Adds a point to the history. Returns when to do so again.
+fn record_history(director: &mut Director<impl Plane>) -> Instant {
+    let begun = Instant::now();
+    if let Err(error) = director.record_history() {
+        tracing::warn!(%error, "failed to read the totals for the history");
+    }
+    let pause =
+        (begun.elapsed() * history::CPU_SHARE).clamp(history::INTERVAL, history::INTERVAL_MAX);
     Instant::now() + pause
 }
 

@@ -21,13 +21,14 @@ use weir_runtime_dir::ACCOUNT;
 use weir_sys::names;
 use weir_sys::privileged::set_helper;
 
+use super::group;
 use super::{Error, Options, configuration_to_load, hide_memory};
 use crate::configuration::{self, Secrets};
 use crate::keeper::Kept;
 use crate::traffic::{needs_engine, root_reason};
 
 /// Records of changes that only root reverts; a daemon maintains them.
-const RECORDS: &[&str] = &["real-server.json", "vips.json", "vrrp.json"];
+const RECORDS: &[&str] = &["real-server.json", "vips.json"];
 
 /// See the module. Call it before the process has other threads. Returns whether the rights were given up.
 ///
@@ -39,7 +40,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
         (Some(facts), Some(channel), Some(engine)) if !geteuid().is_root() => {
             service::confine(options, kept, facts, (channel, engine))?;
             #[cfg(debug_assertions)]
-            attempt::run(options, kept.engine.as_ref());
+            attempt::run(options, &kept.link, kept.engine.as_ref());
             return Ok(true);
         }
         (_, channel, engine) => (channel, engine),
@@ -75,7 +76,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     let desired = loaded.map(|loaded| loaded.desired);
     // A daemon without rights may have written the recorded text, which never leads to more rights.
     let is_written_by_root = fs::metadata(&text).is_ok_and(|known| known.uid() == 0);
-    if let Some(reason) = needed_rights(options, desired.as_ref(), engine.is_some())
+    if let Some(reason) = needed_rights(options, desired.as_ref(), engine.is_some(), kept)
         && is_written_by_root
         && !kept.confined
     {
@@ -85,6 +86,9 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     }
     let roots = desired.as_ref().map(file_roots).unwrap_or_default();
     let roots: Vec<&Path> = roots.iter().map(Path::new).collect();
+    let is_grouped = desired.as_ref().is_some_and(|it| it.cluster.is_some());
+    let state = group::state_directory(&options.runtime_dir).filter(|_| is_grouped);
+    let state = state.filter(|directory| group::prepare_state_directory(directory));
     let group = desired.and_then(|desired| desired.node.socket_group);
     let groups: Vec<u32> = group
         .and_then(|group| names::group_id(&group))
@@ -94,14 +98,17 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     // The hard limit, which only root may raise again.
     let _ = weir_sys::raise_nofile();
     weir_runtime_dir::give(&options.runtime_dir, account.0);
+    if let Some(state) = &state {
+        weir_runtime_dir::give(state, account.0);
+    }
     weir_sys::become_account(account, &groups, Signal::KILL)?;
     hide_memory();
-    restriction::restrict(&options.runtime_dir, &roots)?;
+    restriction::restrict(&options.runtime_dir, state.as_deref(), &roots)?;
     set_helper(Box::new(DaemonClient::new(channel)));
     kept.engine = engine.map(EngineClient::new);
     tracing::info!("the daemon runs as {ACCOUNT} without capabilities");
     #[cfg(debug_assertions)]
-    attempt::run(options, kept.engine.as_ref());
+    attempt::run(options, &kept.link, kept.engine.as_ref());
     Ok(true)
 }
 
@@ -117,12 +124,13 @@ fn needed_rights(
     options: &Options,
     desired: Option<&Desired>,
     has_engine: bool,
+    kept: &Kept,
 ) -> Option<&'static str> {
     let is_recorded = |name: &&str| Path::new(&options.runtime_dir).join(name).exists();
     let Some(desired) = desired else {
         return Some("the configuration cannot be read");
     };
-    if let Some(reason) = root_reason(desired) {
+    if let Some(reason) = root_reason(desired, kept.reads_file) {
         return Some(reason);
     }
     if needs_engine(desired) && !has_engine {

@@ -96,6 +96,10 @@ impl Plane for Fake {
         })
     }
 
+    fn services(&self) -> Result<Snapshot, io::Error> {
+        self.snapshot()
+    }
+
     fn live_flows(&self, _: &str, _: Option<&str>) -> u64 {
         0
     }

@@ -24,6 +24,10 @@ let role = "read";
 let sort = { key: "state", up: true };
 let token = sessionStorage.getItem("weir-token") || "";
 const series = new Map();
+// The series whose points before the page was opened are known.
+const recalled = new Set();
+// Counts of the servers in the previous document, for their rates.
+let counts = new Map();
 
 // --- numbers ---------------------------------------------------------------------------------------------------------
 
@@ -109,6 +113,21 @@ function collect(now) {
   if (row) sample("server " + opened, now, totals(row.server));
 }
 
+// Puts the director's points of the last 15 minutes before those of this page.
+async function recall(name) {
+  if (recalled.has(name)) return;
+  recalled.add(name);
+  const service = name === "all" ? "" : "?service=" + encodeURIComponent(name.slice("service ".length));
+  const history = await call("v1/history" + service);
+  // The clocks of the director and the browser may differ.
+  const offset = Date.now() - history.now_ms;
+  const own = series.get(name) || [];
+  const end = own.length ? own[0].time - PERIOD_MS / 2 : Infinity;
+  const points = history.points.map(({ at_ms, response, ...totals }) => (
+    { time: at_ms + offset, times: response, ...totals }));
+  series.set(name, [...points.filter((it) => it.time < end), ...own]);
+}
+
 function rate(name, key) {
   const points = series.get(name) || [];
   const out = [];
@@ -176,7 +195,7 @@ function chart(parent, title, points, format) {
 }
 
 function charts() {
-  const name = at("scope").value || "all";
+  const name = scope();
   const parent = at("charts");
   chart(parent, "Requests and flows /s", rate(name, "requests"), short);
   chart(parent, "Errors /s", rate(name, "failures"), short);
@@ -238,8 +257,9 @@ const COLUMNS = [
   { key: "address", title: "Server" },
   { key: "pool", title: "Pool" },
   { key: "service", title: "Service", kind: "wide" },
-  { key: "effective", title: "Weight", kind: "number", cell: (it) => make("td", it.weight, "number") },
+  { key: "effective", title: "Weight", kind: "number", cell: (it) => hinted(it.weight, layers(it.server)) },
   { key: "active", title: "Active", kind: "number" },
+  { key: "rate", title: "Per second", kind: "number wide" },
   { key: "connections", title: "Connections", kind: "number wide" },
   { key: "requests", title: "Requests", kind: "number wide" },
   { key: "errors", title: "Errors", kind: "number" },
@@ -260,6 +280,13 @@ function strip(server) {
   return cell;
 }
 
+// A number whose tooltip explains it.
+function hinted(text, title) {
+  const cell = make("td", text, "number");
+  cell.title = title;
+  return cell;
+}
+
 function layers(server) {
   const parts = ["configured " + server.weight];
   if (server.override) parts.push("override " + server.override);
@@ -270,13 +297,20 @@ function layers(server) {
 
 function gather() {
   rows = [];
+  const [now, earlier] = [performance.now(), counts];
+  counts = new Map();
   for (const service of report.services) {
     for (const server of service.servers) {
       const pool = server.pool || service.pool;
       const state = server.removed ? "removed" : server.ejected ? "ejected" : server.warning ? "warning" : server.state;
       const own = server.effective_weight === server.weight ? server.weight
         : server.effective_weight + "/" + server.weight;
-      rows.push({ id: service.name + " " + pool + " " + server.address, server, service: service.name, pool, state,
+      const id = service.name + " " + pool + " " + server.address;
+      const count = server.requests || server.connections;
+      const last = earlier.get(id);
+      counts.set(id, { now, count });
+      rows.push({ id, server, service: service.name, pool, state,
+        rate: last ? Math.max(0, count - last.count) * 1000 / (now - last.now) : undefined,
         address: server.address, weight: own, effective: server.effective_weight,
         active: server.active_connections, connections: server.connections,
         requests: server.requests, errors: failures(server), since: server.since,
@@ -380,6 +414,8 @@ function others() {
   }));
 }
 
+const scope = () => at("scope").value || "all";
+
 function scopes() {
   const names = ["all", ...report.services.map((it) => "service " + it.name)];
   const list = at("scope");
@@ -392,18 +428,29 @@ function scopes() {
 function summary() {
   const count = {};
   for (const it of rows) count[it.server.state] = (count[it.server.state] || 0) + 1;
-  const states = Object.entries(count).map(([state, n]) => n + " " + state).join(", ");
-  at("summary").textContent = "revision " + report.revision + ", " + report.services.length + " services, "
-    + rows.length + " servers" + (states ? ": " + states : "");
+  // In the order of `weir status`.
+  const order = ["up", "down", "starting", "drain", "maint", "unchecked"];
+  const states = order.filter((state) => count[state]).map((state) => count[state] + " " + state).join(", ");
+  const counted = (number, noun) => number + " " + noun + (number === 1 ? "" : "s");
+  at("summary").textContent = "revision " + report.revision + ", " + counted(report.services.length, "service") + ", "
+    + counted(rows.length, "server") + (states ? ": " + states : "");
 }
 
 // --- one server ------------------------------------------------------------------------------------------------------
 
 function open(id) {
   opened = id;
-  location.hash = encodeURIComponent(id);
+  if (decodeURIComponent(location.hash.slice(1)) !== id) location.hash = encodeURIComponent(id);
   panel();
   if (!at("panel").open) at("panel").showModal();
+}
+
+// Opens the server of the address, for links and the browser's back and forward.
+function follow() {
+  const id = decodeURIComponent(location.hash.slice(1));
+  if (id === (opened || "")) return;
+  if (rows.some((it) => it.id === id)) open(id);
+  else at("panel").close();
 }
 
 function facts(row) {
@@ -538,6 +585,19 @@ async function refresh() {
   if (at("panel").open) panel();
   document.documentElement.dataset.revision = report.revision;
   complain("");
+  await past();
+}
+
+async function past() {
+  const name = scope();
+  if (recalled.has(name)) return;
+  try {
+    await recall(name);
+  } catch (error) {
+    recalled.delete(name);
+    throw error;
+  }
+  charts();
 }
 
 async function poll() {
@@ -613,12 +673,20 @@ at("token").addEventListener("close", () => {
 at("panel").addEventListener("close", () => { opened = null; history.replaceState(null, "", location.pathname); });
 at("search").addEventListener("input", filter);
 at("state").addEventListener("change", filter);
-at("scope").addEventListener("change", charts);
+at("scope").addEventListener("change", () => {
+  charts();
+  past().catch((error) => complain(error.message));
+});
+// A hidden page reads nothing: the director has the points in between.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden || !report) return;
+  series.clear();
+  recalled.clear();
+  refresh().catch((error) => complain(error.message));
+});
+window.addEventListener("hashchange", follow);
 at("viewport").addEventListener("scroll", () => requestAnimationFrame(draw));
 at("state").replaceChildren(new Option("any", ""), ...Object.keys(RANK).map((name) => new Option(name, name)));
 theme(localStorage.getItem("weir-theme"));
 identify();
-poll().then(() => {
-  const id = decodeURIComponent(location.hash.slice(1));
-  if (rows.some((it) => it.id === id)) open(id);
-});
+poll().then(follow);

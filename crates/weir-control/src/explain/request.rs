@@ -185,6 +185,9 @@ impl Request {
                 let pool = if value.is_empty() { &proxy.pool } else { value };
                 servers(desired.pool(pool), proxy, report, &mut answer);
             }
+            Some(RouteAction::Files(files)) if files.pool.is_some() => {
+                answer.outcome = Some(format!("{files}: a file, or a server of the pool"));
+            }
             Some(RouteAction::Files(files)) => {
                 answer.outcome = Some(format!("{files}: a file, or response {}", files.missing));
             }
@@ -395,6 +398,9 @@ fn admission(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
             "limit of each client: {} concurrent requests; above it: 429",
             limits.concurrent
         ));
+    }
+    if let Some(mirror) = &options.mirror {
+        steps.push(format!("copies: {mirror}"));
     }
     if options.max_connections > 0 {
         steps.push(format!(

@@ -41,10 +41,11 @@ pub(super) struct Announcer {
 
 impl Announcer {
     /// Starts nothing yet. Must be called inside a tokio runtime.
-    pub(super) fn new(runtime_dir: &Path) -> Self {
+    pub(super) fn new(runtime_dir: &Path, configuration: &Path) -> Self {
         let (orders, receiver) = mpsc::unbounded_channel();
         let supervisor = Supervisor {
             runtime_dir: runtime_dir.to_owned(),
+            configuration: configuration.to_owned(),
             orders: receiver,
             program: None,
             pause: Duration::ZERO,
@@ -80,6 +81,8 @@ impl Announcer {
 
 struct Supervisor {
     runtime_dir: PathBuf,
+    /// Root's file, for the announcer.
+    configuration: PathBuf,
     orders: mpsc::UnboundedReceiver<Order>,
     /// `None`: nothing is announced.
     program: Option<PathBuf>,
@@ -91,19 +94,21 @@ impl Supervisor {
         let mut running: Option<(Child, PathBuf, Instant)> = None;
         loop {
             match (&self.program, &mut running) {
-                (Some(program), None) => match start(program, &self.runtime_dir) {
-                    Ok(child) => running = Some((child, program.clone(), Instant::now())),
-                    Err(error) => {
-                        tracing::error!(%error, "failed to start the announcer");
-                        if self.wait().await {
-                            return;
+                (Some(program), None) => {
+                    match start(program, &self.runtime_dir, &self.configuration) {
+                        Ok(child) => running = Some((child, program.clone(), Instant::now())),
+                        Err(error) => {
+                            tracing::error!(%error, "failed to start the announcer");
+                            if self.wait().await {
+                                return;
+                            }
+                            continue;
                         }
-                        continue;
                     }
-                },
+                }
                 (Some(program), Some((former, started, since))) if program != started => {
                     // The new one asks the former one to end without withdrawing its routes.
-                    match start(program, &self.runtime_dir) {
+                    match start(program, &self.runtime_dir, &self.configuration) {
                         Ok(child) => {
                             let former = std::mem::replace(former, child);
                             (*started, *since) = (program.clone(), Instant::now());
@@ -178,9 +183,11 @@ async fn end(mut child: Child) {
 }
 
 /// It is not killed with the keeper: its routes must be withdrawn later.
-fn start(program: &Path, runtime_dir: &Path) -> std::io::Result<Child> {
+fn start(program: &Path, runtime_dir: &Path, configuration: &Path) -> std::io::Result<Child> {
     Command::new(program)
         .arg("announcer")
+        .arg("--config")
+        .arg(configuration)
         .arg("--runtime-dir")
         .arg(runtime_dir)
         .env(KEEPER, std::process::id().to_string())

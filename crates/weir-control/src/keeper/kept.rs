@@ -55,6 +55,8 @@ pub struct Kept {
     pub confined: bool,
     /// From the helper service: this process has been started without rights, and has helpers.
     pub facts: Option<Facts>,
+    /// The keeper's processes of virtual routers and announced VIPs read root's file.
+    pub reads_file: bool,
 }
 
 /// A handover from a daemon to its successor.
@@ -117,9 +119,10 @@ impl Kept {
                     engine,
                     confined,
                     facts,
+                    reads_file,
                 } => {
                     kept.facts = facts;
-                    kept.confined = confined;
+                    (kept.confined, kept.reads_file) = (confined, reads_file);
                     kept.restarts = restarts;
                     kept.last_death = last_death;
                     if helper {

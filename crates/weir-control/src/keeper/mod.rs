@@ -187,6 +187,7 @@ impl Keeper {
             engine: engine.is_some(),
             confined: self.privileged.is_confined(!self.children.is_empty()),
             facts,
+            reads_file: true,
         };
         let mut all = vec![self.lock.as_fd()];
         all.extend_from_slice(files);

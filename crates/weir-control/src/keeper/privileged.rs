@@ -29,6 +29,8 @@ pub(super) enum Privileged {
         owner: Option<u32>,
         /// How root shared it with the owner.
         sharing: Option<Sharing>,
+        /// A daemon of this keeper had no rights.
+        confined: bool,
     },
     /// The helper service.
     Service {
@@ -66,12 +68,13 @@ impl Privileged {
         // Of a keeper that was killed.
         weir_runtime_dir::give_to_root(&paths.runtime_dir);
         let own = Self::Own {
-            vrrp: VrrpProcesses::new(&paths.runtime_dir),
-            announcer: Announcer::new(&paths.runtime_dir),
+            vrrp: VrrpProcesses::new(&paths.runtime_dir, configuration),
+            announcer: Announcer::new(&paths.runtime_dir, configuration),
             paths: paths.clone(),
             configuration: configuration.to_owned(),
             owner: None,
             sharing: None,
+            confined: false,
         };
         Ok((own, lock))
     }
@@ -123,6 +126,7 @@ impl Privileged {
     /// # Errors
     /// A daemon without rights has named a program that others than root can change; in words.
     pub(super) fn begin_upgrade(&mut self, program: &Path) -> Result<(), String> {
+        self.note_confinement();
         match self {
             Self::Own {
                 owner,
@@ -145,6 +149,18 @@ impl Privileged {
         }
     }
 
+    /// A daemon without rights has written files of the runtime directory. During an upgrade they belong to root.
+    fn note_confinement(&mut self) {
+        let is_confined = self.is_confined(true);
+        if let Self::Own { vrrp, confined, .. } = self
+            && !*confined
+            && is_confined
+        {
+            *confined = true;
+            vrrp.confine();
+        }
+    }
+
     /// Gives the runtime directory back to the daemon that continues.
     pub(super) fn give_back(&self) {
         if let Self::Own {
@@ -162,17 +178,27 @@ impl Privileged {
     }
 
     /// The active configuration has virtual routers, or none.
-    pub(super) fn configure_vrrp(&self, configured: bool, program: &Path) {
+    pub(super) fn configure_vrrp(&mut self, configured: bool, program: &Path) {
+        self.note_confinement();
         match self {
-            Self::Own { vrrp, .. } => vrrp.configure(configured, program),
+            Self::Own { vrrp, paths, .. } => {
+                share(paths, configured);
+                vrrp.configure(configured, program);
+            }
             Self::Service { client, .. } => client.configure_vrrp(configured, program),
         }
     }
 
     /// The active configuration announces VIPs, or none.
-    pub(super) fn configure_announcer(&self, configured: bool, program: &Path) {
+    pub(super) fn configure_announcer(&mut self, configured: bool, program: &Path) {
+        self.note_confinement();
         match self {
-            Self::Own { announcer, .. } => announcer.configure(configured, program),
+            Self::Own {
+                announcer, paths, ..
+            } => {
+                share(paths, configured);
+                announcer.configure(configured, program);
+            }
             Self::Service { client, .. } => client.configure_announcer(configured, program),
         }
     }
@@ -216,5 +242,12 @@ impl Privileged {
                 }
             }
         }
+    }
+}
+
+/// A process of root is about to keep records in the runtime directory, which may be that of a daemon without rights.
+fn share(paths: &Paths, is_needed: bool) {
+    if is_needed {
+        weir_runtime_dir::share(&paths.runtime_dir);
     }
 }

@@ -5,6 +5,7 @@
 //! advertisements, so that a crash or an upgrade is no failover. If a process cannot be replaced, the helper, or the
 //! keeper in its place, removes the addresses.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -43,6 +44,8 @@ pub fn check_parent() -> weir_sys::Result<()> {
 enum Order {
     /// The configuration was loaded; the program to start, if it has virtual routers.
     Configure(Option<PathBuf>),
+    /// A daemon without rights records the active configuration from now on.
+    Confine,
     Stop,
 }
 
@@ -55,12 +58,14 @@ pub(super) struct VrrpProcesses {
 
 impl VrrpProcesses {
     /// Starts nothing yet. Must be called inside a tokio runtime, by a thread that lives as long as the process.
-    pub(super) fn new(runtime_dir: &Path) -> Self {
+    pub(super) fn new(runtime_dir: &Path, configuration: &Path) -> Self {
         let (orders, receiver) = mpsc::unbounded_channel();
         let supervisor = Supervisor {
             runtime_dir: runtime_dir.to_owned(),
+            configuration: configuration.to_owned(),
             orders: receiver,
             program: None,
+            confined: false,
         };
         Self {
             orders,
@@ -72,6 +77,11 @@ impl VrrpProcesses {
     pub(super) fn configure(&self, configured: bool, program: &Path) {
         let program = configured.then(|| program.to_owned());
         let _ = self.orders.send(Order::Configure(program));
+    }
+
+    /// From now on the recorded configuration only selects among the contents of root's file, whoever owns it.
+    pub(super) fn confine(&self) {
+        let _ = self.orders.send(Order::Confine);
     }
 
     /// Hands over to another director.
@@ -88,9 +98,13 @@ impl VrrpProcesses {
 
 struct Supervisor {
     runtime_dir: PathBuf,
+    /// Root's file, for the helper.
+    configuration: PathBuf,
     orders: mpsc::UnboundedReceiver<Order>,
     /// `None`: there are no virtual routers.
     program: Option<PathBuf>,
+    /// See [`VrrpProcesses::confine`].
+    confined: bool,
 }
 
 /// The processes, and what they share. The keeper holds both ends of the channel, so that each process can be replaced
@@ -98,6 +112,8 @@ struct Supervisor {
 struct Pair {
     program: PathBuf,
     runtime_dir: PathBuf,
+    configuration: PathBuf,
+    confined: bool,
     agent: Child,
     helper: Child,
     /// Waits to replace the agent.
@@ -119,11 +135,12 @@ impl Supervisor {
             let Some(program) = self.program.clone() else {
                 match self.orders.recv().await {
                     Some(Order::Configure(program)) => self.program = program,
+                    Some(Order::Confine) => self.confined = true,
                     Some(Order::Stop) | None => return,
                 }
                 continue;
             };
-            match Pair::start(&program, &self.runtime_dir) {
+            match Pair::start(&program, &self) {
                 Ok(mut pair) => {
                     let is_stopped = self.watch(&mut pair).await;
                     let is_early = pair.since.elapsed() < EARLY;
@@ -180,6 +197,16 @@ impl Supervisor {
                             signal(&pair.agent, Signal::HUP);
                         }
                     }
+                    Some(Order::Confine) => {
+                        (self.confined, pair.confined) = (true, true);
+                        pair.helper_since = Instant::now() - EARLY;
+                        let _ = pair.helper.kill().await;
+                        if let Err(error) = pair.replace_helper() {
+                            tracing::error!(%error, "the helper cannot be replaced; addresses are removed");
+                            signal(&pair.agent, Signal::TERM);
+                            return false;
+                        }
+                    }
                     Some(Order::Configure(None)) => {
                         self.program = None;
                         signal(&pair.agent, Signal::TERM);
@@ -206,6 +233,10 @@ impl Supervisor {
                     self.program = program;
                     false
                 }
+                Some(Order::Confine) => {
+                    self.confined = true;
+                    false
+                }
                 Some(Order::Stop) | None => true,
             }
         }
@@ -222,11 +253,19 @@ impl Supervisor {
 }
 
 impl Pair {
-    fn start(program: &Path, runtime_dir: &Path) -> io::Result<Self> {
+    fn start(program: &Path, supervisor: &Supervisor) -> io::Result<Self> {
+        let runtime_dir = supervisor.runtime_dir.as_path();
+        let configuration = supervisor.configuration.as_path();
+        let confined = supervisor.confined;
         let (one, other) = Channel::pair().map_err(io::Error::other)?;
         let (helper_end, agent_end) = (OwnedFd::from(one), OwnedFd::from(other));
         let handover = weir_sys::shared_file("weir-vrrp").map_err(io::Error::other)?;
-        let helper = spawn(program, &["helper"], runtime_dir, &helper_end, None)?;
+        let helper = spawn_helper(
+            program,
+            &[],
+            (runtime_dir, configuration, confined),
+            &helper_end,
+        )?;
         let agent = spawn(
             program,
             &["vrrp-agent"],
@@ -238,6 +277,8 @@ impl Pair {
         let mut pair = Self {
             program: program.to_owned(),
             runtime_dir: runtime_dir.to_owned(),
+            configuration: configuration.to_owned(),
+            confined,
             agent,
             helper,
             standby: None,
@@ -295,13 +336,11 @@ impl Pair {
     /// Starts a helper that adopts the addresses of the one that has ended. The agent repeats what it needs.
     fn replace_helper(&mut self) -> io::Result<()> {
         check_age(self.helper_since)?;
-        let arguments = ["helper", "--adopt"];
-        self.helper = spawn(
+        self.helper = spawn_helper(
             &self.program,
-            &arguments,
-            &self.runtime_dir,
+            &["--adopt"],
+            (&self.runtime_dir, &self.configuration, self.confined),
             &self.helper_end,
-            None,
         )?;
         self.helper_since = Instant::now();
         signal(&self.agent, Signal::HUP);
@@ -377,6 +416,26 @@ fn is_running(child: &Child, program: &Path) -> bool {
     file(program).is_none_or(|file| running == Some(file))
 }
 
+/// Starts a helper, which reads root's file. Earlier programs ignore the variable.
+fn spawn_helper(
+    program: &Path,
+    options: &[&str],
+    (runtime_dir, configuration, confined): (&Path, &Path, bool),
+    channel: &OwnedFd,
+) -> io::Result<Child> {
+    let mut arguments = vec![
+        OsStr::new("helper"),
+        OsStr::new("--config"),
+        configuration.as_os_str(),
+    ];
+    arguments.extend(options.iter().map(OsStr::new));
+    let mut command = prepare(program, &arguments, runtime_dir, channel)?;
+    if confined {
+        command.env(weir_helper::CONFINED, "1");
+    }
+    command.spawn()
+}
+
 /// Starts a hidden command with a channel as its standard input, and a file as its standard output.
 fn spawn(
     program: &Path,
@@ -385,10 +444,21 @@ fn spawn(
     channel: &OwnedFd,
     output: Option<&OwnedFd>,
 ) -> io::Result<Child> {
-    let mut command = Command::new(program);
+    let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
+    let mut command = prepare(program, &arguments, runtime_dir, channel)?;
     if let Some(output) = output {
         command.stdout(Stdio::from(output.try_clone()?));
     }
+    command.spawn()
+}
+
+fn prepare(
+    program: &Path,
+    arguments: &[&OsStr],
+    runtime_dir: &Path,
+    channel: &OwnedFd,
+) -> io::Result<Command> {
+    let mut command = Command::new(program);
     command
         .args(arguments)
         .arg("--runtime-dir")
@@ -399,8 +469,8 @@ fn spawn(
         .env_remove("LISTEN_FDNAMES")
         .env_remove("NOTIFY_SOCKET")
         .stdin(Stdio::from(channel.try_clone()?))
-        .kill_on_drop(true)
-        .spawn()
+        .kill_on_drop(true);
+    Ok(command)
 }
 
 pub(super) fn signal(child: &Child, signal: Signal) {

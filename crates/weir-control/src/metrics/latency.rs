@@ -24,18 +24,25 @@ pub(super) fn latencies(text: &mut Text, report: &Report) {
     }
     let name = "weir_server_latency_seconds";
     let help = "From the last packet of a request to the first packet of its answer.";
-    text.family(name, "gauge", help);
+    text.family(name, "summary", help);
     for ([service, pool, server], latency) in known() {
         for (quantile, value) in [
             ("0.5", latency.p50_ms),
             ("0.9", latency.p90_ms),
             ("0.99", latency.p99_ms),
-            ("mean", latency.mean_ms),
         ] {
             let method = ("method", latency.method.as_str());
             let labels = [service, pool, server, method, ("quantile", quantile)];
             text.sample(name, &labels, value.0 as f64 / 1e6);
         }
+    }
+    // Not a quantile of the summary: parsers require those to be numbers.
+    let name = "weir_server_latency_mean_seconds";
+    let help = "Mean time from the last packet of a request to the first packet of its answer.";
+    text.family(name, "gauge", help);
+    for ([service, pool, server], latency) in known() {
+        let labels = [service, pool, server, ("method", latency.method.as_str())];
+        text.sample(name, &labels, latency.mean_ms.0 as f64 / 1e6);
     }
     let name = "weir_server_latency_samples_total";
     text.family(name, "counter", "Samples of the server's latency.");

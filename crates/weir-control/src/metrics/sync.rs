@@ -1,6 +1,6 @@
 //! Flow synchronization.
 
-use super::text::Text;
+use super::text::{Seconds, Text};
 use crate::status::{Report, SyncPeer};
 
 type Value = (
@@ -20,7 +20,7 @@ const VALUES: [Value; 8] = [
     (
         "weir_sync_peer_lag_milliseconds",
         "gauge",
-        "Age of the oldest change that the peer has not acknowledged.",
+        "Deprecated, use weir_sync_peer_lag_seconds. Age of the oldest change that the peer has not acknowledged.",
         |peer| peer.lag_ms,
     ),
     (
@@ -67,6 +67,13 @@ pub(super) fn peers(text: &mut Text, report: &Report) {
         for peer in &sync.peers {
             text.sample(name, &[("peer", peer.address.as_str())], value(peer));
         }
+    }
+    let name = "weir_sync_peer_lag_seconds";
+    let help = "Age of the oldest change that the peer has not acknowledged.";
+    text.family(name, "gauge", help);
+    for peer in &sync.peers {
+        let lag = Seconds(peer.lag_ms.saturating_mul(1_000));
+        text.sample(name, &[("peer", peer.address.as_str())], lag);
     }
     let name = "weir_sync_ignored_total";
     text.family(name, "counter", "Datagrams ignored, by reason.");

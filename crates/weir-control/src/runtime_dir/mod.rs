@@ -2,6 +2,7 @@
 
 mod draining;
 mod error;
+mod namespace;
 pub(crate) mod socket_group;
 
 use std::fs;
@@ -23,6 +24,7 @@ use weir_runtime_dir::SocketAccess;
 
 pub use self::draining::DrainingRecord;
 pub use self::error::Error;
+pub use self::namespace::OtherNamespace;
 
 /// How long a daemon may take to exit after its keeper, and how often that is checked.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);

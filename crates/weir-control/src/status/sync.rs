@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
+use weir_engine_host::{SyncPeerStatus, SyncStatus};
 
 /// `[sync]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +53,39 @@ pub struct SyncPeer {
     pub complete: bool,
     /// Datagrams ignored, by reason.
     pub ignored: BTreeMap<String, u64>,
+}
+
+impl From<SyncStatus> for Sync {
+    fn from(status: SyncStatus) -> Self {
+        Self {
+            listen: status.listen,
+            error: status.error,
+            sending: status.sending,
+            receiving: status.receiving,
+            peers: status.peers.into_iter().map(SyncPeer::from).collect(),
+            records: status.records,
+            unknown_senders: status.unknown_senders,
+            overwritten: status.overwritten,
+        }
+    }
+}
+
+impl From<SyncPeerStatus> for SyncPeer {
+    fn from(peer: SyncPeerStatus) -> Self {
+        Self {
+            address: peer.address,
+            state: peer.state,
+            lag_ms: peer.lag_ms,
+            queued: peer.queued,
+            lost: peer.lost,
+            sent: peer.sent,
+            received: peer.received,
+            dropped: peer.dropped,
+            transfers: peer.transfers,
+            complete: peer.complete,
+            ignored: peer.ignored,
+        }
+    }
 }
 
 impl Sync {

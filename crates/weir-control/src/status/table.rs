@@ -10,7 +10,8 @@ mod select;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{Counters, Report, Server, Service};
+use super::{Report, Server, Service};
+use crate::count::counted;
 use layout::{columns, cut, wrap};
 use row::{Columns, narrow, needs_attention, wide};
 pub use select::{UnknownPool, select};
@@ -36,6 +37,8 @@ pub struct View<'a> {
     pub color: bool,
     /// Every server is listed, however many there are.
     pub all: bool,
+    /// Only servers that are down were selected.
+    pub down: bool,
     /// The present time since 1970, for the age of states; `None` = their time is shown.
     pub now: Option<Duration>,
     /// For rates.
@@ -58,7 +61,11 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
         block(&mut out, service, before, view);
     }
     if report.services.is_empty() {
-        out.push_str("\nno services\n");
+        out.push_str(if view.down {
+            "\nno server is down or ejected\n"
+        } else {
+            "\nno services\n"
+        });
     }
     if !report.vrrp.is_empty() {
         out.push('\n');
@@ -91,9 +98,9 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
 fn summary(report: &Report) -> String {
     let servers = || report.services.iter().flat_map(|service| &service.servers);
     format!(
-        "{} services, {} servers: {}",
-        report.services.len(),
-        servers().count(),
+        "{}, {}: {}",
+        counted(report.services.len() as u64, "service"),
+        counted(servers().count() as u64, "server"),
         states(servers())
     )
 }
@@ -131,21 +138,27 @@ fn states<'a>(servers: impl Iterator<Item = &'a Server> + Clone) -> String {
 fn director(report: &Report) -> String {
     let mut out = format!("revision {}", report.revision);
     if let Some(how) = &report.last_death {
-        let times = report.restarts;
-        out.push_str(&format!(", the daemon died {times} times, last by {how}"));
+        let times = counted(report.restarts.into(), "time");
+        out.push_str(&format!(", the daemon died {times}, last by {how}"));
     }
     for at in &report.xdp {
         let hook = if at.mode == "tc" { "" } else { "xdp " };
         let _ = write!(out, ", {hook}{} on {}", at.mode, at.interface);
     }
-    if report.xdp.is_empty() {
-        out.push_str(", xdp nowhere");
-    }
-    let _ = writeln!(
-        out,
-        ", {} of {} flow places in use",
-        report.flows.entries, report.flows.places
-    );
+    out.push_str(&match (report.flows.places, report.xdp.is_empty()) {
+        (0, true) => ", nothing in the kernel: no layer 4 service\n".to_owned(),
+        (places, unattached) => {
+            let unattached = if unattached {
+                ", attached to no interface"
+            } else {
+                ""
+            };
+            format!(
+                "{unattached}, {} of {places} flow places in use\n",
+                report.flows.entries
+            )
+        }
+    });
     ways(&mut out, report);
     for old in &report.draining {
         let (pid, version, since) = (old.pid, &old.version, &old.since);
@@ -159,8 +172,9 @@ fn director(report: &Report) -> String {
         let _ = writeln!(out, "warning: {why}");
     }
     for source in &report.sources {
-        let (pool, from, count) = (&source.pool, &source.from, source.servers);
-        let _ = write!(out, "pool {pool}: {count} servers of {from}");
+        let (pool, from) = (&source.pool, &source.from);
+        let count = counted(source.servers as u64, "server");
+        let _ = write!(out, "pool {pool}: {count} of {from}");
         let _ = match &source.problem {
             Some(problem) => writeln!(out, ", as they were before: {problem}"),
             None => writeln!(out),
@@ -277,13 +291,22 @@ fn traffic(out: &mut String, service: &Service, before: Option<(&Service, Durati
     let _ = match &service.proxy {
         None => write!(
             out,
-            "  {} connections, {} packets in, {} out",
-            totals.connections, totals.packets_in, totals.packets_out
+            "  {}, {} in, {} out",
+            counted(totals.connections, "connection"),
+            counted(totals.packets_in, "packet"),
+            totals.packets_out
         ),
         Some(proxy) => write!(
             out,
-            "  {} connections, {} clients now, {} requests, {} errors, {} retries",
-            totals.connections, proxy.clients, proxy.requests, proxy.errors, proxy.retries
+            "  {}, {} now, {}, {}, {}",
+            counted(totals.connections, "connection"),
+            counted(proxy.clients, "client"),
+            counted(proxy.requests, "request"),
+            counted(proxy.errors, "error"),
+            match proxy.retries {
+                1 => "1 retry".to_owned(),
+                more => format!("{more} retries"),
+            }
         ),
     };
     if let Some(persistence) = &service.persistence {
@@ -292,7 +315,8 @@ fn traffic(out: &mut String, service: &Service, before: Option<(&Service, Durati
             .iter()
             .map(|server| server.persistent_connections)
             .sum();
-        let _ = write!(out, ", persistent {persistence}: {clients} clients");
+        let clients = counted(clients, "client");
+        let _ = write!(out, ", persistent {persistence}: {clients}");
     }
     if service.one_packet {
         out.push_str(", one packet");
@@ -301,20 +325,28 @@ fn traffic(out: &mut String, service: &Service, before: Option<(&Service, Durati
         let _ = write!(out, ", {} without an entry", service.totals.stateless);
     }
     if let Some((before, elapsed)) = before {
-        out.push_str(&rates(&service.totals, &before.totals, elapsed));
+        out.push_str(&rates(service, before, elapsed));
     }
     out.push('\n');
 }
 
-fn rates(now: &Counters, before: &Counters, elapsed: Duration) -> String {
+fn rates(now: &Service, before: &Service, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
     // A service that was removed and added again starts at zero.
-    let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+    let rate =
+        |count: fn(&Service) -> u64| count(now).saturating_sub(count(before)) as f64 / seconds;
+    let connections = rate(|it| it.totals.connections);
+    let requests = |it: &Service| it.proxy.as_ref().map_or(0, |proxy| proxy.requests);
+    if now.proxy.is_some() {
+        return format!(
+            "; {connections:.1} connections/s, {:.1} requests/s",
+            rate(requests)
+        );
+    }
     format!(
-        "; {:.1} connections/s, {:.0} packets/s in, {:.0} out",
-        rate(now.connections, before.connections),
-        rate(now.packets_in, before.packets_in),
-        rate(now.packets_out, before.packets_out)
+        "; {connections:.1} connections/s, {:.0} packets/s in, {:.0} out",
+        rate(|it| it.totals.packets_in),
+        rate(|it| it.totals.packets_out)
     )
 }
 

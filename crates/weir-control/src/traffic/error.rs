@@ -25,6 +25,9 @@ pub enum Error {
         /// What the configuration has.
         reason: &'static str,
     },
+    /// The privileged helper refuses.
+    #[error("{0}")]
+    Refused(std::io::Error),
     /// An error of the proxy.
     #[error(transparent)]
     Proxy(#[from] weir_proxy::Error),

@@ -6,25 +6,27 @@
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use weir_dataplane::ProbeTable;
 use weir_engine::snapshot::Layer4Snapshot;
 use weir_engine::{
     Adjusted, Claim, Engine, Explanation, Handshakes, Packet, WeightOrder, weight_order,
 };
 use weir_engine_host::{
-    AddedServer, Counters, EngineClient, Facts, Failure, Query, Reply, Request,
+    AddedServer, Counters, EngineClient, Facts, Failure, Query, Reply, Request, SyncStatus,
 };
 use weir_ipvsadm::{Connection, Edit, Listing, Refusal, Timeouts};
 use weir_model::{Desired, Indexed};
 use weir_netlink::Event;
+use weir_probing::PathTable;
 use weir_state::{
     HealthEvent, OverrideRecord, SavedServers, ServerStates, StandingRecord, Watched,
 };
 use weir_sys::sealed_file;
 
 use super::Error;
+use super::path::Paths;
 use crate::plane::Wanted;
 
 /// See the module.
@@ -283,10 +285,21 @@ impl Layer4 {
         }
     }
 
-    pub(super) fn probe_table(&self) -> Option<ProbeTable> {
+    pub(super) fn path_table(&self) -> PathTable {
         match self {
-            Self::Local(engine) => Some(engine.probe_table()),
-            Self::Remote(_) => None,
+            Self::Local(engine) => PathTable::Local(engine.probe_table()),
+            Self::Remote(remote) => PathTable::Remote(Arc::new(Paths(remote.client.clone()))),
+        }
+    }
+
+    /// Flow synchronization by the other process.
+    pub(super) fn sync_status(&self) -> Result<Option<SyncStatus>, Error> {
+        match self {
+            Self::Local(_) => Ok(None),
+            Self::Remote(remote) => match remote.read(Query::Sync)? {
+                Reply::Sync(status) => Ok(status),
+                _ => unexpected(),
+            },
         }
     }
 
@@ -402,6 +415,20 @@ impl Layer4 {
         match self {
             Self::Local(engine) => Ok(engine.snapshot(states)?),
             Self::Remote(remote) => match remote.read(Query::Snapshot)? {
+                Reply::Snapshot(snapshot) => Ok(*snapshot),
+                _ => unexpected(),
+            },
+        }
+    }
+
+    /// The services of [`Self::snapshot`] alone.
+    pub(super) fn services(&self, states: &ServerStates) -> Result<Layer4Snapshot, Error> {
+        match self {
+            Self::Local(engine) => Ok(Layer4Snapshot {
+                services: engine.services(states)?,
+                ..Layer4Snapshot::default()
+            }),
+            Self::Remote(remote) => match remote.read(Query::Services)? {
                 Reply::Snapshot(snapshot) => Ok(*snapshot),
                 _ => unexpected(),
             },

@@ -12,6 +12,7 @@ mod handover;
 mod handover_file;
 mod layer4;
 mod offline;
+mod path;
 mod plane;
 mod request_outcome;
 mod server_state;
@@ -29,6 +30,7 @@ use std::thread::JoinHandle;
 use weir_model::{Desired, Pool};
 use weir_proxy::ServiceTickets;
 use weir_state::ServerStates;
+use weir_sys::privileged;
 
 use self::cookie_key::CookieKey;
 use self::handover::Handover;
@@ -63,26 +65,27 @@ struct Base {
     configured: Desired,
 }
 
-/// What of a configuration needs the rights of root in the daemon.
-pub(crate) fn root_reason(desired: &Desired) -> Option<&'static str> {
-    if !desired.vrrp.is_empty() {
-        return Some("the configuration has virtual routers");
+/// What of a configuration needs the rights of root in the daemon. `keeper_reads_file`: the keeper's processes of
+/// virtual routers and announced VIPs read root's file.
+pub(crate) fn root_reason(desired: &Desired, keeper_reads_file: bool) -> Option<&'static str> {
+    if !keeper_reads_file && !desired.vrrp.is_empty() {
+        return Some(
+            "the keeper is of an earlier version, and the configuration has virtual routers",
+        );
     }
-    if desired.notifiers.iter().any(|it| !it.command.is_empty()) {
-        return Some("the configuration has notification programs with accounts");
+    if !keeper_reads_file && desired.announce.is_some() {
+        return Some("the keeper is of an earlier version, and the configuration announces VIPs");
     }
-    if desired.announce.is_some() {
-        return Some("the configuration announces VIPs");
+    // What a group publishes is not in root's file.
+    if desired.cluster.is_some() && !desired.vrrp.is_empty() {
+        return Some("the configuration of virtual routers comes from a group");
     }
-    if desired.sync.is_some() {
-        return Some("the configuration synchronizes flows");
+    if desired.cluster.is_some() && desired.announce.is_some() {
+        return Some("the configuration of announced VIPs comes from a group");
     }
     // The policy of the other process accepts layer 4 services of root's file only.
     if needs_engine(desired) && desired.cluster.is_some() {
         return Some("the configuration of layer 4 services comes from a group");
-    }
-    if needs_engine(desired) && desired.probes_paths() {
-        return Some("the configuration has checks through the path of a service");
     }
     None
 }
@@ -96,6 +99,8 @@ pub struct Traffic {
     host: Option<EngineClient>,
     /// A service manager has started this process without rights.
     is_service: bool,
+    /// See [`root_reason`].
+    keeper_reads_file: bool,
     /// Text and lists of the active configuration.
     base: Base,
     /// Addresses of proxy services while there is no engine.
@@ -138,6 +143,7 @@ impl Traffic {
             paths: paths.clone(),
             engine: None,
             host: kept.engine.take(),
+            keeper_reads_file: kept.reads_file,
             base: Base::default(),
             vips: Vips::new(&paths.runtime_dir),
             is_service: kept.facts.is_some(),
@@ -260,7 +266,7 @@ impl Traffic {
 
     /// Rejects what a daemon without rights cannot do yet.
     fn check_separation(&self, desired: &Desired) -> Result<(), Error> {
-        match root_reason(desired).filter(|_| self.host.is_some()) {
+        match root_reason(desired, self.keeper_reads_file).filter(|_| self.host.is_some()) {
             Some(reason) => Err(Error::Separated { reason }),
             None => Ok(()),
         }
@@ -269,6 +275,17 @@ impl Traffic {
     /// Whether the process that owns the engine must add addresses of proxy services, for which there is no other one.
     fn adds_addresses_elsewhere(&self, desired: &Desired) -> bool {
         self.is_service && desired.node.vip_interface.is_some()
+    }
+
+    /// Rejects sections that processes of root would refuse.
+    fn check_sections(&self, desired: &Desired) -> Result<(), Error> {
+        let is_used = !desired.vrrp.is_empty() || desired.announce.is_some();
+        match privileged::helper().filter(|_| is_used) {
+            Some(helper) => helper
+                .permits_sections(weir_helper::section_digest(desired))
+                .map_err(Error::Refused),
+            None => Ok(()),
+        }
     }
 
     /// Notes what another process needs to open the engine.

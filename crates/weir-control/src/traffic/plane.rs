@@ -21,8 +21,9 @@ use crate::ipvsadm_message as ipvsadm;
 use crate::keeper;
 use crate::plane::{LastPass, Plane, Wanted};
 use crate::snapshot::{OpenFiles, Snapshot};
-use weir_dataplane::ProbeTable;
+use crate::status::Sync;
 use weir_engine::{Claim, Engine};
+use weir_probing::PathTable;
 
 impl Plane for Traffic {
     type Error = Error;
@@ -36,6 +37,7 @@ impl Plane for Traffic {
     async fn apply(&mut self, wanted: Wanted<'_>) -> Result<u64, Error> {
         let desired = wanted.desired;
         self.check_separation(desired)?;
+        self.check_sections(desired)?;
         let prepared = self.prepare(desired)?;
         let is_engine_needed = needs_engine(desired) || self.adds_addresses_elsewhere(desired);
         match &mut self.engine {
@@ -115,8 +117,8 @@ impl Plane for Traffic {
         self.states.take_pool_changes()
     }
 
-    fn probe_table(&self) -> Option<ProbeTable> {
-        self.engine.as_ref().and_then(Layer4::probe_table)
+    fn path_table(&self) -> Option<PathTable> {
+        self.engine.as_ref().map(Layer4::path_table)
     }
 
     fn claim(&self, desired: &Desired) -> Option<Claim> {
@@ -146,8 +148,13 @@ impl Plane for Traffic {
             }
             ipvsadm::Request::Connections => ipvsadm::Answer::Connections(engine.connections()?),
             ipvsadm::Request::Timeouts => ipvsadm::Answer::Timeouts(engine.timeouts()?),
-            // The daemon answers it: without `[sync]` there are none.
-            ipvsadm::Request::Daemons => ipvsadm::Answer::Daemons(String::new()),
+            // Without `[sync]` there are none; a synchronizer of this process has answered already.
+            ipvsadm::Request::Daemons => ipvsadm::Answer::Daemons(
+                engine
+                    .sync_status()?
+                    .map(|status| status.daemons)
+                    .unwrap_or_default(),
+            ),
         })
     }
 
@@ -165,6 +172,15 @@ impl Plane for Traffic {
             exceeding: self.proxy.exceeding(&self.desired),
         });
         snapshot.traces = self.traces.status();
+        Ok(snapshot)
+    }
+
+    fn services(&self) -> Result<Snapshot, Error> {
+        let mut snapshot = match &self.engine {
+            Some(engine) => engine.services(&self.states)?.into(),
+            None => Snapshot::default(),
+        };
+        snapshot.proxies = self.proxies();
         Ok(snapshot)
     }
 
@@ -268,6 +284,20 @@ impl Plane for Traffic {
         match &mut self.engine {
             Some(engine) => engine.publish_latency(),
             None => Ok(None),
+        }
+    }
+
+    fn synchronizes(&self) -> bool {
+        self.host.is_some()
+    }
+
+    fn sync_status(&self) -> Option<Sync> {
+        match self.engine.as_ref()?.sync_status() {
+            Ok(status) => status.map(Sync::from),
+            Err(error) => {
+                tracing::debug!(%error, "flow synchronization cannot be read");
+                None
+            }
         }
     }
 

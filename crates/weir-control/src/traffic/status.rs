@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, UNIX_EPOCH};
 
 use weir_model::{Metrics, Pool, Protocol, Server};
-use weir_state::Override;
+use weir_state::{Override, state_before_first_result};
 
 use super::Traffic;
 use crate::explain::Packet;
@@ -66,11 +66,13 @@ impl Traffic {
         let configured = server.map_or(0, |server| server.weight);
         let active = self.states.overrides().get(&pool.name, &numbers.name);
         let standing = self.states.standing(&pool.name, &numbers.name);
-        let (state, reason) = match (active, standing) {
-            (Some(Override::Drain), _) => (ServerState::Drain, "weir server … drain"),
-            (Some(Override::Maint), _) => (ServerState::Maint, "weir server … maint"),
-            (_, Some(standing)) => (standing.state.into(), standing.reason.as_str()),
-            _ => (ServerState::Unchecked, "no check configured"),
+        let first = server.and_then(|server| state_before_first_result(pool, server));
+        let (state, reason) = match (active, standing, first) {
+            (Some(Override::Drain), _, _) => (ServerState::Drain, "weir server … drain"),
+            (Some(Override::Maint), _, _) => (ServerState::Maint, "weir server … maint"),
+            (_, Some(standing), _) => (standing.state.into(), standing.reason.as_str()),
+            (_, None, Some(first)) => (first.into(), "no result yet"),
+            (_, None, None) => (ServerState::Unchecked, "no check configured"),
         };
         let base = active.map_or(configured, Override::weight);
         let by_checks = standing.filter(|_| active.is_none_or(|active| !active.hides_checks()));

@@ -82,7 +82,7 @@ fn measure(
     director.limit_syns(case.stream.is_limited())?;
     let mut feed = Feed::load(objects, &case.measured())?;
     let null = feed.null()?;
-    let packets = case.packets(effort.packets);
+    let packets = case.packets(effort.packets, effort.rounds);
     let mut nets = vec![Vec::new(); targets.len()];
     for _ in 0..effort.rounds {
         feed.aim(&null)?;

@@ -21,6 +21,8 @@ pub(crate) enum Stream {
     Established(u32),
     /// The replies of their servers.
     Replies(u32),
+    /// An ACK of each of this many half-open connections: it completes the handshake.
+    Completions(u32),
     /// Datagrams of one flow.
     Datagrams,
     /// Datagrams, each from a different client.
@@ -53,6 +55,7 @@ const fn setup(forward: Forward) -> Setup {
         others: 0,
         places: PLACES,
         sampled: 0,
+        sync: false,
     }
 }
 
@@ -171,6 +174,15 @@ pub(crate) fn cases() -> Vec<Case> {
         maglev,
         &[Stream::RandomDatagrams, Stream::Flood],
     );
+    // What `[sync]` adds to established packets, and to a new flow: it is noted when it leaves the handshake.
+    let noted = Setup {
+        sync: true,
+        ..direct
+    };
+    let completions = Stream::Completions(1 << 20);
+    add("direct", direct, &[completions]);
+    add("direct, sync", noted, &established[..2]);
+    add("direct, sync", noted, &[completions]);
     // The default share of sampled flows under heavy traffic, and a sampled packet.
     let [some, every] = [1 << 10, 1 << 16].map(|sampled| Setup { sampled, ..direct });
     add("direct, latency of 1/64", some, &established[..2]);
@@ -238,6 +250,7 @@ impl Stream {
         match self {
             Self::Established(count) => format!("TCP, {}", flows(count)),
             Self::Replies(count) => format!("TCP replies, {}", flows(count)),
+            Self::Completions(_) => "ACK, each ends a handshake".to_owned(),
             Self::Datagrams => "UDP, 1 flow".to_owned(),
             Self::RandomDatagrams => "UDP, random sources".to_owned(),
             Self::Flood => "SYN flood, random sources".to_owned(),
@@ -257,7 +270,7 @@ impl Stream {
 
     fn flows(self) -> u32 {
         match self {
-            Self::Established(count) | Self::Replies(count) => count,
+            Self::Established(count) | Self::Replies(count) | Self::Completions(count) => count,
             _ => 1,
         }
     }
@@ -288,7 +301,7 @@ impl Case {
     pub(crate) fn measured(&self) -> Plan {
         let family = self.setup.family;
         self.plan(match self.stream {
-            Stream::Established(_) => Frame::tcp(self.client(), ACK),
+            Stream::Established(_) | Stream::Completions(_) => Frame::tcp(self.client(), ACK),
             Stream::Replies(_) => Frame::tcp(self.server(), ACK),
             Stream::Datagrams | Stream::RandomDatagrams => Frame::udp(self.client()),
             Stream::Flood | Stream::Beginnings => Frame::tcp(self.client(), SYN),
@@ -319,6 +332,7 @@ impl Case {
                 .filter(|(step, _)| nat || *step != 1)
                 .map(|(_, frame)| frame)
                 .collect(),
+            Stream::Completions(_) => handshake.into_iter().take(1).collect(),
             Stream::Datagrams => vec![Frame::udp(self.client())],
             _ => Vec::new(),
         };
@@ -328,9 +342,11 @@ impl Case {
 
     /// Packets of one measured run. If each creates an entry, there are fewer, so that the table is half empty after
     /// all rounds.
-    pub(crate) fn packets(&self, most: u32) -> u32 {
+    pub(crate) fn packets(&self, most: u32, rounds: u32) -> u32 {
         match self.stream {
             Stream::Beginnings => most.min(1 << 17),
+            // Runs of the floor use up connections too.
+            Stream::Completions(flows) => most.min(flows / rounds.max(1) / 2),
             _ => most,
         }
     }
@@ -385,6 +401,10 @@ impl Case {
         let reason = |reason: Reason| after.reason(reason) - before.reason(reason);
         let (bound, stateless) = (delta(|c| c.bound), delta(|c| c.stateless));
         let (packets_in, packets_out) = (delta(|c| c.packets_in), delta(|c| c.packets_out));
+        // A build for measuring what the counters cost has no others.
+        if option_env!("WEIR_WITHOUT_METRICS").is_some() {
+            return Ok(1.0 - (bound + stateless) as f64 / sent as f64);
+        }
         if self.stream == Stream::NotOurs {
             same("packets not ours", reason(Reason::PassNotOurs), sent, 0)?;
             return same("packets forwarded", packets_in + packets_out, 0, 0).map(|()| 0.0);

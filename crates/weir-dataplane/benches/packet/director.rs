@@ -40,6 +40,8 @@ pub(crate) struct Setup {
     pub(crate) places: u32,
     /// How many of 65536 flows are sampled for the latency estimate.
     pub(crate) sampled: u32,
+    /// Whether flows that change state are noted for other directors.
+    pub(crate) sync: bool,
 }
 
 /// An open, active data plane with its rows.
@@ -95,6 +97,7 @@ impl Director {
         };
         dataplane.maps().devices.set(&ifindex, &device)?;
         dataplane.activate()?;
+        dataplane.maps().set_sync(setup.sync)?;
         Ok(Self { dataplane, setup })
     }
 

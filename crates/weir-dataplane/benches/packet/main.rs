@@ -91,6 +91,7 @@ fn all(ground: &mut Ground, objects: &mut Objects, effort: Effort, only: &str) -
     report::ratios(&measured.comparisons);
     report::counting(&measured.nets);
     report::estimating(&measured.nets);
+    report::synchronizing(&measured.nets);
     fill::run(ground, objects, effort, only)?;
     pipeline::run(ground, objects, effort, only)?;
     memory::run(ground, only)?;

@@ -92,7 +92,7 @@ fn measure(
         )),
         None => None,
     };
-    let packets = case.packets(effort.packets);
+    let packets = case.packets(effort.packets, effort.rounds);
     let mut ratios = Vec::new();
     for round in 0..effort.rounds {
         // Each of the two is first in every other round.

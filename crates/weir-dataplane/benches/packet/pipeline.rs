@@ -224,6 +224,7 @@ impl Wire {
                 others: 0,
                 places: Sizes::default().flows,
                 sampled: 0,
+                sync: false,
             };
             let director = Director::open(ground.pin_dir(), ground.director, setup)?;
             director.limit_syns(false)?;

@@ -109,6 +109,27 @@ pub(crate) fn estimating(own: &Nets) {
     }
 }
 
+/// The most that `[sync]` may add, nanoseconds, by packets: the noise of a measurement where the goal is nothing.
+const SYNCHRONIZING: [(&str, f64); 3] = [
+    ("TCP, 1 flow", 1.0),
+    ("TCP, 16 K flows", 1.0),
+    ("ACK, each ends a handshake", 100.0),
+];
+
+/// Prints what noting changed flows for other directors adds.
+pub(crate) fn synchronizing(own: &Nets) {
+    for (packets, goal) in SYNCHRONIZING {
+        let of = |name: &str| own.get(&(name.to_owned(), packets.to_owned()));
+        if let (Some(with), Some(without)) = (of("direct, sync"), of("direct")) {
+            let adds = with - without;
+            println!(
+                "direct, sync, {packets}: {adds:+.1} ns (goal: ≤ {goal:.0}, {})",
+                if adds <= goal { "met" } else { "NOT met" }
+            );
+        }
+    }
+}
+
 /// Prints a ratio with its goal, which is a maximum or a minimum.
 pub(crate) fn ratio(what: &str, ratio: Spread, goal: f64, most: bool) {
     let met = if most {

@@ -100,9 +100,11 @@ impl Engine {
         Some(
             match service.ends_at_failover(self.desired.pool(&service.pool)?) {
                 None => format!(
-                    "it continues with the same server if another director with this file takes {vip} over"
+                    "the connection continues with the same server if another director with this file takes {vip} over"
                 ),
-                Some(why) => format!("it ends if another director takes {vip} over: {why}"),
+                Some(why) => {
+                    format!("the connection ends if another director takes {vip} over: {why}")
+                }
             },
         )
     }

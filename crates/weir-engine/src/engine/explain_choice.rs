@@ -85,8 +85,7 @@ impl Engine {
                     networks: rule.scheduler.flags.networks,
                     members: &members,
                     entries: &extent::mh_entries(slot, rule),
-                    spread: &extent::spread(&extent::usable(slot), SchedulerKind::Maglev)
-                        .unwrap_or_default(),
+                    spread: &extent::spread(slot, rule).unwrap_or_default(),
                     max_load: rule.scheduler.max_load_percent,
                 };
                 let counts = |id| self.counts(slot, id);

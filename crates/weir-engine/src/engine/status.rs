@@ -6,10 +6,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use weir_abi::{REASONS, Traffic};
 use weir_dataplane::Mode;
 use weir_flow::model_forward;
-use weir_health::Standing;
+use weir_health::{Standing, State};
 use weir_model::Service;
 use weir_planner::allocation::{DestSlot, Removal, ServiceSlot, configured};
-use weir_state::{Override, ServerStates};
+use weir_state::{Override, ServerStates, state_before_first_result};
 
 use super::Engine;
 use crate::error::Result;
@@ -41,26 +41,10 @@ impl Engine {
         &self,
         states: &ServerStates,
         part: usize,
-        mut hand_over: impl FnMut(Vec<ServiceStatus>),
+        hand_over: impl FnMut(Vec<ServiceStatus>),
     ) -> Result<Layer4Snapshot> {
         let maps = self.plane.maps();
-        let (mut services, mut servers) = (Vec::new(), 0_usize);
-        let traffic = if self.rows.dests.len() > BATCH_THRESHOLD {
-            maps.all_traffic()?
-        } else {
-            Vec::new()
-        };
-        for service in &self.desired.services {
-            if let Some(slot) = self.memory.allocation.services.get(&service.name) {
-                let service = self.service(service, slot, &traffic, states)?;
-                servers += service.servers.len();
-                services.push(service);
-                if servers >= part {
-                    servers = 0;
-                    hand_over(std::mem::take(&mut services));
-                }
-            }
-        }
+        let services = self.services_in_parts(states, part, hand_over)?;
         let counts = maps.reasons()?;
         let count = |info: &weir_abi::ReasonInfo| {
             counts
@@ -84,6 +68,40 @@ impl Engine {
                 expired: maps.sweep()?.expired,
             },
         })
+    }
+
+    /// Returns the services of [`Self::snapshot`] alone: its other parts include a walk over the flow table.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn services(&self, states: &ServerStates) -> Result<Vec<ServiceStatus>> {
+        self.services_in_parts(states, usize::MAX, |_| ())
+    }
+
+    fn services_in_parts(
+        &self,
+        states: &ServerStates,
+        part: usize,
+        mut hand_over: impl FnMut(Vec<ServiceStatus>),
+    ) -> Result<Vec<ServiceStatus>> {
+        let traffic = if self.rows.dests.len() > BATCH_THRESHOLD {
+            self.plane.maps().all_traffic()?
+        } else {
+            Vec::new()
+        };
+        let (mut services, mut servers) = (Vec::new(), 0_usize);
+        for service in &self.desired.services {
+            if let Some(slot) = self.memory.allocation.services.get(&service.name) {
+                let service = self.service(service, slot, &traffic, states)?;
+                servers += service.servers.len();
+                services.push(service);
+                if servers >= part {
+                    servers = 0;
+                    hand_over(std::mem::take(&mut services));
+                }
+            }
+        }
+        Ok(services)
     }
 
     fn interfaces(&self) -> Vec<InterfaceStatus> {
@@ -182,9 +200,13 @@ impl Engine {
             .standing_in(&service.pool, &dest.name, &service.name)
             .filter(|_| dest.removed.is_none());
         let base = active.map_or(dest.weight, Override::weight);
-        let (state, reason) = state(dest, active, standing);
-        let forward =
-            configured(&self.desired, service, dest).map(|server| server.forward_in(service));
+        let configured = configured(&self.desired, service, dest);
+        let pool = self.desired.pool(&service.pool);
+        let first = pool
+            .zip(configured)
+            .and_then(|(pool, server)| state_before_first_result(pool, server));
+        let (state, reason) = state(dest, active, standing, first);
+        let forward = configured.map(|server| server.forward_in(service));
         Ok(ServerStatus {
             name: dest.name.clone(),
             address: dest.address,
@@ -247,10 +269,12 @@ impl Engine {
     }
 }
 
+/// `first` = the state before the first result of its checks; `None` = it has none.
 fn state(
     dest: &DestSlot,
     active: Option<Override>,
     standing: Option<&Standing>,
+    first: Option<State>,
 ) -> (ServerState, String) {
     let reason = |text: &str| text.to_owned();
     match active {
@@ -270,9 +294,10 @@ fn state(
             ServerState::Unchecked,
             reason("standby: other servers are usable"),
         ),
-        _ => match standing {
-            Some(standing) => (standing.state.into(), standing.reason.clone()),
-            None => (ServerState::Unchecked, reason("no check configured")),
+        _ => match (standing, first) {
+            (Some(standing), _) => (standing.state.into(), standing.reason.clone()),
+            (None, Some(first)) => (first.into(), reason("no result yet")),
+            (None, None) => (ServerState::Unchecked, reason("no check configured")),
         },
     }
 }

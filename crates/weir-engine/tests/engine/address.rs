@@ -86,7 +86,7 @@ fn present_vip_is_kept() {
         wanted.services.clear();
         engine.apply(&wanted).await.unwrap();
         drop(engine);
-        assert_eq!(clean(paths).await.unwrap().addresses, 0);
+        assert_eq!(clean(paths).await.unwrap().addresses, []);
         assert!(topology.director_ip("-o -4 addr").contains(VIP));
     });
 }

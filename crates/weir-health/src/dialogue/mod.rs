@@ -5,6 +5,7 @@
 //! response is a failure.
 
 mod agent;
+mod exchange;
 mod grpc;
 mod http;
 mod line;
@@ -54,6 +55,7 @@ pub fn for_target(target: &Target) -> Option<Box<dyn Dialogue>> {
         Probe::Mysql { user } => Some(Box::new(mysql::Login::new(user))),
         Probe::Postgres { user } => Some(Box::new(postgres::Startup::new(user))),
         Probe::Agent { send } => Some(Box::new(agent::Agent::new(send.as_deref()))),
+        Probe::Exchange(steps) => Some(Box::new(exchange::Exchange::new(steps))),
         Probe::Tcp
         | Probe::Dns { .. }
         | Probe::Udp { .. }

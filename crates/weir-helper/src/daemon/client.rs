@@ -202,6 +202,10 @@ impl PrivilegedHelper for DaemonClient {
         self.file(Ask::Ping { is_ipv6 })
     }
 
+    fn permits_sections(&self, digest: u64) -> io::Result<()> {
+        self.request(Ask::Sections { digest }).map(drop)
+    }
+
     fn run(&self, program: &Program, on_end: OnEnd) -> io::Result<u64> {
         self.shared
             .send(ask_to_run(program.clone()), Waiter::Program(on_end))
@@ -246,6 +250,15 @@ fn ask_to_run(program: Program) -> Ask {
             from,
             to,
             reason,
+        },
+        Program::Notifier {
+            notifier,
+            lines,
+            lost,
+        } => Ask::Notifier {
+            notifier,
+            lines,
+            lost,
         },
     }
 }

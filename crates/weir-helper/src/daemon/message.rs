@@ -30,6 +30,8 @@ pub(crate) enum Ask {
     Bind { address: SocketAddr },
     /// Open a raw ICMP socket.
     Ping { is_ipv6: bool },
+    /// Whether the file has sections with this digest ([`super::section_digest`]).
+    Sections { digest: u64 },
     /// Run the program of a check.
     Check {
         command: Vec<String>,
@@ -47,6 +49,14 @@ pub(crate) enum Ask {
         to: String,
         reason: String,
     },
+    /// Run the program of a notifier, as its account.
+    Notifier {
+        notifier: String,
+        /// A line for each change of state.
+        lines: Vec<String>,
+        /// Changes that were left out.
+        lost: u64,
+    },
     /// Kill the program of an earlier request; there is no answer.
     Kill { number: u64 },
 }
@@ -57,6 +67,8 @@ pub(crate) enum Ask {
 pub(crate) enum Given {
     /// A new helper serves the channel; unanswered requests must be repeated.
     Started,
+    /// It is permitted.
+    Permitted,
     /// The file or socket is attached.
     File,
     /// A file with the text is attached.

@@ -4,13 +4,14 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use weir_config::{FileUse, Files, Host, MAX_FILE_BYTES, named_files};
-use weir_model::{Check, Desired, Probe};
+use weir_model::{Check, Desired, Probe, VirtualRouter};
 use weir_sys::privileged::is_plain;
 
 use crate::Error;
@@ -34,6 +35,10 @@ pub(super) struct Policy {
     checks: BTreeSet<(Vec<String>, String)>,
     /// The notification program of each pool.
     notify: BTreeMap<String, Vec<String>>,
+    /// The program of each notifier, with its account.
+    notifiers: BTreeMap<String, (Vec<String>, String)>,
+    /// See [`section_digest`].
+    sections: u64,
 }
 
 /// Identity of the content of a file.
@@ -65,6 +70,12 @@ impl Policies {
     pub(super) fn permits(&mut self, permits: impl Fn(&Policy) -> bool) -> bool {
         self.update();
         permits(&self.current) || permits(&self.previous)
+    }
+
+    /// What the newer policy that has it says.
+    pub(super) fn find<T>(&mut self, find: impl Fn(&Policy) -> Option<T>) -> Option<T> {
+        self.update();
+        find(&self.current).or_else(|| find(&self.previous))
     }
 
     /// Whether it is the configuration file itself.
@@ -208,6 +219,31 @@ impl Files for Included {
     }
 }
 
+/// A digest of the sections that other processes of root read from their file themselves: a daemon without rights
+/// rejects a configuration with others before it applies anything. Those processes compare the sections; passwords are
+/// left out, because only they read them.
+pub fn section_digest(desired: &Desired) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for router in &desired.vrrp {
+        let without = VirtualRouter {
+            password: None,
+            hmac: None,
+            ..router.clone()
+        };
+        without.hash(&mut hasher);
+    }
+    if desired.announce.is_some() {
+        let listeners = desired.services.iter().flat_map(|service| &service.listen);
+        let mut vips: Vec<_> = listeners.map(|listener| listener.address).collect();
+        let proxies = desired.proxies.iter().flat_map(|proxy| &proxy.listen);
+        vips.extend(proxies.map(SocketAddr::ip));
+        vips.sort_unstable();
+        vips.hash(&mut hasher);
+    }
+    desired.announce.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Whether only root can write the file.
 pub fn is_trusted(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|known| belongs_to_root(&known))
@@ -251,7 +287,18 @@ impl Policy {
                 policy.notify.insert(pool.name.clone(), command.clone());
             }
         }
+        for notifier in &desired.notifiers {
+            if !notifier.command.is_empty() {
+                let program = (notifier.command.clone(), notifier.user.clone());
+                policy.notifiers.insert(notifier.name.clone(), program);
+            }
+        }
+        policy.sections = section_digest(desired);
         policy
+    }
+
+    pub(super) const fn permits_sections(&self, digest: u64) -> bool {
+        self.sections == digest
     }
 
     pub(super) fn permits_reading(&self, path: &Path) -> bool {
@@ -291,6 +338,11 @@ impl Policy {
         self.checks.contains(&(command.to_vec(), user.to_owned()))
     }
 
+    /// Program and account of a notifier.
+    pub(super) fn notifier(&self, name: &str) -> Option<(Vec<String>, String)> {
+        self.notifiers.get(name).cloned()
+    }
+
     pub(super) fn permits_notify(&self, pool: &str, command: &[String]) -> bool {
         self.notify.get(pool).is_some_and(|own| own == command)
     }
@@ -328,6 +380,9 @@ protocol = "http"
 pool = "p"
 access_log = "/var/log/weir.log"
 tls = { certificates = "/etc/weir/certs" }
+[notify.n]
+command = ["/usr/bin/page"]
+user = "daemon"
 "#;
 
     fn policy() -> Policy {
@@ -378,6 +433,9 @@ tls = { certificates = "/etc/weir/certs" }
         assert!(!policy.permits_check(&command, "root"));
         assert!(!policy.permits_check(&words(&["/bin/sh"]), "daemon"));
         assert!(!policy.permits_notify("p", &command));
+        let page = (words(&["/usr/bin/page"]), "daemon".to_owned());
+        assert_eq!(policy.notifier("n"), Some(page));
+        assert_eq!(policy.notifier("m"), None);
         assert!(!policy.permits_ping());
     }
 }

@@ -10,14 +10,13 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot};
 use weir_sys::untrusted_file::{self, Owner};
 use weir_sys::{Channel, privileged, sealed_file};
 
 use super::message::{Ask, Given, UNREQUESTED};
 use super::policy::Policies;
-use super::run;
+use super::run::{self, Prepared};
 use crate::Error;
 use crate::message::Envelope;
 
@@ -105,10 +104,12 @@ impl Helper {
                 self.running.remove(&number);
                 return;
             }
-            Ask::Check { .. } | Ask::Notify { .. } => match self.program(&ask) {
-                Ok(command) => return self.start(number, command),
-                Err(failure) => Err(failure),
-            },
+            Ask::Check { .. } | Ask::Notify { .. } | Ask::Notifier { .. } => {
+                match self.program(&ask) {
+                    Ok(program) => return self.start(number, program),
+                    Err(failure) => Err(failure),
+                }
+            }
             other => self.open(other),
         };
         match opened {
@@ -163,7 +164,20 @@ impl Helper {
                 }
                 file(privileged::ping_socket_directly(is_ipv6)?)
             }
-            Ask::Check { .. } | Ask::Notify { .. } | Ask::Kill { .. } => Err(Errno::INVAL.into()),
+            Ask::Sections { digest } => {
+                if !self
+                    .policies
+                    .permits(|policy| policy.permits_sections(digest))
+                {
+                    let what =
+                        "these virtual routers or announcements: change the file, and reload it";
+                    return Err(refused("use", &what));
+                }
+                Ok((Given::Permitted, None))
+            }
+            Ask::Check { .. } | Ask::Notify { .. } | Ask::Notifier { .. } | Ask::Kill { .. } => {
+                Err(Errno::INVAL.into())
+            }
         }
     }
 
@@ -215,7 +229,7 @@ impl Helper {
     }
 
     /// The permitted program of a request.
-    fn program(&mut self, ask: &Ask) -> Result<Command, Failure> {
+    fn program(&mut self, ask: &Ask) -> Result<Prepared, Failure> {
         if self.running.len() >= PROGRAMS_MAX {
             return Err(Errno::AGAIN.into());
         }
@@ -261,17 +275,29 @@ impl Helper {
                 ];
                 run::notify(command, &values)
             }
+            Ask::Notifier {
+                notifier,
+                lines,
+                lost,
+            } => {
+                let program = self.policies.find(|policy| policy.notifier(notifier));
+                let Some(program) = program else {
+                    let what = format!("a program of notifier {notifier:?}");
+                    return Err(refused("run", &what));
+                };
+                run::notifier(notifier, &program, lines, *lost)
+            }
             _ => return Err(Errno::INVAL.into()),
         };
         prepared.map_err(Failure::Refused)
     }
 
-    fn start(&mut self, number: u64, command: Command) {
+    fn start(&mut self, number: u64, program: Prepared) {
         let (kill, killed) = oneshot::channel();
         self.running.insert(number, kill);
         let ended = self.ended.clone();
         tokio::spawn(async move {
-            let given = run::run(command, killed).await;
+            let given = run::run(program, killed).await;
             let _ = ended.send((number, given));
         });
     }

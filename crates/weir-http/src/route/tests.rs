@@ -44,6 +44,7 @@ fn get(host: &str, target: &str) -> String {
 
 #[test]
 fn server_name_selects_a_route_by_host() {
+    let client = "192.0.2.1".parse().unwrap();
     let exact = Some(HostPattern::Exact("a.example".to_owned()));
     let below = Some(HostPattern::Suffix(".example".to_owned()));
     let mut routes = vec![route(exact, None), route(below, None)];
@@ -54,11 +55,16 @@ fn server_name_selects_a_route_by_host() {
         (Some("b.test"), None),
         (None, None),
     ] {
-        assert_eq!(choose_by_sni(&routes, name), expected, "{name:?}");
+        assert_eq!(
+            choose_for_connection(&routes, name, client),
+            expected,
+            "{name:?}"
+        );
     }
     routes.push(route(None, None));
-    assert_eq!(choose_by_sni(&routes, Some("b.test")), Some(2));
-    assert_eq!(choose_by_sni(&routes, None), Some(2));
+    for name in [Some("b.test"), None] {
+        assert_eq!(choose_for_connection(&routes, name, client), Some(2));
+    }
 }
 
 #[test]

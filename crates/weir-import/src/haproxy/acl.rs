@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::criterion::{criterion, predefined};
+use super::criterion::{Clients, criterion, predefined};
 use super::line::Line;
 use crate::Environment;
 use crate::layer7::Condition;
@@ -23,7 +23,7 @@ pub(super) enum Meaning {
 const TOO_MANY: &str = "a route has one list of hosts and one of paths";
 
 /// Maximum number of routes for one rule.
-const MAX_ROUTES: usize = 64;
+const MAX_ROUTES: usize = 256;
 
 /// The `acl` lines of a proxy.
 #[derive(Debug, Default)]
@@ -57,18 +57,41 @@ impl Acls {
         positions
     }
 
+    /// Returns the criterion of an ACL that has one line.
+    pub(super) fn only_line(&self, name: &str) -> Option<&[String]> {
+        match self.named.get(name)?.as_slice() {
+            [(_, words)] => Some(words),
+            _ => None,
+        }
+    }
+
+    /// Returns the words of a condition, and those of the ACLs that it uses.
+    pub(super) fn text_of(&self, words: &[String]) -> Vec<String> {
+        let mut all = words.to_vec();
+        for word in words {
+            let lines = self.named.get(word.trim_start_matches('!'));
+            all.extend(
+                lines
+                    .into_iter()
+                    .flatten()
+                    .flat_map(|(_, words)| words.clone()),
+            );
+        }
+        all
+    }
+
     /// Returns every `acl` line.
     pub(super) fn all(&self) -> impl Iterator<Item = Position> {
         self.named.values().flatten().map(|(position, _)| *position)
     }
 
-    /// Translates `if …` or `unless …` for TLS clients or plain ones. No words mean always.
-    pub(super) fn condition(&self, words: &[String], tls: bool) -> Meaning {
+    /// Translates `if …` or `unless …` for these clients. No words mean always.
+    pub(super) fn condition(&self, words: &[String], clients: Clients<'_>) -> Meaning {
         let Some((word, rest)) = words.split_first() else {
             return Meaning::Always;
         };
         let meaning = match terms(rest) {
-            Some(alternatives) => self.any(&alternatives, tls),
+            Some(alternatives) => self.any(&alternatives, clients),
             None => Meaning::Unsupported("a closing brace is missing".to_owned()),
         };
         match word.as_str() {
@@ -80,29 +103,43 @@ impl Acls {
 
     /// Like [`Self::condition`], for a rule that keeps clients out: terms that routes do not support are left out, so
     /// that the rule applies to more requests and never to fewer.
-    pub(super) fn at_least(&self, words: &[String], tls: bool) -> Meaning {
+    pub(super) fn at_least(&self, words: &[String], clients: Clients<'_>) -> Meaning {
         let Some((word, rest)) = words.split_first() else {
             return Meaning::Always;
         };
         let Some(alternatives) = terms(rest).filter(|_| word == "if") else {
             return Meaning::Always;
         };
-        let supported = |term: &Term| !matches!(self.term(term, tls), Meaning::Unsupported(_));
+        let supported = |term: &Term| !matches!(self.term(term, clients), Meaning::Unsupported(_));
         let alternatives: Vec<Vec<Term>> = alternatives
             .into_iter()
             .map(|terms| terms.into_iter().filter(supported).collect())
             .collect();
-        match self.any(&alternatives, tls) {
+        match self.any(&alternatives, clients) {
             Meaning::Unsupported(_) => Meaning::Always,
             meaning => meaning,
         }
     }
 
-    fn any(&self, alternatives: &[Vec<Term>], tls: bool) -> Meaning {
+    /// Like [`Self::condition`], without the requests to which one of the other conditions applies.
+    pub(super) fn except(
+        &self,
+        words: &[String],
+        others: &[&[String]],
+        clients: Clients<'_>,
+    ) -> Meaning {
+        let mut meaning = self.condition(words, clients);
+        for other in others {
+            meaning = both(&[meaning, negate(self.condition(other, clients))]);
+        }
+        meaning
+    }
+
+    fn any(&self, alternatives: &[Vec<Term>], clients: Clients<'_>) -> Meaning {
         let mut found = Vec::new();
         let mut all = Vec::new();
         for terms in alternatives {
-            all.push(self.all_of(terms, tls));
+            all.push(self.all_of(terms, clients));
         }
         for meaning in all {
             match meaning {
@@ -115,48 +152,20 @@ impl Acls {
         any_of(found)
     }
 
-    fn all_of(&self, terms: &[Term], tls: bool) -> Meaning {
-        let mut so_far = vec![Condition::default()];
-        let mut has_conditions = false;
-        let mut meanings = Vec::new();
-        for term in terms {
-            meanings.push(self.term(term, tls));
-        }
-        // If one term never matches, the others do not need to be supported.
-        if meanings.contains(&Meaning::Never) {
-            return Meaning::Never;
-        }
-        for meaning in meanings {
-            match meaning {
-                Meaning::Always | Meaning::Never => {}
-                Meaning::AnyOf(more) => {
-                    has_conditions = true;
-                    let pairs = so_far.iter().flat_map(|a| more.iter().map(move |b| (a, b)));
-                    let both: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
-                    match both.filter(|both| both.len() <= MAX_ROUTES) {
-                        Some(both) => so_far = both,
-                        None => return Meaning::Unsupported(TOO_MANY.to_owned()),
-                    }
-                }
-                unsupported @ Meaning::Unsupported(_) => return unsupported,
-            }
-        }
-        if has_conditions {
-            any_of(so_far)
-        } else {
-            Meaning::Always
-        }
+    fn all_of(&self, terms: &[Term], clients: Clients<'_>) -> Meaning {
+        let meanings: Vec<Meaning> = terms.iter().map(|term| self.term(term, clients)).collect();
+        both(&meanings)
     }
 
-    fn term(&self, term: &Term, tls: bool) -> Meaning {
+    fn term(&self, term: &Term, clients: Clients<'_>) -> Meaning {
         let meaning = match &term.what {
-            TermKind::Anonymous(words) => criterion(words, tls),
+            TermKind::Anonymous(words) => criterion(words, clients),
             TermKind::Named(name) => match (self.named.get(name), predefined(name)) {
                 (Some(lines), _) => {
                     let mut found = Vec::new();
                     let mut always = false;
                     for (_, words) in lines {
-                        match criterion(words, tls) {
+                        match criterion(words, clients) {
                             Meaning::Always => always = true,
                             Meaning::Never => {}
                             Meaning::AnyOf(more) => found.extend(more),
@@ -213,6 +222,37 @@ pub(super) fn any_of(found: Vec<Condition>) -> Meaning {
         Meaning::Unsupported(format!("it would take more than {MAX_ROUTES} routes"))
     } else {
         Meaning::AnyOf(found)
+    }
+}
+
+/// All of the conditions apply.
+fn both(meanings: &[Meaning]) -> Meaning {
+    // If one of them never applies, the others do not need to be supported.
+    if meanings.contains(&Meaning::Never) {
+        return Meaning::Never;
+    }
+    let mut so_far = vec![Condition::default()];
+    let mut has_conditions = false;
+    for meaning in meanings {
+        match meaning {
+            Meaning::Always | Meaning::Never => {}
+            Meaning::AnyOf(more) => {
+                has_conditions = true;
+                let pairs = so_far.iter().flat_map(|a| more.iter().map(move |b| (a, b)));
+                let pairs = pairs.filter(|(a, b)| !a.excludes(b));
+                let all: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
+                match all.filter(|all| all.len() <= MAX_ROUTES) {
+                    Some(all) => so_far = all,
+                    None => return Meaning::Unsupported(TOO_MANY.to_owned()),
+                }
+            }
+            unsupported @ Meaning::Unsupported(_) => return unsupported.clone(),
+        }
+    }
+    if has_conditions {
+        any_of(so_far)
+    } else {
+        Meaning::Always
     }
 }
 
@@ -300,7 +340,13 @@ mod tests {
 
     fn meaning(acls: &Acls, text: &str, tls: bool) -> Meaning {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-        acls.condition(&words, tls)
+        acls.condition(
+            &words,
+            Clients {
+                tls,
+                ..Clients::default()
+            },
+        )
     }
 
     #[test]
@@ -343,10 +389,12 @@ mod tests {
             Meaning::Unsupported(_)
         ));
         assert!(matches!(parse("if { path /a"), Meaning::Unsupported(_)));
-        assert!(matches!(
-            parse("if { path_beg /a } { path_end .b }"),
-            Meaning::Unsupported(_)
-        ));
+        let Meaning::AnyOf(found) = parse("if { path_beg /a } { path_end .b }") else {
+            panic!("not supported");
+        };
+        assert_eq!(found[0].path.as_deref(), Some("/a*"));
+        assert_eq!(found[0].regex.as_deref(), Some("^.*\\.b$"));
+        assert_eq!(parse("if { path /a } { path /b }"), Meaning::Never);
     }
 
     #[test]
@@ -378,10 +426,13 @@ mod tests {
         ]
         .map(str::to_owned)
         .to_vec();
-        let Meaning::AnyOf(found) = acls.at_least(&words, false) else {
+        let Meaning::AnyOf(found) = acls.at_least(&words, Clients::default()) else {
             panic!("not supported");
         };
         assert_eq!(found[0].path.as_deref(), Some("/a"));
-        assert_eq!(acls.at_least(&words[5..], false), Meaning::Always);
+        assert_eq!(
+            acls.at_least(&words[5..], Clients::default()),
+            Meaning::Always
+        );
     }
 }

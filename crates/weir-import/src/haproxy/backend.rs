@@ -24,6 +24,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     let mut servers = Vec::new();
     let mut tls = None;
     let mut proxy_version = None;
+    let mut http2: Option<Position> = None;
     let mut slow = None;
     let mut names = Vec::new();
     let mut probes: Option<Vec<Probe>> = None;
@@ -43,6 +44,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                 };
                 of_pool(&mut proxy_version, &mut slow, &options, line, notes);
                 same(&mut tls, options.tls, line, notes);
+                http2 = http2.or(options.http2);
                 names.push(named.item);
                 match &probes {
                     Some(first) if *first != named.probes => notes.add(
@@ -59,6 +61,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                     continue;
                 };
                 context.mark_used(line);
+                http2 = http2.or(options.http2);
                 add_server(&mut servers, server);
                 of_pool(&mut proxy_version, &mut slow, &options, line, notes);
                 same(&mut tls, options.tls, line, notes);
@@ -73,20 +76,12 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     }
     let mut entries = Vec::new();
     entries.extend(crate::layer7::servers_dns(names));
-    if let Some(probes) = &probes {
-        for server in servers
-            .iter()
-            .filter(|it| it.probes.is_empty() && !probes.is_empty())
-        {
-            notes.add(
-                server.from,
-                "without `check`, haproxy does not check this server, and Weir does: names of this pool have a check",
-            );
-        }
-    }
     if let Some((millis, position)) = slow {
         entries.push(Entry::new("slow_start", format_millis(millis), position));
         servers.iter_mut().for_each(refine_weight);
+    }
+    if let Some(position) = http2 {
+        entries.push(Entry::new("http2", true, position));
     }
     scheduler(context, &mut entries, proxy, notes);
     if let Some(line) = proxy.last(&["timeout", "queue"]) {
@@ -214,10 +209,7 @@ fn template(
         line.reject(notes, "haproxy requires a prefix, a number and a name");
         return None;
     }
-    notes.add(
-        line.position,
-        "the name decides how many servers there are, and the system's resolvers are used; `resolvers` sets others",
-    );
+    notes.remark(line.position, "the name decides how many servers there are");
     named(context, line, (3, 4), shared, checks, proxy, notes)
 }
 
@@ -252,7 +244,7 @@ fn named(
         return None;
     }
     let mut options = shared.clone();
-    let words: Vec<String> = without(&line.words[rest..], &["resolvers", "init-addr"]);
+    let words: Vec<String> = without(&line.words[rest..], &["init-addr"]);
     options.read(&words, line, notes);
     options.note_server_options(line, notes);
     let is_service = name.starts_with('_');
@@ -263,6 +255,16 @@ fn named(
     table.extend(options.of_name(line, is_service));
     if let Some(port) = port {
         table.push(Entry::new("port", port, position).essential());
+    }
+    if let Some((name, position)) = &options.resolvers {
+        let servers = context.resolvers.get(name).cloned().unwrap_or_default();
+        let servers = servers.into_iter();
+        let servers: Vec<Item> = servers
+            .map(|(address, from)| Item::new(address, Some(from)))
+            .collect();
+        if !servers.is_empty() {
+            table.push(Entry::new("resolvers", servers, *position));
+        }
     }
     context.mark_used(line);
     let probes = checks.of_server(context, &options, proxy, line, notes);
@@ -338,6 +340,15 @@ fn scheduler(
         return;
     };
     context.mark_used(line);
+    for line in ["hash-type", "hash-preserve-affinity"]
+        .iter()
+        .filter_map(|word| proxy.last(&[word]))
+    {
+        notes.remark(
+            line.position,
+            "not imported: `hash` of Weir is consistent, and `source` keeps clients on their servers as far as possible",
+        );
+    }
     let position = line.position;
     let word = line.word(1).unwrap_or("");
     let (name, argument) = match word.split_once('(') {

@@ -113,11 +113,11 @@ impl Binds {
                     notes.remark(line.position, "ALPN: Weir offers the protocols it supports");
                 }
                 "no-sslv3" | "no-tlsv10" | "no-tlsv11" | "v4v6" | "name" | "defer-accept"
-                | "no-tls-tickets" => {
-                    if word == "name" {
+                | "no-tls-tickets" | "expose-fd" | "tls-tickets" | "id" | "no-alpn" => {
+                    if matches!(word, "name" | "id" | "expose-fd") {
                         let _ = value();
                     }
-                    if matches!(word, "v4v6" | "name" | "defer-accept" | "no-tls-tickets") {
+                    if !word.starts_with("no-sslv3") && !word.starts_with("no-tlsv") {
                         notes.remark(
                             line.position,
                             format!("{word} is not imported: `listen` has no such option"),
@@ -130,8 +130,14 @@ impl Binds {
                         format!("{word} is not imported: `listen` has no such option"),
                     );
                 }
-                "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "process" | "thread" | "mode"
-                | "user" | "group" | "uid" | "gid" | "level" | "backlog" | "tcp-ut" | "nice" => {
+                "no-tlsv12" => self.key(Entry::new("minimum", "1.3", line.position), notes),
+                "ssl-max-ver" if line.words.iter().any(|word| word == "TLSv1.3") => {
+                    let _ = value();
+                }
+                "sigalgs" | "client-sigalgs" | "ocsp-update" | "severity-output" | "shards"
+                | "proto" | "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "process"
+                | "thread" | "mode" | "user" | "group" | "uid" | "gid" | "level" | "backlog"
+                | "tcp-ut" | "nice" => {
                     let _ = value();
                     notes.remark(
                         line.position,
@@ -207,6 +213,12 @@ fn endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, S
             .address(host, ipv6)
             .ok_or_else(|| format!("the name {host} cannot be resolved"))?,
     };
+    if ports.starts_with("${") && ports.ends_with('}') {
+        return Ok(vec![match address {
+            std::net::IpAddr::V4(v4) => format!("{v4}:{ports}"),
+            std::net::IpAddr::V6(v6) => format!("[{v6}]:{ports}"),
+        }]);
+    }
     let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
     let port = |text: &str| {
         text.parse::<u16>()

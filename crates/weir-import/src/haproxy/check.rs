@@ -4,7 +4,7 @@ use super::line::Line;
 use super::section::Proxy;
 use super::server::Options;
 use super::{Context, time};
-use crate::document::Entry;
+use crate::document::{Entry, Item, Value};
 use crate::note::{Notes, Position};
 use crate::probe::Probe;
 
@@ -94,7 +94,7 @@ impl Checks {
                     checks.entries.push(Entry::new("user", user, line.position));
                 }
             }
-            ("tcp", "tcp-check") => {}
+            ("tcp", "tcp-check") => checks.exchange(context, proxy, notes),
             ("tcp", other) => notes.add(
                 line.position,
                 format!("Weir has no {other}: the check only opens a connection"),
@@ -102,6 +102,57 @@ impl Checks {
             _ => {}
         }
         checks
+    }
+
+    /// `tcp-check send …`, `tcp-check expect …`.
+    fn exchange(&mut self, context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
+        let is_rule = |line: &&Line| line.keyword() == "tcp-check";
+        let own = proxy.lines.iter().any(|line| is_rule(&line));
+        let lines = if own { &proxy.lines } else { &proxy.defaults };
+        let lines: Vec<&Line> = lines.iter().filter(is_rule).collect();
+        let mut steps: Vec<Item> = Vec::new();
+        for (at, line) in lines.iter().enumerate() {
+            let words: Vec<&str> = line.words.iter().skip(1).map(String::as_str).collect();
+            let words = match words.iter().position(|word| *word == "comment") {
+                Some(at) => &words[..at],
+                None => &words,
+            };
+            let step = |key: &'static str, text: &str| {
+                let keys = vec![Entry::new(key, text, line.position).essential()];
+                Some(Item::new(keys, Some(line.position)))
+            };
+            let found = match words {
+                [] | ["connect"] if at == 0 => None,
+                ["connect", "port", port] if at == 0 && port.parse::<u16>().is_ok() => {
+                    let port = port.parse::<u64>().unwrap_or_default();
+                    self.entries.push(Entry::new("port", port, line.position));
+                    None
+                }
+                ["send" | "send-lf", text] if !text.contains("%[") => step("send", text),
+                ["expect", "string", text] => step("expect", text),
+                ["expect", "rstring", text] => step("regex", text),
+                _ => {
+                    line.reject(notes, "`exchange` of a check has no such step");
+                    continue;
+                }
+            };
+            context.mark_used(line);
+            steps.extend(found);
+        }
+        // Without an expectation the connection is enough.
+        let expects = |item: &Item| matches!(&item.value, Value::Table(keys) if keys.iter().any(|key| key.key != "send"));
+        let length = steps.iter().rposition(expects).map_or(0, |at| at + 1);
+        for step in steps.drain(length..) {
+            if let Some(position) = step.from {
+                notes.remark(
+                    position,
+                    "not imported: haproxy waits for no response to it",
+                );
+            }
+        }
+        if !steps.is_empty() {
+            self.entries.push(Entry::implied("exchange", steps));
+        }
     }
 
     fn http(&mut self, context: &mut Context<'_>, proxy: &Proxy, line: &Line, notes: &mut Notes) {
@@ -248,8 +299,13 @@ impl Checks {
                 let same = ["verify", "ca", "server_name"];
                 let keys = options.tls.iter().filter(|entry| same.contains(&entry.key));
                 probe.entries.extend(keys.cloned());
+                if let Some((name, position)) = &options.check_name {
+                    probe.entries.retain(|entry| entry.key != "server_name");
+                    probe.push(Entry::new("server_name", name.as_str(), *position));
+                }
             }
             if let Some((port, position)) = options.port {
+                probe.entries.retain(|entry| entry.key != "port");
                 probe.push(Entry::new("port", port, position));
             }
             if let Some((address, position)) = &options.address {

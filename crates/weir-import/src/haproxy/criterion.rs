@@ -1,7 +1,20 @@
 //! One ACL criterion: a fetch method, a match method and values.
 
 use super::acl::{Meaning, any_of};
-use crate::layer7::Condition;
+use crate::layer7::{Condition, FILE};
+
+/// The clients that a condition is translated for: what is known about them before their requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Clients<'a> {
+    /// They use TLS.
+    pub(super) tls: bool,
+    /// Ports of the listeners; none = unknown.
+    pub(super) ports: &'a [u16],
+    /// Whether they have a valid name and password; `None` = unknown.
+    pub(super) authenticated: Option<bool>,
+    /// The mode is `tcp`: there are no requests.
+    pub(super) without_requests: bool,
+}
 
 fn methods(words: &[&str]) -> Meaning {
     if words.is_empty() {
@@ -16,7 +29,11 @@ fn methods(words: &[&str]) -> Meaning {
 /// haproxy's predefined ACLs.
 pub(super) fn predefined(name: &str) -> Option<Meaning> {
     Some(match name {
-        "TRUE" | "HTTP" => Meaning::Always,
+        "TRUE" | "HTTP" | "WAIT_END" => Meaning::Always,
+        "LOCALHOST" => Meaning::AnyOf(vec![Condition {
+            sources: vec!["127.0.0.0/8".to_owned()],
+            ..Condition::default()
+        }]),
         "FALSE" => Meaning::Never,
         "METH_GET" => methods(&["GET", "HEAD"]),
         "METH_POST" => methods(&["POST"]),
@@ -42,10 +59,12 @@ struct Criterion<'a> {
     matcher: &'a str,
     ignore_case: bool,
     values: Vec<&'a str>,
+    /// A file with further values, which could not be read here.
+    file: Option<&'a str>,
 }
 
 /// Parses `hdr(host) -i www.example`: fetch method, match method and values.
-pub(super) fn criterion(words: &[String], tls: bool) -> Meaning {
+pub(super) fn criterion(words: &[String], clients: Clients<'_>) -> Meaning {
     let mut criterion = match Criterion::parse(words) {
         Ok(criterion) => criterion,
         Err(reason) => return Meaning::Unsupported(reason),
@@ -56,16 +75,33 @@ pub(super) fn criterion(words: &[String], tls: bool) -> Meaning {
     }
     let found_any = criterion.matcher == "found";
     match criterion.name {
-        "ssl_fc" => return if tls { Meaning::Always } else { Meaning::Never },
+        "ssl_fc" => return known(criterion.is_true(clients.tls)),
+        "wait" if criterion.matcher == "end" => return Meaning::Always,
         "always_true" => return Meaning::Always,
+        "req.proto_http" | "req_proto_http" if !clients.without_requests => return Meaning::Always,
         "always_false" => return Meaning::Never,
+        "dst_port" => return criterion.port(clients.ports),
+        "http_auth" | "http_auth_group" => match clients.authenticated {
+            Some(valid) => return known(valid),
+            None => {
+                let why = "routes cannot match names and passwords; see `basic_auth`";
+                return Meaning::Unsupported(why.to_owned());
+            }
+        },
         "method" => return methods(&criterion.values),
-        "src" => return sources(&criterion.values),
+        "src" => return sources(&criterion),
+        "hdr" | "req.hdr" | "req.fhdr" if criterion.matcher == "cnt" => return criterion.count(),
         "path" | "pathq" | "url" | "base" if found_any => return Meaning::Always,
         _ => {}
     }
     if found_any && criterion.values.is_empty() {
         criterion.values.push("");
+    }
+    if let Some(file) = criterion.file {
+        return criterion.in_file(file);
+    }
+    if let Some(found) = criterion.field_values() {
+        return found;
     }
     let Some(alternatives) = criterion.alternatives() else {
         return Meaning::Unsupported(format!("routes cannot match {}", criterion.fetch));
@@ -79,7 +115,103 @@ pub(super) fn criterion(words: &[String], tls: bool) -> Meaning {
     }
 }
 
+fn known(applies: bool) -> Meaning {
+    match applies {
+        true => Meaning::Always,
+        false => Meaning::Never,
+    }
+}
+
 impl<'a> Criterion<'a> {
+    /// Compares a flag with the value, which may be missing.
+    fn is_true(&self, flag: bool) -> bool {
+        match self.values.first() {
+            Some(&("0" | "false")) => !flag,
+            _ => flag,
+        }
+    }
+
+    /// The port of the listener.
+    fn port(&self, ports: &[u16]) -> Meaning {
+        let is_one = |port: &u16| {
+            let mut values = self.values.iter();
+            values.any(|value| match value.split_once(['-', ':']) {
+                Some((low, high)) => {
+                    let bounds = (low.parse::<u16>(), high.parse::<u16>());
+                    matches!(bounds, (Ok(low), Ok(high)) if (low..=high).contains(port))
+                }
+                None => value.parse() == Ok(*port),
+            })
+        };
+        let compares = ["eq", "ge", "gt", "le", "lt"];
+        let plain = match self.values.first() {
+            Some(&"eq") => self.values.len() > 1,
+            Some(word) => !compares.contains(word),
+            None => false,
+        };
+        let matching = ports.iter().filter(|port| is_one(port)).count();
+        match matching {
+            _ if !plain || ports.is_empty() => {
+                Meaning::Unsupported("routes cannot compare ports this way".to_owned())
+            }
+            0 => Meaning::Never,
+            all if all == ports.len() => Meaning::Always,
+            _ => Meaning::Unsupported(
+                "the listeners of this service have several ports: write a service for each"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// Values in a file: a route reads networks and hosts from files.
+    fn in_file(&self, file: &str) -> Meaning {
+        let is_host = self.argument.eq_ignore_ascii_case("host")
+            && matches!(self.name, "hdr" | "req.hdr" | "req.fhdr")
+            && self.matcher == "str";
+        if !is_host || !self.values.is_empty() {
+            let why = "the file with its values cannot be read, and a route reads only networks and hosts from files";
+            return Meaning::Unsupported(why.to_owned());
+        }
+        Meaning::AnyOf(vec![Condition {
+            host: Some(format!("{FILE}{file}")),
+            ..Condition::default()
+        }])
+    }
+
+    /// `hdr_cnt(NAME) eq 0` and the like: whether a field is there.
+    fn count(&self) -> Meaning {
+        let there = Condition {
+            headers: vec![self.argument.to_owned()],
+            ..Condition::default()
+        };
+        match self.values.as_slice() {
+            ["gt", "0"] | ["ge", "1"] => Meaning::AnyOf(vec![there]),
+            ["eq", "0"] | ["0"] | ["lt", "1"] | ["le", "0"] => any_of(there.negated()),
+            _ => Meaning::Unsupported("routes do not count fields".to_owned()),
+        }
+    }
+
+    /// Values of a field, which one condition takes as alternatives; `None` = it is not a field, or its values do not
+    /// fit in one.
+    fn field_values(&self) -> Option<Meaning> {
+        let of_field = matches!(self.name, "hdr" | "req.hdr" | "req.fhdr");
+        if !of_field || self.argument.eq_ignore_ascii_case("host") || self.values.len() < 2 {
+            return None;
+        }
+        let values = self.values.iter();
+        let values: Option<Vec<String>> = values
+            .map(|value| {
+                let text = value_text(self.matcher, value, self.ignore_case)?;
+                Some(format!("{}: {text}", self.argument))
+            })
+            .collect();
+        let headers = values.filter(|_| self.matcher != "found")?;
+        Some(Meaning::AnyOf(vec![Condition {
+            headers,
+            ..Condition::default()
+        }]))
+    }
+
     /// Parses the words; an error is the reason why routes cannot express them.
     fn parse(words: &'a [String]) -> Result<Self, String> {
         let Some((fetch, rest)) = words.split_first() else {
@@ -97,7 +229,8 @@ impl<'a> Criterion<'a> {
             converters,
             "field(1,:)" | "field(1,:),lower" | "lower,field(1,:)"
         );
-        if !converters.is_empty() && converters != "lower" && !(port_off && argument == "host") {
+        let host = argument.eq_ignore_ascii_case("host");
+        if !converters.is_empty() && converters != "lower" && !(port_off && host) {
             return Err(format!("routes do not apply converters ({converters})"));
         }
         let (name, mut matcher) = match name.rsplit_once('_') {
@@ -108,15 +241,22 @@ impl<'a> Criterion<'a> {
             _ => (name, "str"),
         };
         let mut values = Vec::new();
-        let mut ignore_case = false;
+        // The values are in lower case then.
+        let mut ignore_case = converters == "lower";
+        let mut file = None;
         let mut words = rest.iter();
         while let Some(word) = words.next() {
             match word.as_str() {
                 "-i" => ignore_case = true,
                 "-n" | "--" => {}
                 "-m" => matcher = words.next().map_or("str", String::as_str),
-                "-f" | "-M" | "-u" => {
-                    return Err("the file with its values cannot be read".to_owned());
+                "-f" => match words.next() {
+                    Some(path) if path.starts_with('/') && file.is_none() => file = Some(path),
+                    _ => return Err("the file with its values cannot be read".to_owned()),
+                },
+                "-M" => return Err("routes cannot match maps".to_owned()),
+                "-u" => {
+                    words.next();
                 }
                 word => values.push(word),
             }
@@ -128,6 +268,7 @@ impl<'a> Criterion<'a> {
             matcher,
             ignore_case,
             values,
+            file: file.map(String::as_str),
         })
     }
 
@@ -282,16 +423,19 @@ fn match_path_ignoring_case(matcher: &str, value: &str) -> Option<Vec<Condition>
 }
 
 /// Matches addresses and networks; names would have to be resolved.
-fn sources(values: &[&str]) -> Meaning {
+fn sources(criterion: &Criterion<'_>) -> Meaning {
     let network = |value: &&str| {
         let address = value.split('/').next().unwrap_or("");
         address.parse::<std::net::IpAddr>().is_ok()
     };
-    if values.is_empty() || !values.iter().all(network) {
+    let values = &criterion.values;
+    if values.is_empty() && criterion.file.is_none() || !values.iter().all(network) {
         return Meaning::Unsupported("a route's `source` is a network".to_owned());
     }
+    let mut sources: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+    sources.extend(criterion.file.map(|file| format!("{FILE}{file}")));
     Meaning::AnyOf(vec![Condition {
-        sources: values.iter().map(|value| (*value).to_owned()).collect(),
+        sources,
         ..Condition::default()
     }])
 }

@@ -5,13 +5,16 @@ use std::collections::HashMap;
 use super::Context;
 use super::acl::{Acls, Meaning};
 use super::bind::Binds;
-use super::header::{self, FrontendRoute};
+use super::criterion::Clients;
+use super::header::{self, Changes, FrontendRoute, variants};
+use super::inspect;
+use super::limit;
 use super::line::Line;
-use super::rule::{ParsedRule, http_request, redirect_line, use_backend};
+use super::rule::{self, ParsedRule, condition, http_request, redirect_line, use_backend};
 use super::section::Proxy;
-use super::service::service;
+use super::service::{of_route, service};
+use super::user;
 use crate::document::Entry;
-use crate::edit::Edits;
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Position};
 
@@ -23,6 +26,16 @@ struct FrontendRule<'l> {
     line: &'l Line,
     action: Action,
     condition: &'l [String],
+    /// Conditions of earlier rules that let requests pass: this rule does not apply to them.
+    except: Vec<&'l [String]>,
+}
+
+/// How the requests of a service are told from others, and its own changes.
+#[derive(Clone, Copy)]
+struct Way<'w> {
+    clients: Clients<'w>,
+    acls: &'w Acls,
+    all: &'w [Proxy],
 }
 
 #[expect(clippy::too_many_lines, reason = "the parts of one section in order")]
@@ -52,7 +65,14 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         return;
     }
     let acls = Acls::read(context.environment, &proxy.lines, notes);
-    let rules = rules(context, proxy, notes);
+    let limit = limit::find(proxy, all, &acls, notes).filter(|_| proxy.is_http());
+    let (rate, limited) = match limit {
+        Some(limit) => (limit.keys, limit.lines),
+        None => (Vec::new(), Vec::new()),
+    };
+    context.used.extend(&limited);
+    let mut rules = rules(context, proxy, notes);
+    rules.retain(|rule| limited.first() != Some(&rule.line.position));
     let default = default_pool(context, proxy, notes);
     let kinds = [(false, false), (true, false), (false, true), (true, true)];
     let mut first = true;
@@ -72,7 +92,21 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         let name = super::super::name::plain(&wanted);
         let name = service_name(context, name);
         let keys = if tls { binds.keys.as_slice() } else { &[] };
-        let routes = routes(&rules, &acls, tls, proxy, notes);
+        let ports: Vec<u16> = listen
+            .iter()
+            .filter_map(|(address, _)| port(address))
+            .collect();
+        let way = Way {
+            clients: Clients {
+                tls,
+                ports: &ports,
+                authenticated: None,
+                without_requests: !proxy.is_http(),
+            },
+            acls: &acls,
+            all,
+        };
+        let routes = routes(&rules, &acls, way.clients, proxy, notes);
         let lost = default.is_none();
         let pool = match &default {
             Some((_, pool)) => pool.clone(),
@@ -85,58 +119,43 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             listen,
             keys,
             (&pool, &default),
-            all,
+            (all, &rate),
             notes,
         );
         if proxied && let Some(table) = context.writer.document.tables.last_mut() {
             table.push(Entry::new("proxy_protocol", true, listen[0].1).essential());
         }
-        let edits = changes(
+        let changes = changes(
             context,
             proxy,
-            all,
-            (tls, default.as_ref(), listen),
-            (&acls, &routes),
+            way,
+            default.as_ref(),
+            listen,
+            &routes,
             notes,
         );
-        let edits_of = |action: &Action| match action {
-            Action::Pool(pool) => edits.get(pool).cloned().unwrap_or_default(),
-            _ => Edits::default(),
-        };
         for (position, condition, action) in routes {
-            if let Action::Pool(pool) = &action {
-                let own = of_backend(context, pool, all, tls, notes);
-                for (position, rule, action) in own {
-                    if let Some(both) = condition.and(&rule) {
-                        context.writer.route(&name, position, &both, &action);
-                    }
-                }
+            if let Some(pool) = action.pool() {
+                let own = of_backend(context, pool, way, notes);
+                write_routes(context, &name, (&condition, own), &changes, notes);
             }
-            context.writer.route_with_edits(
-                &name,
-                position,
-                &condition,
-                &action,
-                &edits_of(&action),
-                notes,
-            );
+            let route = (position, Condition::default(), action);
+            write_routes(context, &name, (&condition, vec![route]), &changes, notes);
         }
+        let every = Condition::default();
         if default
             .as_ref()
             .is_some_and(|(name, _)| *name != proxy.name)
         {
-            for (position, rule, action) in of_backend(context, &pool, all, tls, notes) {
-                context.writer.route(&name, position, &rule, &action);
-            }
+            let own = of_backend(context, &pool, way, notes);
+            write_routes(context, &name, (&every, own), &changes, notes);
         }
-        let rest = Action::Pool(pool.clone());
-        let edits = edits_of(&rest);
-        if proxy.is_http() && !lost && !edits.is_empty() {
-            let every = Condition::default();
-            context
-                .writer
-                .route_with_edits(&name, proxy.position, &every, &rest, &edits, notes);
+        let (front, back) = changes.of(&pool);
+        if proxy.is_http() && !lost && !(front.is_empty() && back.is_empty()) {
+            let route = (proxy.position, every.clone(), Action::Pool(pool.clone()));
+            write_routes(context, &name, (&every, vec![route]), &changes, notes);
         }
+        monitor(context, proxy, &name);
         if lost && proxy.is_http() {
             // haproxy responds with 503 to requests that no rule matches.
             let response = Action::Respond {
@@ -149,12 +168,48 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         }
     }
     for position in acls.all() {
-        let used = rules
-            .iter()
-            .any(|rule| acls.lines_of(rule.condition).contains(&position));
-        if used {
+        let uses = |rule: &FrontendRule<'_>| {
+            let conditions = std::iter::once(&rule.condition).chain(&rule.except);
+            let mut lines = conditions.flat_map(|words| acls.lines_of(words));
+            lines.any(|line| line == position)
+        };
+        if rules.iter().any(uses) {
             context.used.insert(position);
         }
+    }
+}
+
+/// `monitor-uri /alive`: haproxy answers such requests itself, before all rules.
+fn monitor(context: &mut Context<'_>, proxy: &Proxy, service: &str) {
+    let Some(line) = proxy.last(&["monitor-uri"]).filter(|_| proxy.is_http()) else {
+        return;
+    };
+    let Some(path) = line
+        .word(1)
+        .filter(|path| path.starts_with('/') && !path.contains('*'))
+    else {
+        return;
+    };
+    context.mark_used(line);
+    let condition = Condition {
+        path: Some(path.to_owned()),
+        ..Condition::default()
+    };
+    let action = Action::Respond {
+        status: 200,
+        body: "<html><body><h1>200 OK</h1>\nService ready.\n</body></html>\n".to_owned(),
+    };
+    let tables = &mut context.writer.document.tables;
+    let is_first = |table: &crate::document::Table| {
+        table.path == ["route"] && table.text("service") == Some(service)
+    };
+    let first = tables.iter().position(is_first);
+    context
+        .writer
+        .route(service, line.position, &condition, &action);
+    let tables = &mut context.writer.document.tables;
+    if let (Some(first), Some(route)) = (first, tables.pop()) {
+        tables.insert(first, route);
     }
 }
 
@@ -177,77 +232,124 @@ fn only_statistics(proxy: &Proxy) -> bool {
     lines.clone().any(shows) && !lines.any(leads)
 }
 
+/// Returns the port of a listener.
+fn port(listen: &str) -> Option<u16> {
+    listen.rsplit(':').next()?.parse().ok()
+}
+
+/// Writes routes of a service for the requests that also meet a condition, with the changes of their rules.
+fn write_routes(
+    context: &mut Context<'_>,
+    service: &str,
+    (outer, routes): (&Condition, Vec<FrontendRoute>),
+    changes: &AllChanges,
+    notes: &mut Notes,
+) {
+    for (position, condition, action) in routes {
+        let Some(both) = outer
+            .and(&condition)
+            .filter(|_| !outer.excludes(&condition))
+        else {
+            continue;
+        };
+        let (front, back) = match action.pool() {
+            Some(pool) => changes.of(pool),
+            None => (changes.front.of_response(position), Changes::default()),
+        };
+        for (condition, edits) in variants(&both, &front, &back, notes) {
+            context
+                .writer
+                .route_with_edits(service, position, &condition, &action, &edits, notes);
+        }
+    }
+}
+
 /// Redirects and responses of the rules of a pool's backend, in order.
 fn of_backend(
     context: &mut Context<'_>,
     pool: &str,
-    all: &[Proxy],
-    tls: bool,
+    way: Way<'_>,
     notes: &mut Notes,
 ) -> Vec<FrontendRoute> {
     let named = context.pools.iter().find(|(_, named)| *named == pool);
     let Some(name) = named.map(|(name, _)| name.clone()) else {
         return Vec::new();
     };
-    let mut backends = all.iter().filter(|one| one.has_servers && one.name == name);
-    let Some(backend) = backends.next().filter(|one| !one.takes_clients) else {
+    let mut backends = way.all.iter();
+    let backend = backends.find(|one| one.has_servers && one.name == name);
+    let Some(backend) = backend.filter(|one| !one.takes_clients) else {
         return Vec::new();
     };
     let acls = Acls::read(context.environment, &backend.lines, notes);
     let rules = rules(context, backend, notes);
     let rules: Vec<FrontendRule<'_>> = rules
         .into_iter()
-        .filter(|rule| !matches!(rule.action, Action::Pool(_)))
+        .filter(|rule| rule.action.pool().is_none())
         .collect();
     for position in rules.iter().flat_map(|rule| acls.lines_of(rule.condition)) {
         context.used.insert(position);
     }
-    routes(&rules, &acls, tls, backend, notes)
+    routes(&rules, &acls, way.clients, backend, notes)
 }
 
-/// Header changes for each pool: the frontend's rules, then its backend's. `frontend_routes` are the frontend's
-/// routes.
+/// The changes of a frontend's rules, and those of each backend by its pool.
+struct AllChanges {
+    front: Changes,
+    of_pools: HashMap<String, Changes>,
+}
+
+impl AllChanges {
+    fn of(&self, pool: &str) -> (Changes, Changes) {
+        let back = self.of_pools.get(pool).cloned().unwrap_or_default();
+        (self.front.clone(), back)
+    }
+}
+
+/// Header and path changes. `frontend_routes` are the frontend's routes.
 fn changes(
     context: &mut Context<'_>,
     proxy: &Proxy,
-    all: &[Proxy],
-    (tls, default, listen): (bool, Option<&(String, String)>, Listeners<'_>),
-    (acls, frontend_routes): (&Acls, &[FrontendRoute]),
+    way: Way<'_>,
+    default: Option<&(String, String)>,
+    listen: Listeners<'_>,
+    frontend_routes: &[FrontendRoute],
     notes: &mut Notes,
-) -> HashMap<String, Edits> {
+) -> AllChanges {
+    let mut changes = AllChanges {
+        front: Changes::default(),
+        of_pools: HashMap::new(),
+    };
     if !proxy.is_http() {
-        return HashMap::new();
+        return changes;
     }
-    let backends = || all.iter().filter(|backend| backend.has_servers);
+    let backends = || way.all.iter().filter(|backend| backend.has_servers);
     let of_default = default.and_then(|(name, _)| backends().find(|one| one.name == *name));
     let mut forwarded = [Some(proxy), of_default].into_iter().flatten();
     let forwarded = forwarded.any(|one| one.option("forwardfor").is_some());
     let listen: Vec<String> = listen.iter().map(|(address, _)| address.clone()).collect();
-    let own = header::edits(
+    changes.front = header::changes(
         context,
         proxy,
-        (acls, frontend_routes),
-        (tls, forwarded, &listen),
+        (way.acls, frontend_routes),
+        (way.clients, forwarded, &listen),
         notes,
     );
-    let mut changes = HashMap::new();
-    for backend in backends() {
+    for backend in backends().filter(|backend| backend.name != proxy.name) {
         let Some(pool) = context.pools.get(&backend.name).cloned() else {
             continue;
         };
-        let edits = if backend.name == proxy.name {
-            own.clone()
-        } else {
-            let acls = Acls::read(context.environment, &backend.lines, notes);
-            own.then(&header::edits(
-                context,
-                backend,
-                (&acls, &[]),
-                (tls, forwarded, &listen),
-                notes,
-            ))
-        };
-        changes.insert(pool, edits);
+        let acls = Acls::read(context.environment, &backend.lines, notes);
+        let mut own = header::changes(
+            context,
+            backend,
+            (&acls, &[]),
+            (way.clients, forwarded, &listen),
+            notes,
+        );
+        if default.is_none_or(|(name, _)| *name != backend.name) {
+            own.add_keys(of_route(context, backend, of_default, notes));
+        }
+        changes.of_pools.insert(pool, own);
     }
     changes
 }
@@ -276,9 +378,10 @@ fn rules<'p>(
     notes: &mut Notes,
 ) -> Vec<FrontendRule<'p>> {
     let mut rules = Vec::new();
+    let mut passes: Vec<(&str, &[String])> = Vec::new();
     let mut take = |context: &mut Context<'_>,
                     line: &'p Line,
-                    rule: ParsedRule<'p>,
+                    (rule, except): (ParsedRule<'p>, Vec<&'p [String]>),
                     notes: &mut Notes| match rule {
         Ok((action, condition)) => {
             context.mark_used(line);
@@ -286,95 +389,137 @@ fn rules<'p>(
                 line,
                 action,
                 condition,
+                except,
             });
         }
         Err(why) => line.reject(notes, &why),
     };
-    for line in proxy
-        .lines
-        .iter()
-        .filter(|line| matches!(line.keyword(), "http-request" | "tcp-request" | "block"))
+    let of = |keyword: &'static str| {
+        let lines = proxy.lines.iter();
+        lines.filter(move |line| line.keyword() == keyword)
+    };
+    for line in of("tcp-request")
+        .chain(of("block"))
+        .chain(of("http-request"))
     {
-        if let Some(rule) = http_request(line) {
-            take(context, line, rule, notes);
+        let stage = inspect::stage(line);
+        if inspect::lets_pass(line) {
+            let (_, words) = condition(line.arguments());
+            passes.push((stage, words));
+            context.mark_used(line);
+        } else if inspect::is_settled(line, proxy, notes) {
+            context.mark_used(line);
+        } else if user::is_auth(line) && user::is_supported(context, proxy, line) {
+            // The changes of routes include it.
+        } else if let Some(rule) = http_request(line) {
+            let except = passes.iter().filter(|(other, _)| *other == stage);
+            let except = except.map(|(_, words)| *words).collect();
+            take(context, line, (rule, except), notes);
         }
     }
-    for line in proxy
-        .lines
-        .iter()
-        .filter(|line| line.keyword() == "redirect")
-    {
-        take(context, line, redirect_line(line), notes);
+    for line in of("redirect") {
+        take(context, line, (redirect_line(line), Vec::new()), notes);
     }
-    for line in proxy
-        .lines
-        .iter()
-        .filter(|line| line.keyword() == "use_backend")
-    {
+    for line in of("use_backend") {
         let rule = match use_backend(line) {
-            None => Err("the backend's name is computed, and a route's pool is fixed".to_owned()),
+            None => by_map(context, line),
             Some((name, condition)) => match context.pools.get(name) {
                 Some(pool) => Ok((Action::Pool(pool.clone()), condition)),
                 None => Err(format!("no such backend: {name}")),
             },
         };
-        take(context, line, rule, notes);
+        take(context, line, (rule, Vec::new()), notes);
     }
     rules
 }
 
-/// Converts rules to routes, for TLS clients or plain ones.
+/// `use_backend %[req.hdr(host),lower,map(/etc/haproxy/hosts.map,default)]`.
+fn by_map<'l>(context: &mut Context<'_>, line: &'l Line) -> ParsedRule<'l> {
+    let (what, words) = condition(line.arguments());
+    let lookup = match what {
+        [name] => rule::lookup(name),
+        _ => None,
+    };
+    let lookup = lookup.ok_or("the backend's name is computed, and a route's pool is fixed")?;
+    let default = lookup.default.as_ref();
+    let pool = default.and_then(|name| context.pools.get(name)).cloned();
+    let pool =
+        pool.ok_or("the map has no default, and a route with a map ends the search for a pool")?;
+    let map = context.map(&lookup, line.position);
+    Ok((Action::Mapped(map, pool), words))
+}
+
+/// Converts rules to routes for these clients.
 fn routes(
     rules: &[FrontendRule<'_>],
     acls: &Acls,
-    tls: bool,
+    clients: Clients<'_>,
     proxy: &Proxy,
     notes: &mut Notes,
-) -> Vec<(Position, Condition, Action)> {
+) -> Vec<FrontendRoute> {
     let mut routes = Vec::new();
     for rule in rules {
-        if !proxy.is_http() && !matches!(rule.action, Action::Pool(_)) {
+        let closes = rule.action == Action::Close;
+        if !proxy.is_http() && rule.action.pool().is_none() && !closes {
             rule.line
                 .reject(notes, "a tcp service cannot redirect or respond");
             continue;
         }
-        let is_auth = rule.line.word(1) == Some("auth");
-        if is_auth {
-            rule.line.reject(
-                notes,
-                "clients get status 401; write the users to a file and use `basic_auth`",
-            );
+        if rule.line.word(1) == Some("tarpit") {
+            let why = "the response is not delayed: a route has no `tarpit`";
+            rule.line.reject(notes, why);
+            notes.unmark_guard(rule.line.position);
         }
         let refuses = match &rule.action {
             Action::Respond { status, .. } => *status >= 400,
             Action::Close => true,
             _ => false,
         };
-        let mut meaning = acls.condition(rule.condition, tls);
+        let mut meaning = acls.except(rule.condition, &rule.except, clients);
         if let (Meaning::Unsupported(why), true) = (&meaning, refuses) {
             // A lost access rule must not admit clients.
             let why = format!("{why}; more requests than those of the rule are refused");
             rule.line.reject(notes, &why);
-            meaning = acls.at_least(rule.condition, tls);
+            meaning = acls.at_least(rule.condition, clients);
         }
-        match meaning {
-            Meaning::Always => {
-                routes.push((
-                    rule.line.position,
-                    Condition::default(),
-                    rule.action.clone(),
-                ));
+        let conditions = match meaning {
+            Meaning::Always => vec![Condition::default()],
+            Meaning::Never => Vec::new(),
+            Meaning::AnyOf(conditions) => conditions,
+            Meaning::Unsupported(why) => {
+                rule.line.reject(notes, &why);
+                continue;
             }
-            Meaning::Never => {}
-            Meaning::AnyOf(conditions) => {
-                for condition in conditions {
-                    routes.push((rule.line.position, condition, rule.action.clone()));
-                }
-            }
-            Meaning::Unsupported(why) => rule.line.reject(notes, &why),
+        };
+        for condition in conditions {
+            route(&mut routes, rule, condition, notes);
         }
     }
     routes
+}
+
+/// Adds the route of a rule for one of its conditions.
+fn route(
+    routes: &mut Vec<FrontendRoute>,
+    rule: &FrontendRule<'_>,
+    condition: Condition,
+    notes: &mut Notes,
+) {
+    let position = rule.line.position;
+    match &rule.action {
+        Action::Redirect { to, status } if rule::drops_query(to) => {
+            let Some(found) = rule::without_query(&condition, to) else {
+                let why =
+                    "a route's `redirect` drops the query only with a group of its own expression";
+                return rule.line.reject(notes, why);
+            };
+            routes.extend(found.into_iter().map(|(condition, to)| {
+                let status = *status;
+                (position, condition, Action::Redirect { to, status })
+            }));
+        }
+        action => routes.push((position, condition, action.clone())),
+    }
 }
 
 /// Returns the pool of requests that no rule matches, and its backend.

@@ -2,9 +2,12 @@
 
 use super::Context;
 use super::acl::{Acls, Meaning};
+use super::criterion::Clients;
 use super::line::Line;
 use super::rule::{self, condition};
 use super::section::Proxy;
+use super::user::{self, is_auth};
+use crate::document::Entry;
 use crate::edit::{Edits, beginning_with_slash};
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Position};
@@ -12,53 +15,245 @@ use crate::note::{Notes, Position};
 /// A route of a frontend, with its source line.
 pub(super) type FrontendRoute = (Position, Condition, Action);
 
-/// Returns the header changes of a proxy's rules for TLS clients or plain ones. `forwarded` = the service adds the
-/// client's address; `frontend_routes` are the proxy's routes.
-pub(super) fn edits(
+/// What the rules of a proxy change in requests to a pool, and in its responses.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Changes {
+    /// Those of options.
+    options: Edits,
+    rules: Vec<Change>,
+    /// Conditions that some rules have, each with its alternatives.
+    conditions: Vec<Vec<Condition>>,
+}
+
+/// A rule without its condition.
+#[derive(Clone, Debug)]
+struct Change {
+    line: Line,
+    what: Vec<String>,
+    /// The index of its condition; `None` = it always applies.
+    when: Option<usize>,
+    /// Keys of the route, instead of a change that `what` describes.
+    keys: Vec<Entry>,
+}
+
+impl Changes {
+    /// Returns whether nothing is changed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.options.is_empty()
+    }
+
+    /// Adds keys of routes.
+    pub(super) fn add_keys(&mut self, keys: Vec<Entry>) {
+        self.options.keys.extend(keys);
+    }
+
+    /// Returns the changes if these of the conditions apply.
+    fn edits(&self, applied: &[bool]) -> Edits {
+        let mut edits = self.options.clone();
+        for change in &self.rules {
+            let applies = change.when.is_none_or(|at| applied.get(at) == Some(&true));
+            if !applies {
+                continue;
+            }
+            if change.keys.is_empty() {
+                // A rule that is not supported has a note.
+                let _ = edit(&change.line, &change.what, &mut edits);
+            }
+            edits.replace_keys(&change.keys);
+        }
+        edits
+    }
+
+    /// Keeps the rules that ask for names and passwords and precede this line: they apply to responses too.
+    pub(super) fn of_response(&self, position: Position) -> Self {
+        let precedes =
+            |change: &&Change| !change.keys.is_empty() && change.line.position < position;
+        Self {
+            options: Edits::default(),
+            rules: self.rules.iter().filter(precedes).cloned().collect(),
+            conditions: self.conditions.clone(),
+        }
+    }
+
+    /// Returns the index of a condition.
+    fn condition(&mut self, alternatives: Vec<Condition>) -> usize {
+        let known = self.conditions.iter().position(|it| *it == alternatives);
+        known.unwrap_or_else(|| {
+            self.conditions.push(alternatives);
+            self.conditions.len() - 1
+        })
+    }
+
+    /// Adds a rule, unless the rules with the same condition exclude it.
+    fn add(&mut self, change: Change) -> Result<(), &'static str> {
+        let mut applied = vec![false; self.conditions.len()];
+        if let Some(at) = change.when {
+            applied[at] = true;
+        }
+        if change.keys.is_empty() {
+            edit(&change.line, &change.what, &mut self.edits(&applied))?;
+        }
+        self.rules.push(change);
+        Ok(())
+    }
+}
+
+/// Maximum number of routes that one route becomes because of the conditions of changes.
+const MAX_VARIANTS: usize = 64;
+
+/// Returns the routes for a condition, the most specific first: one for each combination of the conditions of changes.
+/// `front` are the changes of the frontend, `back` those of the backend.
+pub(super) fn variants(
+    condition: &Condition,
+    front: &Changes,
+    back: &Changes,
+    notes: &mut Notes,
+) -> Vec<(Condition, Edits)> {
+    let mut variants = vec![(condition.clone(), Vec::new())];
+    let own = [front, back];
+    for (changes, alternatives) in own
+        .iter()
+        .flat_map(|it| it.conditions.iter().map(move |one| (it, one)))
+    {
+        let at = changes.conditions.iter().position(|it| it == alternatives);
+        if changes.rules.iter().all(|change| change.when != at) {
+            variants
+                .iter_mut()
+                .for_each(|(_, applied)| applied.push(false));
+            continue;
+        }
+        let mut next = Vec::new();
+        let mut is_lost = variants.len() > MAX_VARIANTS;
+        for (condition, applied) in variants {
+            let with = |applies: bool| [applied.as_slice(), &[applies]].concat();
+            let mut is_whole = false;
+            for alternative in alternatives.iter().filter(|it| !condition.excludes(it)) {
+                match condition.and(alternative).filter(|_| !is_lost) {
+                    Some(both) => {
+                        is_whole |= both == condition;
+                        next.push((both, with(true)));
+                    }
+                    None => is_lost = true,
+                }
+            }
+            if !is_whole {
+                let rest = with(false);
+                next.push((condition, rest));
+            }
+        }
+        if is_lost {
+            for change in changes.rules.iter().filter(|change| change.when == at) {
+                let why = "not imported for all requests: a route cannot combine its condition with those of other rules";
+                notes.add(change.line.position, why);
+            }
+        }
+        variants = next;
+    }
+    let of_front = front.conditions.len();
+    let edits = |(condition, applied): (Condition, Vec<bool>)| {
+        let (near, far) = applied.split_at(of_front);
+        (condition, front.edits(near).then(&back.edits(far)))
+    };
+    variants.into_iter().map(edits).collect()
+}
+
+/// Returns the changes of a proxy's rules for these clients. `forwarded` = the service adds the client's address;
+/// `frontend_routes` are the proxy's routes.
+pub(super) fn changes(
     context: &mut Context<'_>,
     proxy: &Proxy,
     (acls, frontend_routes): (&Acls, &[FrontendRoute]),
-    (tls, forwarded, listen): (bool, bool, &[String]),
+    (clients, forwarded, listen): (Clients<'_>, bool, &[String]),
     notes: &mut Notes,
-) -> Edits {
-    let mut edits = Edits::default();
+) -> Changes {
+    let mut changes = Changes::default();
     if let Some(line) = proxy.option("forwarded") {
-        standard(context, line, listen, &mut edits, notes);
+        standard(context, line, listen, &mut changes.options, notes);
     }
     if let Some(line) = proxy.option("forwardfor").filter(|_| !forwarded) {
         context.mark_used(line);
-        edits
+        changes
+            .options
             .request
             .add("X-Forwarded-For", "{client}", line.position);
     }
     let host = super::backend::fixed_host(proxy).map(|(line, _)| line.position);
     let host = host.filter(|_| proxy.has_servers);
-    let edits_of = |line: &&Line| is_edit(line) && Some(line.position) != host;
-    for line in proxy.lines.iter().filter(edits_of) {
+    let is_rule = |line: &&Line| (is_edit(line) || is_auth(line)) && Some(line.position) != host;
+    for line in proxy.lines.iter().filter(is_rule) {
         let (what, words) = condition(line.arguments());
-        match acls.condition(words, tls) {
-            Meaning::Always if frontend_routes.iter().any(|route| is_affected_by(route, line)) => line.reject(
-                notes,
-                "haproxy's rules match the changed request, and routes match the request as received",
-            ),
-            Meaning::Always => match edit(line, &with_port(what, listen), &mut edits) {
-                Ok(()) => context.mark_used(line),
-                Err(why) => line.reject(notes, why),
-            },
-            // It may match in the frontend's other service.
-            Meaning::Never => {}
-            Meaning::AnyOf(_) => line.reject(
-                notes,
-                "this change has a condition: write it in the routes it applies to",
-            ),
-            Meaning::Unsupported(why) => line.reject(notes, &why),
-        }
         for position in acls.lines_of(words) {
             context.used.insert(position);
         }
+        let (meaning, keys) = match is_auth(line) {
+            true => match user::auth(context, acls, line, clients, notes) {
+                Some(found) => found,
+                None => continue,
+            },
+            false => (acls.condition(words, clients), Vec::new()),
+        };
+        let is_affected = keys.is_empty()
+            && frontend_routes
+                .iter()
+                .any(|route| is_affected_by(route, line));
+        let is_of_response = line.keyword() != "http-request";
+        let when = match meaning {
+            // It may match in the frontend's other service.
+            Meaning::Never => continue,
+            Meaning::Unsupported(why) => {
+                line.reject(notes, &why);
+                continue;
+            }
+            _ if is_affected => {
+                line.reject(
+                    notes,
+                    "haproxy's rules match the changed request, and routes match the request as received",
+                );
+                continue;
+            }
+            Meaning::AnyOf(alternatives)
+                if is_of_response
+                    && !line.keeps_request
+                    && !alternatives.iter().all(Condition::is_about_client) =>
+            {
+                line.reject(
+                    notes,
+                    "haproxy does not know the request when it evaluates this rule",
+                );
+                continue;
+            }
+            Meaning::Always => None,
+            Meaning::AnyOf(alternatives) => Some(changes.condition(alternatives)),
+        };
+        let change = Change {
+            line: line.clone(),
+            what: with_maps(context, line, &with_port(what, listen)),
+            when,
+            keys,
+        };
+        match changes.add(change) {
+            Ok(()) => context.mark_used(line),
+            Err(why) => line.reject(notes, why),
+        }
     }
-    edits
+    changes
 }
+
+/// Replaces a value that is looked up in a file by the variable of the map.
+fn with_maps(context: &mut Context<'_>, line: &Line, what: &[String]) -> Vec<String> {
+    let mut words = what.to_vec();
+    if let [verb, _, value] = words.as_mut_slice()
+        && matches!(verb.as_str(), "set-header" | "add-header")
+        && let Some(lookup) = rule::lookup(value)
+    {
+        let map = context.map(&lookup, line.position);
+        *value = format!("%[str({MAP}{map})]");
+    }
+    words
+}
+
+/// Marks the name of a map in a value.
+const MAP: &str = "map-of-weir-";
 
 /// `option forwarded` without further words. Addresses of IPv6 clients have quotes and brackets, which a text cannot
 /// add to only these.
@@ -92,6 +287,9 @@ fn with_port(words: &[String], listen: &[String]) -> Vec<String> {
     let [Some(port)] = ports[..] else {
         return words.to_vec();
     };
+    if port.starts_with('$') {
+        return words.to_vec();
+    }
     let words = words.iter();
     words
         .map(|word| word.replace("%[dst_port]", port).replace("%fp", port))
@@ -110,7 +308,7 @@ fn is_affected_by((position, condition, action): &FrontendRoute, line: &Line) ->
         field.eq_ignore_ascii_case(name)
     };
     match (line.keyword(), line.word(1)) {
-        ("http-request", Some("replace-path" | "set-path")) => {
+        ("http-request", Some("replace-path" | "set-path" | "replace-uri")) => {
             condition.path.is_some() || condition.regex.is_some()
         }
         ("http-request", _) => {
@@ -122,17 +320,18 @@ fn is_affected_by((position, condition, action): &FrontendRoute, line: &Line) ->
 }
 
 fn is_edit(line: &Line) -> bool {
-    const REQUEST: [&str; 5] = [
+    const REQUEST: [&str; 6] = [
         "set-header",
         "del-header",
         "add-header",
         "replace-path",
         "set-path",
+        "replace-uri",
     ];
     let word = line.word(1).unwrap_or("");
     match line.keyword() {
         "http-request" => REQUEST.contains(&word),
-        "http-response" => REQUEST[..3].contains(&word),
+        "http-response" | "http-after-response" => REQUEST[..3].contains(&word),
         _ => false,
     }
 }
@@ -140,7 +339,7 @@ fn is_edit(line: &Line) -> bool {
 fn edit(line: &Line, what: &[String], edits: &mut Edits) -> Result<(), &'static str> {
     let position = line.position;
     let fields = match line.keyword() {
-        "http-response" => &mut edits.response,
+        "http-response" | "http-after-response" => &mut edits.response,
         _ => &mut edits.request,
     };
     match what {
@@ -158,7 +357,9 @@ fn edit(line: &Line, what: &[String], edits: &mut Edits) -> Result<(), &'static 
             fields.remove(name, position);
             Ok(())
         }
-        [verb, regex, path] if verb == "replace-path" => {
+        [verb, regex, path]
+            if verb == "replace-path" || verb == "replace-uri" && keeps_query(regex, path) =>
+        {
             let path = groups(path).ok_or("the path is computed from more than the old path")?;
             let (regex, path) =
                 beginning_with_slash(regex, &path).ok_or("the path does not begin with a slash")?;
@@ -181,11 +382,24 @@ fn edit(line: &Line, what: &[String], edits: &mut Edits) -> Result<(), &'static 
     }
 }
 
+/// Whether an expression for path and query changes only the path: it leaves the rest to its last group.
+fn keeps_query(regex: &str, to: &str) -> bool {
+    let groups = regex.matches('(').count();
+    let last = format!("\\{groups}");
+    let takes_rest = regex.ends_with("(.*)") || regex.ends_with("(.*)$");
+    takes_rest && !regex.contains('?') && to.ends_with(&last) && to.matches(&last).count() == 1
+}
+
 const COMPUTED: &str = "the value is computed by something that Weir has no variable for";
 
 /// Returns a value with Weir's variables; `None` = there is none for one of haproxy's.
 fn computed(text: &str) -> Option<String> {
-    if crate::layer7::has_variable(text) {
+    if let Some(map) = text.strip_prefix(&format!("%[str({MAP}")) {
+        return Some(format!("{{map.{}}}", map.trim_end_matches(")]")));
+    }
+    // These have the query, which `{path}` has only in a redirect.
+    let has_query = ["capture.req.uri", "[url]", "pathq"];
+    if crate::layer7::has_variable(text) || has_query.iter().any(|it| text.contains(it)) {
         return None;
     }
     rule::variables(text)

@@ -11,6 +11,8 @@ use crate::note::{Notes, Position};
 pub(super) struct Line {
     pub(super) position: Position,
     pub(super) words: Vec<String>,
+    /// It uses what haproxy keeps of the request: rules for responses know only that of it.
+    pub(super) keeps_request: bool,
 }
 
 impl Line {
@@ -45,12 +47,26 @@ pub(super) fn lines(
         match words(environment, raw) {
             Some(words) if words.is_empty() => {}
             Some(words) => {
-                let words = modern(words);
+                let mut words = modern(words);
+                if let Some(name) = complete_address(environment, &mut words) {
+                    notes.add(
+                        position,
+                        format!("not imported: the variable {name} is not set here; set it, and import again"),
+                    );
+                    if guard::haproxy(&words) {
+                        notes.mark_guard(position);
+                    }
+                    continue;
+                }
                 notes.record_effect(position, inert::haproxy(&words));
                 if guard::haproxy(&words) {
                     notes.mark_guard(position);
                 }
-                lines.push(Line { position, words });
+                lines.push(Line {
+                    position,
+                    words,
+                    keeps_request: false,
+                });
             }
             None => {
                 // The contents of the line are unknown.
@@ -76,6 +92,33 @@ fn modern(words: Vec<String>) -> Vec<String> {
     };
     let front = ["timeout", new].map(str::to_owned).into_iter();
     front.chain(words.into_iter().skip(1)).collect()
+}
+
+/// Expands variables of the address of a `bind` or `server`, which needs no quotes, and returns the first variable
+/// elsewhere that is not set. Variables of `bind` that are not set remain: `listen` expands them, too.
+fn complete_address(environment: &dyn Environment, words: &mut [String]) -> Option<String> {
+    let at = match words.first().map(String::as_str) {
+        Some("bind") => Some(1),
+        Some("server") => Some(2),
+        _ => None,
+    };
+    if let Some(word) = at.and_then(|at| words.get_mut(at)) {
+        let mut chars = word.chars().peekable();
+        let mut new = String::new();
+        while let Some(c) = chars.next() {
+            match c {
+                '$' => new.push_str(&variable(environment, &mut chars)?),
+                c => new.push(c),
+            }
+        }
+        *word = new;
+    }
+    let is_bind = words.first().is_some_and(|word| word == "bind");
+    let mut others = words.iter().enumerate();
+    let unset = others.find(|(at, word)| word.contains("${") && !(is_bind && *at == 1));
+    let (_, word) = unset?;
+    let (_, rest) = word.split_once("${")?;
+    Some(rest.split('}').next().unwrap_or_default().to_owned())
 }
 
 /// Returns `None` for an unterminated quote or escape.
@@ -131,8 +174,10 @@ fn variable(
     while let Some(c) = chars.next_if(is_word) {
         name.push(c);
     }
+    // The program may have other variables than the importer.
+    let unset = format!("${{{name}}}");
     if !braces {
-        return Some(environment.variable(&name).unwrap_or_default());
+        return Some(environment.variable(&name).unwrap_or(unset));
     }
     let mut rest = String::new();
     loop {
@@ -141,8 +186,8 @@ fn variable(
             c => rest.push(c),
         }
     }
-    let default = rest.strip_prefix('-').unwrap_or("").to_owned();
-    Some(environment.variable(&name).unwrap_or(default))
+    let default = rest.strip_prefix('-').map(str::to_owned);
+    Some(environment.variable(&name).or(default).unwrap_or(unset))
 }
 
 #[cfg(test)]

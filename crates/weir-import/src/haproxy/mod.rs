@@ -4,13 +4,16 @@
 //! known in each.
 
 mod acl;
+mod alias;
 mod backend;
 mod bind;
 mod check;
 mod criterion;
 mod frontend;
 mod header;
+mod inspect;
 mod legacy;
+mod limit;
 mod line;
 mod mail;
 mod path;
@@ -18,9 +21,11 @@ mod rule;
 mod section;
 mod server;
 mod service;
+mod user;
 
 use std::collections::{HashMap, HashSet};
 
+use crate::document::{Entry, Table};
 use crate::layer4::Writer;
 use crate::note::{Notes, Position};
 use crate::time::Units;
@@ -38,6 +43,14 @@ struct Context<'w> {
     pools: HashMap<String, String>,
     /// Lines that were used, so that unused lines of defaults are reported once at most.
     used: HashSet<Position>,
+    /// Users of the `userlist` sections.
+    users: HashMap<String, Vec<section::User>>,
+    /// Name servers of the `resolvers` sections.
+    resolvers: HashMap<String, Vec<(String, Position)>>,
+    /// Pages of the `http-errors` sections.
+    pages: HashMap<String, Vec<Line>>,
+    /// Maps by what they look up.
+    maps: Vec<(rule::Lookup, String)>,
     /// `maxconn` of `global`: the limit of services without their own.
     max_connections: Option<(u64, Position)>,
 }
@@ -46,12 +59,17 @@ struct Context<'w> {
 pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Imported {
     let mut notes = Notes::default();
     let lines = line::lines(environment, &mut notes, name, text);
-    let file = section::read(lines, &mut notes);
+    let mut file = section::read(lines, &mut notes);
+    let variables = alias::resolve(&mut file, &mut notes);
     let mut context = Context {
         environment,
         writer: Writer::default(),
         pools: HashMap::new(),
         used: HashSet::new(),
+        users: std::mem::take(&mut file.users),
+        resolvers: std::mem::take(&mut file.resolvers),
+        pages: std::mem::take(&mut file.pages),
+        maps: Vec::new(),
         max_connections: None,
     };
     for line in &file.global {
@@ -60,6 +78,15 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         {
             context.max_connections = Some((max, line.position));
             notes.remark(line.position, "each service has this limit of its own");
+            continue;
+        }
+        if line.keyword() == "hard-stop-after"
+            && let Some(millis) = line.word(1).and_then(time)
+        {
+            let mut node = Table::new(&["node"], line.position);
+            let time = crate::time::format_millis(millis);
+            node.push(Entry::new("drain_timeout", time, line.position));
+            context.writer.document.push(node);
             continue;
         }
         global(line, &mut notes);
@@ -83,12 +110,41 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         }
     }
     for proxy in &file.proxies {
-        note_unused_lines(&context, proxy, &mut notes);
+        note_unused_lines(&context, proxy, &variables, &mut notes);
     }
+    alias::note_variables(&variables, &mut notes);
     validate(context.writer.document, notes)
 }
 
 impl Context<'_> {
+    /// Returns the name of the map for a lookup, and writes it if it is the first of its kind.
+    fn map(&mut self, lookup: &rule::Lookup, position: Position) -> String {
+        if let Some((_, name)) = self.maps.iter().find(|(known, _)| known == lookup) {
+            return name.clone();
+        }
+        let file = lookup.file.rsplit('/').next().unwrap_or_default();
+        let stem = file.split('.').next().unwrap_or_default();
+        let plain = super::name::plain(stem).replace('.', "-");
+        let mut name = plain.clone();
+        while self.maps.iter().any(|(_, known)| *known == name) {
+            name.push_str("-2");
+        }
+        let mut table = Table::new(&["map", &name], position);
+        table.push(Entry::new("file", lookup.file.as_str(), position).essential());
+        if lookup.key != "{host}" {
+            table.push(Entry::new("key", lookup.key.as_str(), position).essential());
+        }
+        if lookup.kind != "exact" {
+            table.push(Entry::new("kind", lookup.kind, position).essential());
+        }
+        if lookup.ignore_case {
+            table.push(Entry::new("ignore_case", true, position));
+        }
+        self.writer.document.push(table);
+        self.maps.push((lookup.clone(), name.clone()));
+        name
+    }
+
     fn mark_used(&mut self, line: &Line) {
         self.used.insert(line.position);
     }
@@ -133,11 +189,17 @@ fn global(line: &Line, notes: &mut Notes) {
 }
 
 /// Adds a note for every line that was neither used nor noted.
-fn note_unused_lines(context: &Context<'_>, proxy: &Proxy, notes: &mut Notes) {
+fn note_unused_lines(
+    context: &Context<'_>,
+    proxy: &Proxy,
+    variables: &alias::Variables,
+    notes: &mut Notes,
+) {
     let own = proxy.lines.iter().map(|line| (line, false));
     let defaults = proxy.defaults.iter().map(|line| (line, true));
     for (line, from_defaults) in own.chain(defaults) {
-        if context.used.contains(&line.position) || notes.has_note(line.position) {
+        let is_done = context.used.contains(&line.position) || notes.has_note(line.position);
+        if is_done || alias::sets(variables, line.position) {
             continue;
         }
         if !proxy.is_http() && is_for_http(line) {

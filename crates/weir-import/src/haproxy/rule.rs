@@ -1,8 +1,8 @@
 //! Frontend rules that routes support: pools, redirects and fixed responses.
 
 use super::line::Line;
-use crate::layer7::Action;
 use crate::layer7::has_variable;
+use crate::layer7::{Action, Condition};
 
 /// A rule's action and condition; `Err` = the reason why routes do not support it.
 pub(super) type ParsedRule<'l> = Result<(Action, &'l [String]), String>;
@@ -29,15 +29,26 @@ pub(super) fn http_request<'l>(line: &'l Line) -> Option<ParsedRule<'l>> {
     };
     let rest = what.get(1..).unwrap_or_default();
     Some(match what.first().map(String::as_str)? {
-        "deny" | "tarpit" | "block" => match status(rest, "deny_status", 403) {
+        "deny" | "block" if rest.iter().any(|word| word == "string") => {
+            let rest: Vec<String> = rest
+                .iter()
+                .map(|word| word.replace("deny_status", "status"))
+                .collect();
+            returned(&rest, 403, condition)
+        }
+        "deny" | "block" => match status(rest, "deny_status", 403) {
             Some(status) => Ok((response(status, String::new()), condition)),
             None => Err("not a valid response status".to_owned()),
         },
-        // Weir has the users in a file; until it is written, no client gets in.
+        "tarpit" => match status(rest, "deny_status", 500) {
+            Some(status) => Ok((response(status, String::new()), condition)),
+            None => Err("not a valid response status".to_owned()),
+        },
+        // Without their users no client gets in.
         "auth" => Ok((response(401, String::new()), condition)),
         "silent-drop" | "reject" => Ok((Action::Close, condition)),
         "redirect" => redirect(rest, condition),
-        "return" => returned(rest, condition),
+        "return" => returned(rest, 200, condition),
         _ => return None,
     })
 }
@@ -46,6 +57,7 @@ pub(super) fn http_request<'l>(line: &'l Line) -> Option<ParsedRule<'l>> {
 pub(super) fn redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedRule<'l> {
     let mut target = None;
     let mut code = 302;
+    let (mut drop_query, mut append_slash) = (false, false);
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
         match word.as_str() {
@@ -54,6 +66,8 @@ pub(super) fn redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedR
                 target = Some((kind, value));
             }
             "code" => code = rest.next().and_then(|code| code.parse().ok()).unwrap_or(0),
+            "drop-query" => drop_query = true,
+            "append-slash" => append_slash = true,
             other => return Err(format!("a route's `redirect` has no option {other}")),
         }
     }
@@ -64,15 +78,66 @@ pub(super) fn redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedR
         return Err("braces in a route's `redirect` are placeholders".to_owned());
     }
     let value = variables(value).ok_or("the target is computed from more than the request")?;
+    let path = match (drop_query, append_slash) {
+        (true, true) => WHOLE_WITH_SLASH,
+        (true, false) => WHOLE,
+        (false, true) if kind != "location" => {
+            return Err("a route's `redirect` adds a slash only with drop-query".to_owned());
+        }
+        (false, _) => "{path}",
+    };
     let to = match kind {
-        "scheme" => format!("{value}://{{host}}{{path}}"),
-        "prefix" => format!("{}{{path}}", value.trim_end_matches('/')),
+        "scheme" => format!("{value}://{{host}}{path}"),
+        "prefix" => format!("{}{path}", value.trim_end_matches('/')),
         _ => value,
     };
     if !matches!(code, 301 | 302 | 303 | 307 | 308) {
         return Err(format!("{code} is not a redirect status"));
     }
     Ok((Action::Redirect { to, status: code }, condition))
+}
+
+/// In the target of a redirect: the path without the query, and with a slash at its end.
+const WHOLE: &str = "{whole}";
+const WHOLE_WITH_SLASH: &str = "{whole/}";
+
+/// Returns the routes for a redirect that drops the query: `{path}` has the query, so a group of an expression takes
+/// its place. `None` = the rule has an expression of its own that cannot be extended.
+pub(super) fn without_query(condition: &Condition, to: &str) -> Option<Vec<(Condition, String)>> {
+    let with = |regex: String, path: &str| {
+        let condition = Condition {
+            regex: Some(regex),
+            ..condition.clone()
+        };
+        let to = to.replace(WHOLE_WITH_SLASH, path).replace(WHOLE, path);
+        (condition, to)
+    };
+    let slash = to.contains(WHOLE_WITH_SLASH);
+    let Some(regex) = &condition.regex else {
+        let all = with("^/(.*)$".to_owned(), "/{1}");
+        return Some(match slash {
+            true => vec![with("^/(.*[^/])$".to_owned(), "/{1}/"), all],
+            false => vec![all],
+        });
+    };
+    let inner = regex.strip_prefix("^/")?.strip_suffix('$')?;
+    if inner.contains(['(', '|', '\\']) {
+        return None;
+    }
+    let all = with(format!("^/({inner})$"), "/{1}");
+    if !slash {
+        return Some(vec![all]);
+    }
+    let with_slash = |inner: &str| with(format!("^/({inner})$"), "/{1}/");
+    match inner.strip_suffix("[^/]*") {
+        Some(front) => Some(vec![with_slash(&format!("{front}[^/]+")), all]),
+        None => inner.ends_with("[^/]").then(|| vec![with_slash(inner)]),
+    }
+}
+
+/// Returns whether [`without_query`] completes the target.
+pub(super) fn drops_query(to: &str) -> bool {
+    to.contains(WHOLE) || to.contains(WHOLE_WITH_SLASH)
 }
 
 /// Replaces haproxy's variables by those of Weir; `None` = there is none for one of them.
@@ -140,6 +205,53 @@ fn variable(fetch: &str) -> Option<String> {
     })
 }
 
+/// A lookup in a file: `hdr(host),lower,map(/etc/haproxy/hosts.map,default)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lookup {
+    /// What is looked up, with Weir's variables.
+    pub(super) key: String,
+    pub(super) ignore_case: bool,
+    pub(super) file: String,
+    /// `kind` of the map.
+    pub(super) kind: &'static str,
+    pub(super) default: Option<String>,
+}
+
+/// Parses `%[EXPRESSION,map(FILE)]`.
+pub(super) fn lookup(text: &str) -> Option<Lookup> {
+    let inner = text.strip_prefix("%[")?.strip_suffix(']')?;
+    let (expression, call) = inner.split_at(inner.find(",map")?);
+    let (name, arguments) = call[1..].strip_suffix(')')?.split_once('(')?;
+    let kind = match name {
+        "map" | "map_str" => "exact",
+        "map_beg" => "prefix",
+        "map_ip" => "network",
+        "map_reg" => "regex",
+        _ => return None,
+    };
+    let (file, default) = match arguments.split_once(',') {
+        Some((file, default)) => (file, Some(default.to_owned())),
+        None => (arguments, None),
+    };
+    let (fetch, converters) = expression.split_once(',').unwrap_or((expression, ""));
+    let ignore_case = match converters {
+        "" => false,
+        "lower" | "field(1,:),lower" | "lower,field(1,:)" => true,
+        _ => return None,
+    };
+    let key = match fetch {
+        "base" => "{host}{path}".to_owned(),
+        fetch => variable(fetch)?,
+    };
+    file.starts_with('/').then(|| Lookup {
+        key,
+        ignore_case,
+        file: file.to_owned(),
+        kind,
+        default,
+    })
+}
+
 /// `redirect` as a separate line.
 pub(super) fn redirect_line(line: &Line) -> ParsedRule<'_> {
     let (what, condition) = condition(line.arguments());
@@ -174,8 +286,8 @@ fn status(words: &[String], name: &str, default: u64) -> Option<u64> {
 }
 
 /// `return status 200 content-type text/plain string "x"`.
-fn returned<'l>(words: &[String], condition: &'l [String]) -> ParsedRule<'l> {
-    let status = status(words, "status", 200).ok_or("not a valid response status")?;
+fn returned<'l>(words: &[String], default: u64, condition: &'l [String]) -> ParsedRule<'l> {
+    let status = status(words, "status", default).ok_or("not a valid response status")?;
     let (mut body, mut typed) = (String::new(), false);
     let mut rest = words.iter();
     while let Some(word) = rest.next() {

@@ -1,5 +1,7 @@
 //! Sections, and the lines a proxy inherits from its defaults.
 
+use std::collections::HashMap;
+
 use super::line::Line;
 use crate::note::{Notes, Position};
 
@@ -47,6 +49,21 @@ pub(super) struct File {
     pub(super) global: Vec<Line>,
     /// The first mailer of each `mailers` section.
     pub(super) mailers: Vec<(String, (String, Position))>,
+    /// Name servers of the `resolvers` sections.
+    pub(super) resolvers: HashMap<String, Vec<(String, Position)>>,
+    /// Users of the `userlist` sections.
+    pub(super) users: HashMap<String, Vec<User>>,
+    /// Pages of the `http-errors` sections.
+    pub(super) pages: HashMap<String, Vec<Line>>,
+}
+
+/// A user of a `userlist`.
+#[derive(Clone, Debug)]
+pub(super) struct User {
+    pub(super) name: String,
+    /// As in `basic_auth`; `None` = it has no such form.
+    pub(super) hash: Option<String>,
+    pub(super) position: Position,
 }
 
 #[expect(clippy::too_many_lines, reason = "the keywords of one file in order")]
@@ -116,6 +133,20 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                 });
             }
             "mailers" => mailers(&mut file, head, &body, notes),
+            "resolvers" => resolvers(&mut file, head, &body, notes),
+            "userlist" => users(&mut file, head, body),
+            "http-errors" => {
+                let name = head.word(1).unwrap_or_default().to_owned();
+                notes.remark(head.position, "its pages are written where they are used");
+                file.pages.insert(name, body);
+            }
+            other if APART.contains(&other) => {
+                for line in std::iter::once(head).chain(&body) {
+                    let why =
+                        "not imported: it is about haproxy itself, not about clients and servers";
+                    notes.remark(line.position, why);
+                }
+            }
             other if SECTIONS.contains(&other) => {
                 head.reject(notes, &format!("Weir has no {other}"));
                 reject_all(&body, head, notes);
@@ -130,6 +161,66 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
         }
     }
     file
+}
+
+/// Sections that clients and servers do not notice.
+const APART: &[&str] = &[
+    "peers",
+    "program",
+    "ring",
+    "log-forward",
+    "log-profile",
+    "traces",
+];
+
+/// `resolvers NAME` with lines `nameserver ID ADDRESS:PORT`.
+fn resolvers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
+    let mut servers = Vec::new();
+    for line in body {
+        let address = line.word(2).unwrap_or_default();
+        match line.keyword() {
+            "nameserver" if address.parse::<std::net::SocketAddr>().is_ok() => {
+                servers.push((address.to_owned(), line.position));
+            }
+            "parse-resolv-conf" => {
+                notes.remark(line.position, "Weir uses the system's resolvers by default");
+            }
+            "nameserver" => line.reject(notes, "`resolvers` takes addresses with ports"),
+            _ => notes.remark(
+                line.position,
+                "not imported: Weir asks again when an answer has expired",
+            ),
+        }
+    }
+    let name = head.word(1).unwrap_or_default().to_owned();
+    notes.remark(
+        head.position,
+        "its name servers are written where they are used",
+    );
+    file.resolvers.insert(name, servers);
+}
+
+/// `userlist NAME` with lines `user NAME password HASH` and `user NAME insecure-password TEXT`.
+fn users(file: &mut File, head: &Line, body: Vec<Line>) {
+    let users = body.into_iter().filter(|line| line.keyword() == "user");
+    let users = users.filter_map(|line| {
+        let name = line.word(1)?.to_owned();
+        let hash = match (line.word(2)?, line.word(3)?) {
+            ("insecure-password", text) => super::user::hash(&name, text),
+            (_, hash) => {
+                let known = ["$2a$", "$2b$", "$2y$", "$5$", "$6$", "$apr1$"];
+                let is_known = known.iter().any(|form| hash.starts_with(form));
+                is_known.then(|| hash.to_owned())
+            }
+        };
+        Some(User {
+            name,
+            hash,
+            position: line.position,
+        })
+    });
+    let name = head.word(1).unwrap_or_default().to_owned();
+    file.users.insert(name, users.collect());
 }
 
 /// `mailers NAME` with lines `mailer NAME ADDRESS:PORT`.

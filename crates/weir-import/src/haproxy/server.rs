@@ -35,6 +35,11 @@ pub(super) struct Options {
     /// Keys of `tls` of the pool.
     pub(super) tls: Vec<Entry>,
     pub(super) send_proxy: Option<(&'static str, Position)>,
+    /// The `resolvers` section.
+    pub(super) resolvers: Option<(String, Position)>,
+    /// Servers use HTTP/2.
+    pub(super) http2: Option<Position>,
+    pub(super) check_name: Option<(String, Position)>,
 }
 
 /// Unsupported options with a value.
@@ -49,12 +54,8 @@ const WITH_VALUE: &[&str] = &[
     "track",
     "source",
     "namespace",
-    "proto",
     "crl-file",
     "verifyhost",
-    "check-sni",
-    "check-alpn",
-    "check-proto",
     "check-via-socks4",
     "agent-addr",
     "agent-inter",
@@ -63,21 +64,15 @@ const WITH_VALUE: &[&str] = &[
     "set-proxy-v2-tlv-fmt",
     "proxy-v2-options",
     "socks4",
-    "tcp-ut",
     "usesrc",
     "interface",
-    "ws",
-    "shard",
     "init-state",
-    "sigalgs",
-    "client-sigalgs",
     "hash-key",
 ];
 
 /// Options with a value about names and connections that clients and servers do not observe.
 const HOW: &[&str] = &[
     "id",
-    "resolvers",
     "init-addr",
     "resolve-prefer",
     "resolve-net",
@@ -93,6 +88,27 @@ const HOW: &[&str] = &[
     "alpn",
     "npn",
     "guid",
+    "check-alpn",
+    "check-proto",
+    "client-sigalgs",
+    "log-bufsize",
+    "shard",
+    "sigalgs",
+    "tcp-ut",
+    "ws",
+];
+
+/// Options without a value of the same kind.
+const HOW_ALONE: &[&str] = &[
+    "allow-0rtt",
+    "check-reuse-pool",
+    "no-check-reuse-pool",
+    "no-ssl-reuse",
+    "no-tfo",
+    "no-tls-tickets",
+    "ssl-reuse",
+    "tfo",
+    "tls-tickets",
 ];
 
 /// Unsupported options without a value.
@@ -104,8 +120,6 @@ const WITHOUT_VALUE: &[&str] = &[
     "no-ssl",
     "no-agent-check",
     "non-stick",
-    "tfo",
-    "no-tfo",
     "stick",
     "no-sslv3",
     "no-tlsv10",
@@ -117,14 +131,7 @@ const WITHOUT_VALUE: &[&str] = &[
     "force-tlsv11",
     "force-tlsv12",
     "force-tlsv13",
-    "ssl-reuse",
-    "no-ssl-reuse",
-    "tls-tickets",
-    "no-tls-tickets",
-    "allow-0rtt",
     "no-verifyhost",
-    "check-reuse-pool",
-    "no-check-reuse-pool",
     "no-check-ssl",
     "no-check-send-proxy",
     "quic-cc-algo",
@@ -143,8 +150,14 @@ impl Options {
                 );
                 continue;
             }
-            if HOW.contains(&word) {
-                let _ = words.next();
+            if word == "resolvers" {
+                self.resolvers = words.next().map(|name| (name.to_owned(), position));
+                continue;
+            }
+            if HOW.contains(&word) || HOW_ALONE.contains(&word) {
+                if HOW.contains(&word) {
+                    let _ = words.next();
+                }
                 notes.remark(
                     position,
                     format!("{word} is not imported: Weir chooses it itself"),
@@ -243,6 +256,9 @@ impl Options {
             "downinter" => self.down = checked(time(value), notes),
             "addr" => self.address = Some((value.to_owned(), position)),
             "agent-send" => self.agent_send = Some((value.to_owned(), position)),
+            "proto" if value == "h2" => self.http2 = Some(position),
+            "proto" if value == "h1" => {}
+            "check-sni" => self.check_name = Some((value.to_owned(), position)),
             "verify" if value == "none" => self.key(Entry::new("verify", false, position)),
             "verify" => {}
             "ca-file" => self.key(Entry::new("ca", value, position)),

@@ -18,7 +18,7 @@ pub(super) fn service(
     listen: &[(String, Position)],
     tls: &[Entry],
     (pool, default): (&str, &Option<(String, String)>),
-    all: &[Proxy],
+    (all, rate): (&[Proxy], &[Entry]),
     notes: &mut Notes,
 ) {
     let mut table = Table::new(&["service", name], proxy.position);
@@ -50,8 +50,17 @@ pub(super) fn service(
             .find(|proxy| proxy.has_servers && proxy.name == *name)
     });
     timeouts(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
+    persistence(context, &mut table, backend.unwrap_or(proxy), all);
     retry_on(context, &mut table, backend.unwrap_or(proxy), notes);
-    limits(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
+    let further = (all, rate, default.is_some());
+    limits(
+        context,
+        &mut table,
+        proxy,
+        backend.unwrap_or(proxy),
+        further,
+        notes,
+    );
     if proxy.is_http() {
         let forwarded = proxy
             .option("forwardfor")
@@ -64,8 +73,7 @@ pub(super) fn service(
         abort_on_close(context, &mut table, backend.unwrap_or(proxy));
         request_buffering(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
         path::normalize_path(context, &mut table, proxy, notes);
-        // haproxy forwards such names.
-        table.push(Entry::implied("underscores", "keep"));
+        table.push(underscores(context, proxy));
         compression(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
         error_pages(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
     }
@@ -128,27 +136,93 @@ fn error_pages(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2
     let mut statuses = Vec::new();
     let mut pages = Vec::new();
     for line in own.chain(defaults).flat_map(|lines| lines.iter().rev()) {
-        let (Some(status), Some(file)) = (line.word(1), line.word(2)) else {
-            continue;
-        };
-        let carried = file.starts_with('/') && !file.starts_with("/dev/");
-        if line.keyword() != "errorfile" || !carried {
-            continue;
+        let found = pages_of(context, line);
+        if !found.is_empty() {
+            context.mark_used(line);
         }
-        if statuses.contains(&status) {
-            continue;
+        for (status, file, position) in found {
+            if statuses.contains(&status) {
+                continue;
+            }
+            context.used.insert(position);
+            let page = vec![
+                Entry::new("status", status.as_str(), position),
+                Entry::new("file", file, position),
+            ];
+            statuses.push(status);
+            pages.push(Item::new(page, Some(position)));
         }
-        context.mark_used(line);
-        statuses.push(status);
-        let page = vec![
-            Entry::new("status", status, line.position),
-            Entry::new("file", file, line.position),
-        ];
-        pages.push(Item::new(page, Some(line.position)));
     }
     if !pages.is_empty() {
         pages.sort_by_key(|page| page.from);
         table.push(Entry::implied("error_pages", pages));
+    }
+}
+
+/// haproxy forwards names with underscores, unless `option http-restrict-req-hdr-names` tells otherwise.
+fn underscores(context: &mut Context<'_>, proxy: &Proxy) -> Entry {
+    let line = proxy.last(&["option", "http-restrict-req-hdr-names"]);
+    let choice = match line.and_then(|line| line.word(2)) {
+        Some("delete") => "drop",
+        Some("reject") => "reject",
+        _ => "keep",
+    };
+    match line {
+        Some(line) => {
+            context.mark_used(line);
+            Entry::new("underscores", choice, line.position)
+        }
+        None => Entry::implied("underscores", choice),
+    }
+}
+
+/// Status and file of each page that a line names: `errorfile 503 FILE`, `errorfiles NAME` of an `http-errors`
+/// section, `http-error status 503 … errorfile FILE`.
+fn pages_of(context: &Context<'_>, line: &Line) -> Vec<(String, String, Position)> {
+    let one = |line: &Line| {
+        let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
+        let (status, file) = match words.as_slice() {
+            ["errorfile", status, file] => (status, file),
+            ["http-error", "status", status, "errorfile", file] => (status, file),
+            // Weir tells the type from the name.
+            [
+                "http-error",
+                "status",
+                status,
+                "content-type",
+                kind,
+                "file",
+                file,
+            ] if kind.starts_with(media_type(file)) => (status, file),
+            _ => return None,
+        };
+        let usable = file.starts_with('/') && !file.starts_with("/dev/");
+        usable.then(|| ((*status).to_owned(), (*file).to_owned(), line.position))
+    };
+    match (line.keyword(), line.word(1)) {
+        ("errorfiles", Some(name)) => {
+            let wanted = line.words.get(2..).unwrap_or_default();
+            let all = context
+                .pages
+                .get(name)
+                .into_iter()
+                .flatten()
+                .filter_map(one);
+            let is_wanted =
+                |page: &(String, String, Position)| wanted.is_empty() || wanted.contains(&page.0);
+            all.filter(is_wanted).collect()
+        }
+        _ => one(line).into_iter().collect(),
+    }
+}
+
+/// The media type that an error page has because of its name.
+fn media_type(file: &str) -> &'static str {
+    match file.rsplit('.').next() {
+        Some("html") => "text/html",
+        Some("json") => "application/json",
+        Some("svg") => "image/svg+xml",
+        _ => "text/plain",
     }
 }
 
@@ -213,11 +287,110 @@ fn timeouts(
     }
 }
 
-/// `retry-on empty-response response-timeout 503`.
-fn retry_on(context: &mut Context<'_>, table: &mut Table, back: &Proxy, notes: &mut Notes) {
-    let Some(line) = back.last(&["retry-on"]) else {
+/// Timeouts and retries of a backend for the routes to it, as far as they differ from those of the service.
+pub(super) fn of_route(
+    context: &mut Context<'_>,
+    backend: &Proxy,
+    of_service: Option<&Proxy>,
+    notes: &mut Notes,
+) -> Vec<Entry> {
+    const NAMES: [(&str, &str); 3] = [
+        ("connect", "connect"),
+        ("server", "server"),
+        ("tunnel", "tunnel"),
+    ];
+    let differs = |keywords: &[&str]| {
+        let line = backend.last(keywords)?;
+        let other = of_service.and_then(|one| one.last(keywords));
+        let is_same = other.is_some_and(|other| other.words == line.words);
+        (!is_same).then_some(line)
+    };
+    let mut timeouts = Vec::new();
+    for (theirs, ours) in NAMES {
+        if let Some(line) = differs(&["timeout", theirs])
+            && let Some(millis) = line.word(2).and_then(time)
+        {
+            context.mark_used(line);
+            timeouts.push(Entry::new(ours, format_millis(millis), line.position));
+        }
+    }
+    let mut keys = Vec::new();
+    if !timeouts.is_empty() {
+        keys.push(Entry::implied("timeouts", timeouts));
+    }
+    if let Some(line) = differs(&["retries"])
+        && let Some(count) = line.word(1).and_then(|word| word.parse::<u64>().ok())
+    {
+        context.mark_used(line);
+        keys.push(Entry::new("retries", count, line.position));
+    }
+    if differs(&["retry-on"]).is_some() {
+        keys.extend(conditions_of_retry(context, backend, notes));
+    }
+    keys
+}
+
+/// `stick on src` with `stick-table type ip expire 30m`: a client's address keeps its server.
+fn persistence(context: &mut Context<'_>, table: &mut Table, back: &Proxy, all: &[Proxy]) {
+    let Some(stick) = back.last(&["stick", "on"]) else {
         return;
     };
+    let (key, name) = match stick.words.get(2..).unwrap_or_default() {
+        [key] => (key.as_str(), None),
+        [key, word, name] if word == "table" => (key.as_str(), Some(name)),
+        _ => return,
+    };
+    let mask = key
+        .strip_prefix("src,ipmask(")
+        .and_then(|rest| rest.strip_suffix(')'));
+    let mask = mask.map(|mask| mask.parse::<u64>());
+    let is_source = key == "src" || matches!(mask, Some(Ok(1..=32)));
+    let owner = match name {
+        Some(name) => all.iter().find(|one| one.name == *name),
+        None => Some(back),
+    };
+    let Some(clients) = owner.and_then(|one| one.last(&["stick-table", "type"])) else {
+        return;
+    };
+    let words: Vec<&str> = clients.words.iter().map(String::as_str).collect();
+    let after = |word: &str| {
+        let at = words.iter().position(|it| *it == word)?;
+        words.get(at + 1).copied()
+    };
+    let expire = after("expire")
+        .and_then(time)
+        .filter(|millis| *millis >= 1000);
+    let is_address = matches!(after("type"), Some("ip" | "ipv6"));
+    let counts = after("store").is_some_and(|what| what != "server_id");
+    let (Some(millis), true, false) = (expire, is_source && is_address, counts) else {
+        return;
+    };
+    context.mark_used(stick);
+    context.mark_used(clients);
+    let mut keys = vec![Entry::new(
+        "timeout",
+        format_millis(millis),
+        clients.position,
+    )];
+    if let Some(Ok(bits)) = mask {
+        keys.push(Entry::new("netmask", bits, stick.position));
+    }
+    table.push(Entry::new("persistence", keys, stick.position));
+}
+
+/// `retry-on empty-response response-timeout 503`.
+fn retry_on(context: &mut Context<'_>, table: &mut Table, back: &Proxy, notes: &mut Notes) {
+    if let Some(entry) = conditions_of_retry(context, back, notes) {
+        table.push(entry);
+    }
+}
+
+fn conditions_of_retry(
+    context: &mut Context<'_>,
+    back: &Proxy,
+    notes: &mut Notes,
+) -> Option<Entry> {
+    let line = back.last(&["retry-on"])?;
     context.mark_used(line);
     let mut conditions: Vec<String> = Vec::new();
     for word in line.arguments() {
@@ -249,7 +422,19 @@ fn retry_on(context: &mut Context<'_>, table: &mut Table, back: &Proxy, notes: &
         };
         conditions.extend(ours.iter().map(|word| (*word).to_owned()));
     }
-    table.push(Entry::new("retry_on", conditions, line.position));
+    Some(Entry::new("retry_on", conditions, line.position))
+}
+
+/// The backends that `use_backend` of a frontend names.
+fn led_to<'p>(front: &Proxy, all: &'p [Proxy]) -> Vec<&'p Proxy> {
+    let named = |one: &&Proxy| {
+        let mut rules = front.lines.iter();
+        rules.any(|rule| rule.keyword() == "use_backend" && rule.word(1) == Some(one.name.as_str()))
+    };
+    all.iter()
+        .filter(|one| one.has_servers)
+        .filter(named)
+        .collect()
 }
 
 fn limits(
@@ -257,9 +442,10 @@ fn limits(
     table: &mut Table,
     front: &Proxy,
     back: &Proxy,
+    (all, rate, has_default): (&[Proxy], &[Entry], bool),
     notes: &mut Notes,
 ) {
-    let mut entries = Vec::new();
+    let mut entries = rate.to_vec();
     for (theirs, ours, proxy) in [
         ("maxconn", "connections", front),
         ("retries", "retries", back),
@@ -277,11 +463,22 @@ fn limits(
         }
     }
     let closes = ["http-server-close", "httpclose", "forceclose"];
-    let close = closes
+    // Without a default backend, all that rules lead to must have it.
+    let named: Vec<&Proxy> = match has_default {
+        true => Vec::new(),
+        false => led_to(front, all),
+    };
+    let closing = |one: &&Proxy| closes.iter().any(|name| one.option(name).is_some());
+    let named = Some(named)
+        .filter(|named| named.iter().all(closing))
+        .unwrap_or_default();
+    let proxies = [&[back, front], named.as_slice()].concat();
+    let set = closes
         .iter()
-        .find_map(|name| back.option(name).or_else(|| front.option(name)));
-    if let Some(line) = close {
-        context.mark_used(line);
+        .flat_map(|name| proxies.iter().filter_map(|one| one.option(name)));
+    let set: Vec<&Line> = set.collect();
+    set.iter().for_each(|line| context.mark_used(line));
+    if let Some(line) = set.first() {
         entries.push(Entry::new("idle_servers", 0_u32, line.position));
         if line.word(1) != Some("http-server-close") {
             notes.remark(

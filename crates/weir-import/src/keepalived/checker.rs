@@ -181,7 +181,7 @@ impl<'a> Checker<'a> {
             (_, 1..) => {}
             (_, 0) => {
                 if let Some((_, position)) = self.settings.delay_before_retry {
-                    notes.add(
+                    notes.remark(
                         position,
                         "not imported: without `retry` the first failure decides",
                     );

@@ -199,11 +199,6 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
             "vrrp_vmac_garp_intvl",
             "vrrp_lower_prio_no_advert",
             "vrrp_higher_prio_send_advert",
-            "vrrp_iptables",
-            "vrrp_ipsets",
-            "nftables",
-            "nftables_ifindex",
-            "nftables_counters",
             "vrrp_check_unicast_src",
             "vrrp_skip_check_adv_addr",
             "vrrp_strict",
@@ -213,7 +208,15 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
             "vmac_prefix",
             "vmac_addr_prefix",
         ],
-        inert: &["nftables_priority"],
+        // They set how keepalived enforces `no_accept`, which has a note of its own.
+        inert: &[
+            "nftables",
+            "nftables_counters",
+            "nftables_ifindex",
+            "nftables_priority",
+            "vrrp_ipsets",
+            "vrrp_iptables",
+        ],
     },
     Unsupported {
         reason: "it configures how keepalived itself runs",
@@ -248,6 +251,7 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
                 notes.remark(inner.position, "it is keepalived's default");
             }
             "vrrp_strict" => {
+                globals.strict = true;
                 notes.remark(inner.position, "Weir always follows the VRRP specification");
             }
             "lvs_timeouts" => timeouts(globals, inner, notes),

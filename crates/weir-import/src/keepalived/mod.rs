@@ -44,6 +44,9 @@ struct Globals {
     tracked: HashMap<String, Tracked>,
     /// The sync group of each VRRP instance.
     sync: HashMap<String, (String, Position)>,
+    sync_groups: HashMap<String, vrrp::SyncGroup>,
+    /// `vrrp_strict`.
+    strict: bool,
     /// Defaults of VRRP instances.
     vrrp: Vec<Entry>,
     /// `[timeouts]`.
@@ -75,6 +78,18 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
             "virtual_server" => virtual_server::write(&mut writer, &globals, node, &mut notes),
             "vrrp_instance" => vrrp::write(&mut writer, &globals, node, &mut notes),
             _ => {}
+        }
+    }
+    for group in globals.sync_groups.values() {
+        let is_instance = |node: &Node| {
+            node.keyword() == "vrrp_instance" && node.word(1) == Some(group.first.as_str())
+        };
+        let lines = group
+            .programs
+            .iter()
+            .filter_map(|program| program.item.from);
+        for position in lines.filter(|_| !nodes.iter().any(is_instance)) {
+            notes.remark(position, "not imported: the group has no vrrp_instance");
         }
     }
     unused::unused(&globals, &nodes, &mut notes);

@@ -2,12 +2,14 @@
 
 mod directive;
 mod header;
+mod notify;
 mod real;
 
 use weir_model::Forward;
 
 use self::directive::{Directives, PERSISTENT_S, Sorry, directive};
 use self::header::{Header, header, is_ipv6, listen};
+use self::notify::Program;
 use self::real::real_server;
 use super::Globals;
 use super::field::{self, Located};
@@ -22,8 +24,11 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     };
     let mut directives = Directives::default();
     let mut reals = Vec::new();
+    let mut programs = Vec::new();
     for inner in node.inner() {
-        if inner.keyword() == "real_server" {
+        if matches!(inner.keyword(), "quorum_up" | "quorum_down") {
+            programs.extend(Program::read(None, inner, notes));
+        } else if inner.keyword() == "real_server" {
             reals.push(inner);
         } else {
             directive(&mut directives, inner, notes);
@@ -35,7 +40,8 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     };
     let mut found: Vec<Real> = Vec::new();
     for real in reals {
-        found.extend(real_server(globals, &directives, real, ipv6, notes));
+        let own = (globals, &directives, ipv6);
+        found.extend(real_server(own, real, &mut programs, notes));
     }
     if let Header::Address(..) = header {
         same_port(&mut found, &directives, port, notes);
@@ -82,6 +88,10 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         lines: node.lines(),
     };
     let pool = writer.write(spec, notes);
+    let mut tables = writer.document.tables.iter_mut();
+    if let Some(table) = tables.find(|it| it.path == ["pool", &pool]) {
+        notify::write(table, &programs, notes);
+    }
     let alerts = directives.alerts.or(globals.alerts);
     writer.mails.extend(mail(globals, alerts, pool));
 }

@@ -53,8 +53,25 @@ pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) 
     let Some(name) = node.word(1) else {
         return field::reject(notes, node, "the name of the group");
     };
+    let mut settings = SyncGroup::default();
     for inner in node.inner() {
         match inner.keyword() {
+            "track_interface" | "track_script" | "track_process" | "track_file" => {
+                settings.tracked.push(inner.clone());
+            }
+            "notify" => {
+                let program = program(inner, notes);
+                settings.programs.extend(program.map(|mut entry| {
+                    entry.key = "notify_group";
+                    entry
+                }));
+            }
+            "notify_master" | "notify_backup" | "notify_fault" | "notify_stop" => {
+                settings.programs.extend(program(inner, notes));
+            }
+            "global_tracking" | "sync_group_tracking_weight" => {
+                notes.remark(inner.position, "members of a group of Weir track together");
+            }
             "group" => {
                 let words = inner
                     .words
@@ -65,6 +82,9 @@ pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) 
                 let lines =
                     lines.flat_map(|line| line.words.iter().map(|word| (word, line.position)));
                 for (member, position) in words.chain(lines) {
+                    if settings.first.is_empty() {
+                        settings.first.clone_from(member);
+                    }
                     globals
                         .sync
                         .insert(member.clone(), (name.to_owned(), position));
@@ -76,10 +96,11 @@ pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) 
             ),
             _ => inner.reject(
                 notes,
-                "[vrrp.NAME] supports only the group name; set this in each instance of the group",
+                "[vrrp.NAME] has no such key; set this in each instance of the group",
             ),
         }
     }
+    globals.sync_groups.insert(name.to_owned(), settings);
 }
 
 pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: &mut Notes) {
@@ -124,8 +145,13 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
             "auth_pass was not imported: version 3 has no passwords",
         );
     }
-    if let Some((group, position)) = globals.sync.get(name) {
-        table.push(Entry::new("group", group.as_str(), *position));
+    of_group(&mut table, &mut track, globals, name, notes);
+    let is_strict = globals.strict || node.inner().iter().any(|it| it.keyword() == "strict_mode");
+    if is_strict && !has(&table, "addresses") {
+        return node.ignore(
+            notes,
+            "keepalived disables a strict instance without addresses",
+        );
     }
     if !track.is_empty() {
         table.push(Entry::implied("track", track));
@@ -139,6 +165,52 @@ fn is_ipv6(node: &Node) -> bool {
     let addresses = blocks.find(|inner| inner.keyword() == "virtual_ipaddress");
     let first = addresses.and_then(|block| block.inner().first());
     first.is_some_and(|line| line.keyword().contains(':'))
+}
+
+/// Settings of a sync group: programs are called for one member, because all members change together.
+#[derive(Debug, Default)]
+pub(super) struct SyncGroup {
+    /// The member that has the programs.
+    pub(super) first: String,
+    pub(super) programs: Vec<Entry>,
+    /// Blocks that each member tracks.
+    pub(super) tracked: Vec<Node>,
+}
+
+/// Adds the settings of the group of this instance.
+fn of_group(
+    table: &mut Table,
+    track: &mut Vec<Item>,
+    globals: &Globals,
+    name: &str,
+    notes: &mut Notes,
+) {
+    let Some((group, position)) = globals.sync.get(name) else {
+        return;
+    };
+    table.push(Entry::new("group", group.as_str(), *position));
+    let Some(settings) = globals.sync_groups.get(group) else {
+        return;
+    };
+    for block in &settings.tracked {
+        match block.keyword() {
+            "track_interface" => track_interfaces(track, block, notes),
+            _ => track_objects(track, globals, block, notes),
+        }
+    }
+    if settings.first != name {
+        return;
+    }
+    for program in &settings.programs {
+        let is_taken = table.entries.iter().any(|entry| entry.key == program.key);
+        match program.item.from {
+            Some(position) if is_taken => notes.add(
+                position,
+                format!("not imported: {name} has a program of its own for this"),
+            ),
+            _ => table.push(program.clone()),
+        }
+    }
 }
 
 fn directive(
@@ -320,7 +392,8 @@ fn addresses(key: &'static str, node: &Node, interface: &str, notes: &mut Notes)
             .split_once('/')
             .unwrap_or((line.keyword(), ""));
         let Ok(parsed) = address.parse::<std::net::IpAddr>() else {
-            line.reject(notes, "not an address");
+            let why = "not an address, and keepalived skips the line";
+            line.ignore(notes, why);
             continue;
         };
         let bits = if parsed.is_ipv4() { 32 } else { 128 };

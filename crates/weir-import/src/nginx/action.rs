@@ -176,7 +176,7 @@ fn proxied(
 
 /// The `Host` that servers get instead of the client's, and its line: what `proxy_set_header Host` sets, or without
 /// such a line the name in `proxy_pass`.
-fn host(levels: &[&[Node]], to: &Url, from: Position) -> Option<(String, Position)> {
+pub(super) fn host(levels: &[&[Node]], to: &Url, from: Position) -> Option<(String, Position)> {
     let lines = inherited(levels, "proxy_set_header").into_iter();
     let is_host = |line: &&Node| {
         line.word(1)
@@ -193,7 +193,7 @@ fn host(levels: &[&[Node]], to: &Url, from: Position) -> Option<(String, Positio
 }
 
 /// Keys of a pool's `tls`. By default nginx does not verify certificates.
-fn server_tls(context: &mut Context<'_>, levels: &[&[Node]]) -> Vec<Entry> {
+pub(super) fn server_tls(context: &mut Context<'_>, levels: &[&[Node]]) -> Vec<Entry> {
     let mut find = |keyword: &str| {
         let found = levels
             .iter()

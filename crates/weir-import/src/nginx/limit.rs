@@ -4,7 +4,7 @@
 use super::Context;
 use super::tree::Node;
 use super::upstream::hash_key;
-use crate::document::Entry;
+use crate::document::{Entry, Value};
 use crate::note::{Notes, Position};
 
 /// Returns the last line with that keyword, of the server block or the enclosing one.
@@ -46,40 +46,14 @@ pub(super) fn limits(
             ),
         }
     }
-    let mut key = None;
-    if let Some(line) = find(levels, "limit_req") {
-        match rate(levels[1], line) {
-            Ok((limit_key, zone, rate, burst)) => {
-                context.used.extend([line.position, zone]);
-                if !line.words.iter().any(|word| word == "nodelay") {
-                    notes.add(
-                        line.position,
-                        "requests above the rate get status 429 at once and are not delayed",
-                    );
-                }
-                entries.push(Entry::new("rate", rate, line.position));
-                entries.push(Entry::new("burst", burst, line.position));
-                key = Some((limit_key, zone));
-            }
-            Err(why) => line.reject(notes, why),
-        }
-    }
-    if let Some(line) = find(levels, "limit_conn") {
-        match concurrency(levels[1], line) {
-            Ok((limit_key, ..)) if key.as_ref().is_some_and(|(other, _)| *other != limit_key) => {
-                line.reject(notes, "`limits` has one key to distinguish clients");
-            }
-            Ok((limit_key, zone, max)) => {
-                context.used.extend([line.position, zone]);
-                entries.push(Entry::new("concurrent", max, line.position));
-                key = Some((limit_key, zone));
-            }
-            Err(why) => line.reject(notes, why),
-        }
-    }
-    if let Some((key, position)) = key.filter(|(key, _)| key != "source") {
-        entries.push(Entry::new("key", key, position).essential());
-    }
+    let lines = ["limit_req", "limit_conn"].map(|keyword| find(levels, keyword));
+    of_clients(
+        context,
+        (levels[1], Per::Second),
+        lines,
+        &mut entries,
+        notes,
+    );
     entries
 }
 
@@ -92,11 +66,30 @@ pub(super) fn of_route(
     notes: &mut Notes,
 ) -> Vec<Entry> {
     let mut entries = Vec::new();
+    let is_counted = |line: &&Node| context.routes_per_location == 1 && is_alone(outer, line);
+    let lines = [requests.filter(is_counted), connections.filter(is_counted)];
+    of_clients(context, (outer, Per::Minute), lines, &mut entries, notes);
+    entries
+}
+
+/// The smallest unit of a rate: a service has rates per second, a route also per minute.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Per {
+    Second,
+    Minute,
+}
+
+/// Adds the keys for a `limit_req` and a `limit_conn`.
+fn of_clients(
+    context: &mut Context<'_>,
+    (outer, per): (&[Node], Per),
+    [requests, connections]: [Option<&Node>; 2],
+    entries: &mut Vec<Entry>,
+    notes: &mut Notes,
+) {
     let mut key = None;
-    if let Some(line) =
-        requests.filter(|line| context.routes_per_location == 1 && is_alone(outer, line))
-    {
-        match rate(outer, line) {
+    if let Some(line) = requests {
+        match rate(outer, line, per) {
             Ok((limit_key, zone, rate, burst)) => {
                 context.used.extend([line.position, zone]);
                 if !line.words.iter().any(|word| word == "nodelay") {
@@ -112,9 +105,7 @@ pub(super) fn of_route(
             Err(why) => line.reject(notes, why),
         }
     }
-    if let Some(line) =
-        connections.filter(|line| context.routes_per_location == 1 && is_alone(outer, line))
-    {
+    if let Some(line) = connections {
         match concurrency(outer, line) {
             Ok((limit_key, ..)) if key.as_ref().is_some_and(|(other, _)| *other != limit_key) => {
                 line.reject(notes, "`limits` has one key to distinguish clients");
@@ -130,7 +121,6 @@ pub(super) fn of_route(
     if let Some((key, position)) = key.filter(|(key, _)| key != "source") {
         entries.push(Entry::new("key", key, position).essential());
     }
-    entries
 }
 
 /// Whether no other line uses the zone of this one.
@@ -177,8 +167,12 @@ fn zone<'n>(
     Ok((zone, key))
 }
 
-/// `limit_req zone=one burst=20`: key, zone, requests per second, burst.
-fn rate(outer: &[Node], line: &Node) -> Result<(String, Position, u64, u64), &'static str> {
+/// `limit_req zone=one burst=20`: key, zone, rate, burst.
+fn rate(
+    outer: &[Node],
+    line: &Node,
+    per: Per,
+) -> Result<(String, Position, Value, u64), &'static str> {
     let option = |name: &str| line.words.iter().find_map(|word| word.strip_prefix(name));
     let name = option("zone=").ok_or("the zone is missing")?;
     let (zone, key) = zone(outer, "limit_req_zone", name)?;
@@ -186,18 +180,16 @@ fn rate(outer: &[Node], line: &Node) -> Result<(String, Position, u64, u64), &'s
         .words
         .iter()
         .find_map(|word| word.strip_prefix("rate="));
-    let rate = rate.and_then(|rate| match rate.split_once("r/") {
-        Some((number, "s")) => number.parse::<u64>().ok(),
-        Some((number, "m")) => number
-            .parse::<u64>()
-            .ok()
-            .filter(|n| n % 60 == 0)
-            .map(|n| n / 60),
+    let per_minute = rate.and_then(|rate| match rate.split_once("r/") {
+        Some((number, "s")) => number.parse::<u64>().ok()?.checked_mul(60),
+        Some((number, "m")) => number.parse::<u64>().ok(),
         _ => None,
     });
-    let rate = rate
-        .filter(|rate| *rate > 0)
-        .ok_or("`limits.rate` is in whole requests per second")?;
+    let rate = match per_minute.filter(|rate| *rate > 0) {
+        Some(rate) if rate % 60 == 0 => Value::from(rate / 60),
+        Some(rate) if per == Per::Minute => Value::from(format!("{rate}/m")),
+        _ => return Err("`limits.rate` is in whole requests per second"),
+    };
     let burst = option("burst=").and_then(|word| word.parse::<u64>().ok());
     Ok((key, zone.position, rate, burst.unwrap_or(0) + 1))
 }

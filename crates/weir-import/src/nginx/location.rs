@@ -1,7 +1,7 @@
 //! `location`, and its `if` blocks: routes of one server block.
 
 use super::action::action;
-use super::header::{edits, new_path, of_answer, of_files};
+use super::header::{edits, inherited, new_path, of_answer, of_files};
 use super::tree::Node;
 use super::when::{When, access_rules, when};
 use super::{Context, reason};
@@ -87,11 +87,12 @@ pub(super) fn block_routes(
         };
         path.is_some_and(|path| pages.iter().any(|page| page == path))
     };
-    let locations: Vec<&Node> = server
+    let is_named = |node: &&Node| node.word(1).is_some_and(|name| name.starts_with('@'));
+    let (named, locations): (Vec<&Node>, Vec<&Node>) = server
         .inner()
         .iter()
         .filter(|node| node.keyword() == "location" && !is_page(node))
-        .collect();
+        .partition(is_named);
     let mut routes = BlockRoutes {
         idle,
         path_use,
@@ -131,6 +132,11 @@ pub(super) fn block_routes(
         location(context, node, server, scheme, outer, &mut routes, notes);
     }
     files_of_server(context, server, scheme, &levels, &mut routes, notes);
+    for node in named {
+        if !context.used.contains(&node.position) {
+            node.reject(notes, "no `try_files` that Weir supports leads to it");
+        }
+    }
     routes
         .all
         .sort_by_key(|route| (route.is_catch_all(), route.rank));
@@ -153,7 +159,7 @@ fn files_of_server(
     if !levels.iter().any(has_root) {
         return;
     }
-    let Some((action, position)) = content(context, server, "/", levels) else {
+    let Some((action, position)) = content(context, server, "/", levels, None) else {
         return;
     };
     let cases = access_rules(context, levels, notes);
@@ -325,12 +331,20 @@ fn location(
         }
     }
     let found = action(context, node, scheme, text, &levels, routes, notes);
-    let found = found.or_else(|| content(context, node, text, &levels));
+    let otherwise = match found {
+        Some(_) => None,
+        None => named_pool(context, node, server, scheme, &levels, routes, notes),
+    };
+    let found = found.or_else(|| content(context, node, text, &levels, otherwise.as_ref()));
     let (action, position, cases) = guarded(context, node, found, &levels, notes);
     context.used.insert(node.position);
     let names = context.routes_per_location;
     context.routes_per_location = names * paths.len();
-    let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
+    let clients = (scheme, routes.name.as_str());
+    let edits = match &otherwise {
+        Some(named) => edits_with_named(context, named.node, &levels, clients, notes),
+        None => edits_of(context, &action, &levels, clients, notes),
+    };
     context.routes_per_location = names;
     let refused = refusals(context, node);
     note_unused_lines(context, node, notes);
@@ -393,10 +407,6 @@ fn paths_of(
             None => (vec![None], 2),
         },
         "~*" => (vec![None], 2),
-        _ if text.starts_with('@') => {
-            node.reject(notes, "routes have no names");
-            return None;
-        }
         _ => (vec![prefix(text)], 3),
     };
     let has_star = |path: &String| path.trim_end_matches('*').contains('*');
@@ -407,12 +417,102 @@ fn paths_of(
     Some((paths, rank))
 }
 
-/// Files that a location serves: its own `alias`, or a `root` of any level. `text` is the location's path.
+/// A location with a name, which receives requests without a file.
+struct NamedPool<'n> {
+    node: &'n Node,
+    pool: String,
+    /// The line that leads to it.
+    from: Position,
+}
+
+/// The location that `try_files … @name`, or `error_page 404 = @name`, of a location without another target leads to.
+fn named_pool<'n>(
+    context: &mut Context<'_>,
+    node: &Node,
+    server: &'n Node,
+    scheme: &str,
+    levels: &[&[Node]],
+    routes: &mut BlockRoutes,
+    notes: &mut Notes,
+) -> Option<NamedPool<'n>> {
+    let passes = |line: &Node| line.keyword().ends_with("_pass");
+    if node.inner().iter().any(passes) || is_refused(node) {
+        return None;
+    }
+    let find = |keyword: &str| {
+        let mut levels = levels.iter();
+        levels.find_map(|nodes| nodes.iter().rev().find(|line| line.keyword() == keyword))
+    };
+    let line = match find("try_files") {
+        Some(line) => line,
+        // Of a missing file only: another error of the location has no page of this kind.
+        None => find("error_page").filter(|line| {
+            matches!(line.words.as_slice(), [_, code, sign, _] if code == "404" && sign == "=")
+        })?,
+    };
+    let name = line.words.last().filter(|name| name.starts_with('@'))?;
+    let mut inner = server.inner().iter();
+    let named = inner.find(|it| it.keyword() == "location" && it.word(1) == Some(name))?;
+    let own = [named.inner()]
+        .into_iter()
+        .chain(levels[1..].iter().copied());
+    let own: Vec<&[Node]> = own.collect();
+    // Conditions and other actions of the location would need a route of their own.
+    let is_simple =
+        |line: &Node| !matches!(line.keyword(), "if" | "return" | "rewrite" | "try_files");
+    if !named.inner().iter().all(is_simple) {
+        return None;
+    }
+    match action(context, named, scheme, "/", &own, routes, notes)? {
+        (Action::Pool(pool), _) => Some(NamedPool {
+            node: named,
+            pool,
+            from: line.position,
+        }),
+        _ => None,
+    }
+}
+
+/// The changes of a route whose files or pool respond: those of requests are of the named location. Responses have the
+/// fields of one of both, so that different ones are reported.
+fn edits_with_named(
+    context: &mut Context<'_>,
+    named: &Node,
+    levels: &[&[Node]],
+    clients: (&str, &str),
+    notes: &mut Notes,
+) -> Edits {
+    context.used.insert(named.position);
+    let own: Vec<&[Node]> = [named.inner()]
+        .into_iter()
+        .chain(levels[1..].iter().copied())
+        .collect();
+    let fields = |levels: &[&[Node]]| -> Vec<Vec<String>> {
+        let lines = inherited(levels, "add_header").into_iter();
+        lines.map(|line| line.words.clone()).collect()
+    };
+    if fields(levels) != fields(&own) {
+        let lines = inherited(levels, "add_header");
+        for line in lines.iter().chain(&inherited(&own, "add_header")) {
+            notes.add(
+                line.position,
+                "files and the pool of a route have the same response fields: those of the named location",
+            );
+        }
+    }
+    let edits = edits(context, &own, clients, notes);
+    note_unused_lines(context, named, notes);
+    edits
+}
+
+/// Files that a location serves: its own `alias`, or a `root` of any level. `text` is the location's path. `otherwise`
+/// receives requests without a file.
 fn content(
     context: &mut Context<'_>,
     node: &Node,
     text: &str,
     levels: &[&[Node]],
+    otherwise: Option<&NamedPool<'_>>,
 ) -> Option<(Action, Position)> {
     let passes = |line: &Node| line.keyword().ends_with("_pass") || line.keyword() == "internal";
     if node.inner().iter().any(passes) || is_refused(node) {
@@ -426,7 +526,12 @@ fn content(
         Some(line)
     };
     let alias = node.inner().iter().find(|line| line.keyword() == "alias");
-    let root = alias.or_else(|| find("root"))?;
+    let Some(root) = alias.or_else(|| find("root")) else {
+        // The directory that nginx has without `root` holds only its own pages.
+        let named = otherwise?;
+        context.used.insert(named.from);
+        return Some((Action::Pool(named.pool.clone()), named.from));
+    };
     let path = absolute(root.word(1)?.trim_end_matches('/'));
     if path.contains('$') {
         return None;
@@ -441,9 +546,13 @@ fn content(
         keys.push(Entry::new("index", names, index.position));
     }
     if let Some(tries) = find("try_files")
-        && let Some(candidates) = candidates(&tries.words[1..])
+        && let Some(candidates) = candidates(&tries.words[1..], otherwise.is_some())
     {
         keys.push(Entry::new("try", candidates, tries.position).essential());
+    }
+    if let Some(named) = otherwise {
+        context.used.insert(named.from);
+        keys.push(Entry::new("pool", named.pool.as_str(), named.from).essential());
     }
     context.used.insert(root.position);
     Some((Action::Files(keys, node.position), root.position))
@@ -458,8 +567,9 @@ pub(super) fn absolute(path: &str) -> String {
     }
 }
 
-/// `try` of `files` for the words of `try_files`; `None` = it does something else.
-fn candidates(words: &[String]) -> Option<Vec<String>> {
+/// `try` of `files` for the words of `try_files`, whose last one may be a location with a pool; `None` = it does
+/// something else.
+fn candidates(words: &[String], has_pool: bool) -> Option<Vec<String>> {
     let (last, first) = words.split_last()?;
     let mut all = Vec::new();
     for word in first {
@@ -472,6 +582,7 @@ fn candidates(words: &[String]) -> Option<Vec<String>> {
     // Without a file: a page, or the status 404.
     match last.as_str() {
         "=404" => {}
+        name if has_pool && name.starts_with('@') => {}
         page if page.starts_with('/') && !page.contains(['$', '?']) && !page.ends_with('/') => {
             all.push(page.to_owned());
         }
@@ -546,7 +657,7 @@ fn guarded(
     if let Some((action, position)) = found {
         // nginx handles `return` before access rules.
         let cases = match action {
-            Action::Pool(_) | Action::Rewritten { .. } | Action::Files(..) => {
+            Action::Pool(_) | Action::Rewritten { .. } | Action::Mapped(..) | Action::Files(..) => {
                 access_rules(context, levels, notes)
             }
             Action::Redirect { .. } | Action::Respond { .. } | Action::Close => {
@@ -598,7 +709,9 @@ fn edits_of(
     notes: &mut Notes,
 ) -> Edits {
     match action {
-        Action::Pool(_) | Action::Rewritten { .. } => edits(context, levels, clients, notes),
+        Action::Pool(_) | Action::Rewritten { .. } | Action::Mapped(..) => {
+            edits(context, levels, clients, notes)
+        }
         Action::Files(..) => of_files(context, levels, clients, notes),
         Action::Redirect { status, .. } | Action::Respond { status, .. } => {
             of_answer(context, levels, clients, *status, notes)

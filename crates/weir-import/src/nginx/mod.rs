@@ -4,10 +4,12 @@
 //! the names. So server blocks that share their addresses become one service.
 
 mod action;
+mod expand;
 mod header;
 mod limit;
 mod listen;
 mod location;
+mod mirror;
 mod page;
 mod route;
 mod server;
@@ -16,6 +18,7 @@ mod target;
 mod tls;
 mod tree;
 mod upstream;
+mod value_map;
 mod variable;
 mod when;
 
@@ -31,6 +34,7 @@ use crate::{Environment, Imported};
 
 use tree::Node;
 use upstream::Upstreams;
+use value_map::Maps;
 
 /// State of one import.
 struct Context<'w> {
@@ -121,11 +125,17 @@ fn main_reason(keyword: &str) -> &'static str {
 }
 
 fn http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
+    let maps = Maps::read(nodes);
+    let mut nodes = nodes.to_vec();
+    context.used.extend(expand::expand(&mut nodes, &maps));
+    let nodes = nodes.as_slice();
     for node in nodes.iter().filter(|node| node.keyword() == "upstream") {
         context.upstreams.read(node, notes);
     }
     context.upstreams.targets(nodes);
     server::write(context, nodes, notes);
+    let used = maps.write(&mut context.writer.document);
+    context.used.extend(used);
     for node in nodes {
         let noted = context.used.contains(&node.position) || notes.has_note(node.position);
         let is_off = node.keyword().starts_with("gzip_")

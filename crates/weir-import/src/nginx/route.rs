@@ -50,6 +50,7 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
         }
     }
     keys.extend(authentication(context, levels, notes));
+    keys.extend(super::mirror::mirror(context, levels, notes));
     let outer = levels.last().copied().unwrap_or_default();
     // The limits of a location are in place of those around it, and those of a route are not.
     let is_alone = |keyword: &str| {

@@ -1,5 +1,7 @@
 //! nginx's variables in texts that are made for a request.
 
+use super::value_map::TOKEN;
+
 /// What a text is made for: variables that are constant for a service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clients<'a> {
@@ -50,6 +52,9 @@ fn variable(name: &str, clients: Clients<'_>) -> Option<String> {
         "uri" | "document_uri" => "{path}".to_owned(),
         "request_uri" if clients.redirect => "{path}".to_owned(),
         "request_uri" => "{path}?{query}".to_owned(),
+        name if name.starts_with(TOKEN) => {
+            format!("{{map.{}}}", crate::name::plain(&name[TOKEN.len()..]))
+        }
         "ssl_server_name" => "{tls_sni}".to_owned(),
         "ssl_client_s_dn" => "{client_cert_subject}".to_owned(),
         "upstream_addr" => "{server}".to_owned(),

@@ -14,10 +14,105 @@ pub(super) enum When {
     Matches(Condition),
 }
 
+/// Between conditions that must hold together.
+pub(super) const AND: &str = "\u{1}";
+/// A condition that always holds.
+pub(super) const ALWAYS: &str = "\u{2}";
+/// Before a condition with the key of a route and its values, each before one of them.
+const LISTED: char = '\u{3}';
+
+/// The condition that a key of a route has one of these values.
+pub(super) fn listed(key: &str, values: &[String]) -> String {
+    let values: Vec<String> = values
+        .iter()
+        .map(|value| format!("{LISTED}{value}"))
+        .collect();
+    format!("{LISTED}{key}{}", values.concat())
+}
+
+/// The opposite of a condition; `None` = routes do not support it.
+pub(super) fn negated(text: &str) -> Option<String> {
+    if let Some(rest) = text.strip_prefix(LISTED) {
+        return Some(match rest.strip_prefix('!') {
+            Some(rest) => format!("{LISTED}{rest}"),
+            None => format!("{LISTED}!{rest}"),
+        });
+    }
+    let (variable, sign, value) = parts(text)?;
+    let sign = match sign? {
+        "=" => "!=",
+        "!=" => "=",
+        "~" => "!~",
+        "!~" => "~",
+        "~*" => "!~*",
+        "!~*" => "~*",
+        _ => return None,
+    };
+    Some(format!("{variable} {sign} {value}"))
+}
+
+/// Variable, sign and value of a condition.
+pub(super) fn parts(text: &str) -> Option<(&str, Option<&str>, &str)> {
+    let mut parts = text.trim().splitn(3, ' ');
+    let variable = parts.next().filter(|it| it.starts_with('$'))?;
+    let sign = parts.next();
+    let value = parts.next().unwrap_or_default().trim();
+    Some((variable, sign, value.trim_matches(['"', '\''])))
+}
+
+/// A condition that [`listed`] has made.
+fn of_list(rest: &str) -> Option<Condition> {
+    let mut parts = rest.split(LISTED).map(str::to_owned);
+    let key = parts.next()?;
+    let values: Vec<String> = parts.collect();
+    let (key, is_negated) = match key.strip_prefix('!') {
+        Some(key) => (key.to_owned(), true),
+        None => (key, false),
+    };
+    let mut condition = Condition::default();
+    if is_negated {
+        const KEYS: [&str; 6] = ["source", "header", "cookie", "query", "method", "host"];
+        let key = KEYS.into_iter().find(|known| *known == key)?;
+        condition.not.insert(key, values);
+        return Some(condition);
+    }
+    match key.as_str() {
+        "source" => condition.sources = values,
+        "header" => condition.headers = values,
+        "cookie" => condition.cookies = values,
+        "query" => condition.queries = values,
+        "method" => condition.methods = values,
+        "host" if values.len() == 1 => condition.host = values.into_iter().next(),
+        _ => return None,
+    }
+    Some(condition)
+}
+
 /// Parses `if ($host = old.example)` and similar, for clients of `scheme`; `None` = routes do not support it.
 pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
     let text = node.words.get(1..)?.join(" ");
     let inner = text.strip_prefix('(')?.strip_suffix(')')?.trim();
+    let mut all = Condition::default();
+    for one in inner.split(AND) {
+        match single(one, scheme)? {
+            When::Always => {}
+            When::Never => return Some(When::Never),
+            When::Matches(condition) => all = all.and(&condition)?,
+        }
+    }
+    Some(match all == Condition::default() {
+        true => When::Always,
+        false => When::Matches(all),
+    })
+}
+
+fn single(inner: &str, scheme: &str) -> Option<When> {
+    if inner == ALWAYS {
+        return Some(When::Always);
+    }
+    if let Some(rest) = inner.strip_prefix(LISTED) {
+        return of_list(rest).map(When::Matches);
+    }
     let mut parts = inner.splitn(3, ' ');
     let (variable, sign, value) = match (parts.next()?, parts.next(), parts.next()) {
         (variable, Some(sign), Some(value)) => (variable, sign, value.trim()),

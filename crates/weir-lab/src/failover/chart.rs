@@ -47,14 +47,14 @@ fn page(rows: &[Row]) -> String {
 fn bar(body: &mut String, row: &Row, most: u64) {
     // A share of the longest one.
     let percent = row.outage_ms.unwrap_or(0) as f64 / most as f64 * 100.0;
-    let class = if row.pair == "weir" {
+    let class = if row.pair.starts_with("weir") {
         "bar"
     } else {
         "bar base"
     };
-    let shown = match (row.outage_ms, row.worst_ms) {
-        (Some(median), Some(worst)) => format!(
-            "{median} ms, at most {worst} ms; {} of {} flows broken",
+    let shown = match (row.outage_ms, row.p95_ms, row.worst_ms) {
+        (Some(median), Some(p95), Some(worst)) => format!(
+            "{median} ms, 95 % {p95} ms, at most {worst} ms; {} of {} flows broken",
             row.broken.unwrap_or(0),
             row.flows
         ),
@@ -78,6 +78,7 @@ mod tests {
             fault,
             pair,
             outage_ms,
+            p95_ms: outage_ms,
             worst_ms: outage_ms,
             broken: outage_ms.map(|_| 1),
             flows: 50,

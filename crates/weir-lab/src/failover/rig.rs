@@ -15,7 +15,8 @@ use crate::process::{self, Daemon, Launcher};
 use crate::session::Session;
 
 pub(super) const VIP: &str = "10.77.0.100";
-const LIMIT: Duration = Duration::from_secs(20);
+/// Loading the programs takes most of it on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A director: Weir's data plane, and VRRP by Weir or keepalived.
 struct Director {
@@ -112,7 +113,7 @@ impl Rig {
             _server_namespace: server_namespace,
         };
         for (director, priority) in rig.directors.iter_mut().zip([200, 100]) {
-            director.start(priority)?;
+            director.start(priority, pair.interval_cs)?;
             let client = &rig.client;
             let is_answered = || Ok(Client::is_answered(client)?.then_some(()));
             wait_for("an active director", LIMIT, is_answered, String::new)?;
@@ -145,14 +146,14 @@ impl Director {
         arguments
     }
 
-    fn start(&mut self, priority: u8) -> Result<()> {
+    fn start(&mut self, priority: u8, interval_cs: u8) -> Result<()> {
         let service = format!(
             "[pool.p]\nscheduler = \"maglev\"\nservers = [\"10.77.0.5\"]\n[service.s]\nlisten = [\"{VIP}:80\", \
              \"udp/{VIP}:80\"]\nforward = \"direct\"\npool = \"p\"\n"
         );
         let router = format!(
             "[vrrp.v]\ninterface = \"eth0\"\nvirtual_router_id = 51\nversion = 3\npriority = {priority}\n\
-             advert_interval = \"100ms\"\nchecksum = \"pseudo-header\"\naddresses = [\"{VIP}/32\"]\n"
+             advert_interval = \"{interval_cs}0ms\"\nchecksum = \"pseudo-header\"\naddresses = [\"{VIP}/32\"]\n"
         );
         let text = match self.vrrp {
             Vrrp::Weir => format!("{service}{router}"),
@@ -168,16 +169,17 @@ impl Director {
             || process::tail(&self.directory.join("weir.log")),
         )?;
         if self.vrrp == Vrrp::Keepalived {
-            self.start_keepalived(priority)?;
+            self.start_keepalived(priority, interval_cs)?;
         }
         Ok(())
     }
 
-    fn start_keepalived(&mut self, priority: u8) -> Result<()> {
+    fn start_keepalived(&mut self, priority: u8, interval_cs: u8) -> Result<()> {
+        let seconds = f64::from(interval_cs) / 100.0;
         let text = format!(
             "global_defs {{\n vrrp_version 3\n}}\nvrrp_instance v {{\n state BACKUP\n interface eth0\n \
-             virtual_router_id 51\n priority {priority}\n advert_int 0.1\n virtual_ipaddress {{\n {VIP}/32 dev eth0\n \
-             }}\n}}\n"
+             virtual_router_id 51\n priority {priority}\n advert_int {seconds}\n virtual_ipaddress {{\n \
+             {VIP}/32 dev eth0\n }}\n}}\n"
         );
         let file = self.write("keepalived.conf", &text)?;
         let pid = self.directory.join("keepalived.pid");

@@ -10,6 +10,8 @@ pub enum Probe {
     /// A connection is established.
     #[default]
     Tcp,
+    /// Texts are sent, and the expected ones follow; the last step expects something.
+    Exchange(Vec<ExchangeStep>),
     /// The response to a request meets the conditions.
     Http(Box<Http>),
     /// The server reports SERVING (gRPC health checking protocol, `grpc.health.v1.Health/Check`).
@@ -99,6 +101,24 @@ named_enum! {
     }
 }
 
+/// A step of an exchange of texts: what is sent, then what must be received.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct ExchangeStep {
+    /// Text to send; empty = nothing.
+    pub send: String,
+    /// Text that must occur in what is received after it; empty = any.
+    pub expect: String,
+    /// Pattern that must match in it.
+    pub regex: Option<Pattern>,
+}
+
+impl ExchangeStep {
+    /// Whether the step waits for data.
+    pub const fn expects_something(&self) -> bool {
+        !self.expect.is_empty() || self.regex.is_some()
+    }
+}
+
 /// A program and its arguments and account.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Script {
@@ -148,7 +168,7 @@ impl Probe {
     /// Kind of the probe.
     pub const fn kind(&self) -> ProbeKind {
         match self {
-            Self::Tcp => ProbeKind::Tcp,
+            Self::Tcp | Self::Exchange(_) => ProbeKind::Tcp,
             Self::Http(_) => ProbeKind::Http,
             Self::Grpc { .. } => ProbeKind::Grpc,
             Self::Smtp { .. } => ProbeKind::Smtp,
@@ -175,6 +195,7 @@ impl Probe {
             Self::Dns { .. } | Self::Udp { .. } => Some(Protocol::Udp),
             Self::Ping | Self::Script(_) | Self::File { .. } => None,
             Self::Tcp
+            | Self::Exchange(_)
             | Self::Http(_)
             | Self::Grpc { .. }
             | Self::Smtp { .. }

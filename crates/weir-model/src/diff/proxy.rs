@@ -155,6 +155,9 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
             |it| it.to_string(),
         )
         .compare("limits", &old.limits, &new.limits, limits_text)
+        .compare("mirror", &old.mirror, &new.mirror, |it| {
+            or_none(it.as_ref())
+        })
         .compare("basic_auth", users(old), users(new), String::clone)
         .compare_hidden("basic_auth.users", &old.basic_auth, &new.basic_auth)
         .compare(

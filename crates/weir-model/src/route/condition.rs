@@ -131,9 +131,10 @@ impl Conditions {
         !ConditionKey::ALL.iter().any(|key| self.has(*key))
     }
 
-    /// Whether there is no condition except on the host.
-    pub fn is_by_host_only(&self) -> bool {
-        let is_other = |key: &&ConditionKey| **key != ConditionKey::Host;
+    /// Whether there is no condition except on the host and the client's address.
+    pub fn is_about_connection(&self) -> bool {
+        let is_other =
+            |key: &&ConditionKey| !matches!(key, ConditionKey::Host | ConditionKey::Source);
         !ConditionKey::ALL
             .iter()
             .filter(is_other)

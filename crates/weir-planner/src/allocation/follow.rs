@@ -15,6 +15,7 @@ pub(super) struct Wanted<'a> {
     server: &'a Server,
     sorry: bool,
     effective: u32,
+    ordered: u32,
     failed: Option<Removal>,
     quiesced: bool,
     down: bool,
@@ -116,6 +117,7 @@ impl ServiceSlot {
         let dest = &mut self.dests[at];
         dest.name.clone_from(&wish.server.name);
         dest.weight = wish.server.weight;
+        dest.ordered = wish.ordered;
         (dest.quiesced, dest.down) = (wish.quiesced, wish.down);
         if (dest.effective, dest.failed) == (wish.effective, wish.failed) {
             return;
@@ -140,6 +142,7 @@ impl ServiceSlot {
                 name: wish.server.name.clone(),
                 weight: wish.server.weight,
                 effective: wish.effective,
+                ordered: wish.ordered,
                 quiesced: wish.quiesced,
                 down: wish.down,
                 last_weight: wish.effective,
@@ -185,6 +188,7 @@ impl DestSlot {
             seq: 0,
             weight: wish.server.weight,
             effective: wish.effective,
+            ordered: wish.ordered,
             quiesced: wish.quiesced,
             down: wish.down,
             last_weight: wish.effective,
@@ -205,6 +209,7 @@ fn wanted<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<Wanted<'a>> {
             server,
             sorry: false,
             effective: weight.effective,
+            ordered: weight.ordered,
             failed: weight.removed.then_some(pool.on_remove.into()),
             quiesced: weight.quiesced,
             down: weight.down,
@@ -217,6 +222,7 @@ fn wanted<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<Wanted<'a>> {
             server,
             sorry: true,
             effective: if usable { 0 } else { weights.sorry },
+            ordered: 0,
             failed: None,
             quiesced: false,
             down: false,

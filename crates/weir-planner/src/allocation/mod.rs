@@ -19,7 +19,7 @@ use crate::mark;
 use crate::number::Numbers;
 use crate::{Error, Result, Totals};
 
-pub use self::slot::{DestSlot, Removal, ServiceSlot, StoredStart};
+pub use self::slot::{AgreedServer, AgreedVersions, DestSlot, Removal, ServiceSlot, StoredStart};
 
 /// All allocated rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +106,7 @@ impl PoolWeights {
             servers: servers
                 .map(|server| ServerWeight {
                     effective: server.weight,
+                    ordered: server.weight,
                     quiesced: server.weight == 0,
                     ..ServerWeight::default()
                 })
@@ -120,6 +121,8 @@ impl PoolWeights {
 pub struct ServerWeight {
     /// What the scheduler uses; 0 = no new flows.
     pub effective: u32,
+    /// The weight by configuration and override alone. All directors of a group agree on it.
+    pub ordered: u32,
     /// Failed checks remove the server from the list; [`Pool::on_remove`] applies to its flows.
     pub removed: bool,
     /// Weight 0 by the configuration or by a weight override: persistent clients may still use the server.
@@ -195,6 +198,7 @@ impl Allocation {
             let generation = &mut self.last_generation;
             let ids = &mut self.index.ids;
             slot.reconcile((name, pool), facts, ids, generation)?;
+            slot.note_agreed(crate::rows::has_second_hop(desired, service));
         }
         Ok(())
     }
@@ -314,9 +318,19 @@ impl Allocation {
             let Some(slot) = self.services.get_mut(&name) else {
                 continue;
             };
-            let retired = &mut slot.retired;
             let before = slot.dests.len();
+            let held: BTreeSet<u32> = match slot.removed {
+                true => BTreeSet::new(),
+                false => {
+                    let held = slot.dests.iter().filter(|dest| slot.is_second_hop(dest));
+                    held.map(|dest| dest.id).collect()
+                }
+            };
+            let retired = &mut slot.retired;
             slot.dests.retain(|dest| {
+                if held.contains(&dest.id) {
+                    return true;
+                }
                 let Some(totals) = dest.removed.and_then(|_| ended(dest)) else {
                     return true;
                 };

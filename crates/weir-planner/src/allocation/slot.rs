@@ -108,6 +108,9 @@ pub struct DestSlot {
     pub weight: u32,
     /// Effective weight, which the scheduler uses.
     pub effective: u32,
+    /// The weight by configuration and override alone, from which a director of a group builds its `maglev` table.
+    #[serde(default)]
+    pub ordered: u32,
     /// Weight 0 by the configuration or by a weight override: persistent clients may still use the server.
     #[serde(default)]
     pub quiesced: bool,
@@ -133,6 +136,11 @@ pub struct DestSlot {
 pub(super) type Key = (IpAddr, Option<u16>, bool);
 
 impl DestSlot {
+    /// Whether the directors of a group give it entries of their `maglev` tables, whatever their checks report.
+    pub fn is_agreed(&self) -> bool {
+        self.removed.is_none() && !self.sorry && self.ordered > 0
+    }
+
     pub(super) fn key(&self) -> Key {
         (self.address, self.port, self.sorry)
     }
@@ -144,6 +152,33 @@ impl DestSlot {
     /// Whether it is in the list of its service. A sorry server is listed only while it is used.
     pub fn listed(&self) -> bool {
         self.removed.is_none() && self.failed.is_none() && (!self.sorry || self.effective > 0)
+    }
+}
+
+/// A server with entries in the `maglev` table of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct AgreedServer {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its port, if one is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Its weight by configuration and override.
+    pub weight: u32,
+}
+
+/// The servers of the last two tables of a service with a second hop.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgreedVersions {
+    /// Sorted.
+    pub present: Vec<AgreedServer>,
+    /// Those before the last change.
+    pub former: Vec<AgreedServer>,
+}
+
+impl AgreedVersions {
+    const fn is_empty(&self) -> bool {
+        self.present.is_empty() && self.former.is_empty()
     }
 }
 
@@ -172,6 +207,9 @@ pub struct ServiceSlot {
     /// Every mark it ever had.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub marks: BTreeSet<mark::Key>,
+    /// For the second hop.
+    #[serde(default, skip_serializing_if = "AgreedVersions::is_empty")]
+    pub agreed: AgreedVersions,
 }
 
 impl ServiceSlot {
@@ -187,7 +225,35 @@ impl ServiceSlot {
             removed: false,
             addresses: BTreeSet::new(),
             marks: BTreeSet::new(),
+            agreed: AgreedVersions::default(),
         }
+    }
+
+    /// Notes the servers that the directors agree on, and those before a change. `has_second_hop`: whether servers
+    /// forward packets of unknown connections.
+    pub(super) fn note_agreed(&mut self, has_second_hop: bool) {
+        if !has_second_hop {
+            self.agreed = AgreedVersions::default();
+            return;
+        }
+        let servers = self.dests.iter().filter(|dest| dest.is_agreed());
+        let mut servers: Vec<AgreedServer> = servers
+            .map(|dest| AgreedServer {
+                address: dest.address,
+                port: dest.port,
+                weight: dest.ordered,
+            })
+            .collect();
+        servers.sort_unstable();
+        if servers != self.agreed.present {
+            self.agreed.former = std::mem::replace(&mut self.agreed.present, servers);
+        }
+    }
+
+    /// Whether the former table may have the server, although it is removed.
+    pub(super) fn is_second_hop(&self, dest: &DestSlot) -> bool {
+        let mut former = self.agreed.former.iter();
+        former.any(|it| (it.address, it.port, false) == dest.key())
     }
 
     /// The list as the schedulers see it: the newest first.

@@ -38,6 +38,7 @@ fn reweigh(
 const fn weight(effective: u32) -> ServerWeight {
     ServerWeight {
         effective,
+        ordered: effective,
         removed: false,
         quiesced: false,
         down: false,

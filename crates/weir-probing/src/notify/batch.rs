@@ -15,9 +15,10 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use weir_model::{HttpReceiver, Mail, Notifier};
+use weir_sys::privileged::{self, Program};
 
 use super::{Change, Subject};
-use crate::local::account;
+use crate::local::{account, by_helper};
 use crate::post::Poster;
 
 /// Changes of one event, such as the loss of a network, arrive within this time.
@@ -26,6 +27,10 @@ const COLLECT: Duration = Duration::from_secs(1);
 const QUEUE: usize = 1_000;
 /// Time limit of a program, a request and a mail.
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The longest line and the longest message for the privileged helper, in bytes.
+const LINE_MAX: usize = 1024;
+const MESSAGE_MAX: usize = 24 << 10;
 
 /// A change as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,6 +206,14 @@ async fn run(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Result<()> 
     let Some((program, arguments)) = notifier.command.split_first() else {
         return Ok(());
     };
+    if let Some(helper) = privileged::helper() {
+        let code = by_helper(helper, &order(&notifier.name, batch, lost)).await?;
+        return match code {
+            Some(0) => Ok(()),
+            Some(code) => Err(io::Error::other(format!("{program}: exit code {code}"))),
+            None => Err(io::Error::other(format!("{program}: killed by a signal"))),
+        };
+    }
     let Some((user, group)) = account(&notifier.user) else {
         return Err(io::Error::other(format!("no such user: {}", notifier.user)));
     };
@@ -232,6 +245,26 @@ async fn run(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Result<()> 
         Ok(())
     } else {
         Err(io::Error::other(format!("{program}: {status}")))
+    }
+}
+
+/// What the privileged helper runs. Its channel limits the length of a message.
+fn order(name: &str, batch: &[Entry], mut lost: u64) -> Program {
+    let mut lines = Vec::new();
+    let mut length = 0;
+    for mut line in batch.iter().map(Entry::line) {
+        line.truncate(line.floor_char_boundary(LINE_MAX));
+        length += line.len();
+        if length > MESSAGE_MAX {
+            lost += 1;
+        } else {
+            lines.push(line);
+        }
+    }
+    Program::Notifier {
+        notifier: name.to_owned(),
+        lines,
+        lost,
     }
 }
 

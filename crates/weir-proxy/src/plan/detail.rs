@@ -44,11 +44,17 @@ pub enum Detail {
     SplicedOut,
     /// Connections that ended by an error in Weir itself.
     InternalErrors,
+    /// Copies of requests that were sent to a mirror.
+    Mirrored,
+    /// Copies of requests to which no complete response arrived.
+    MirrorFailed,
+    /// Requests that were not copied because of a limit.
+    MirrorSkipped,
 }
 
 impl Detail {
     /// All, in the order of their numbers.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::Active,
         Self::H2Clients,
         Self::H2Connections,
@@ -68,6 +74,9 @@ impl Detail {
         Self::SplicedIn,
         Self::SplicedOut,
         Self::InternalErrors,
+        Self::Mirrored,
+        Self::MirrorFailed,
+        Self::MirrorSkipped,
     ];
 
     /// Name in the status document; that of the metric follows from it.
@@ -92,6 +101,9 @@ impl Detail {
             Self::SplicedIn => "spliced_bytes_in",
             Self::SplicedOut => "spliced_bytes_out",
             Self::InternalErrors => "internal_errors",
+            Self::Mirrored => "mirrored",
+            Self::MirrorFailed => "mirror_failed",
+            Self::MirrorSkipped => "mirror_skipped",
         }
     }
 
@@ -117,6 +129,9 @@ impl Detail {
             Self::SplicedIn => "Bytes from clients that were spliced.",
             Self::SplicedOut => "Bytes to clients that were spliced.",
             Self::InternalErrors => "Connections that ended by an error in Weir itself.",
+            Self::Mirrored => "Copies of requests for the pools of `mirror`.",
+            Self::MirrorFailed => "Copies of requests without a complete response.",
+            Self::MirrorSkipped => "Requests that were not copied because of a limit of `mirror`.",
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use weir_http::{HeadLimits, cookie};
-use weir_model::{HeaderEdit, HeaderEdits, Pool, ProxyProtocol, Secret, Template};
+use weir_model::{HeaderEdit, HeaderEdits, Pool, ProxyProtocol, RetryOn, Secret, Template};
 use weir_select::RetryPolicy;
 use weir_select::limit::{Concurrent, Rate};
 use weir_select::route::{Limits, Routes};
@@ -19,8 +19,8 @@ use crate::log::tap::Taps;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
 use crate::plan::{
-    Auths, Exchanges, Listeners, PerWorker, RouteOptions, Service, Sharded, Stickiness, Target,
-    Targets,
+    Auths, Exchanges, Listeners, Mirror, PerWorker, RouteOptions, Service, Sharded, Stickiness,
+    Target, Targets,
 };
 use crate::trace::Tracer;
 use crate::{Error, Result, file_root, socket, tls};
@@ -94,7 +94,7 @@ pub(super) fn service(
             true => u64::from(limits.body),
             false => 0,
         },
-        options: options(known, proxy),
+        options: options(known, proxy, pools),
         auth: auths(proxy),
         normalize_path: proxy.normalize_path,
         pools: pools
@@ -172,7 +172,11 @@ pub(super) fn service(
 }
 
 /// By route, what replaces the service's settings; empty if no route has any.
-fn options(known: &mut Known, proxy: &weir_model::Proxy) -> Vec<Option<Box<RouteOptions>>> {
+fn options(
+    known: &mut Known,
+    proxy: &weir_model::Proxy,
+    pools: &[&Pool],
+) -> Vec<Option<Box<RouteOptions>>> {
     if proxy.routes.iter().all(|route| route.options.is_none()) {
         return Vec::new();
     }
@@ -194,9 +198,38 @@ fn options(known: &mut Known, proxy: &weir_model::Proxy) -> Vec<Option<Box<Route
             limits: route_limits(known, proxy, route, &options.limits),
             all_clients: all_clients(known, proxy, route, options.max_connections),
             x_forwarded: options.x_forwarded.clone(),
+            mirror: mirror(known, proxy, route, pools),
         }))
     };
     proxy.routes.iter().map(&mut own).collect()
+}
+
+/// The copies of a route's requests; those in progress count on if their limit is the same.
+fn mirror(
+    known: &mut Known,
+    proxy: &weir_model::Proxy,
+    route: &weir_model::Route,
+    pools: &[&Pool],
+) -> Option<Arc<Mirror>> {
+    let wanted = route.mirror()?;
+    let none = RetryOn {
+        conditions: Vec::new(),
+        statuses: Vec::new(),
+    };
+    let timeouts = route.options.as_deref().map_or(proxy.timeouts, |options| {
+        options.timeouts.over(&proxy.timeouts)
+    });
+    let of = (proxy.name.clone(), route.to_string(), wanted.concurrent);
+    let concurrent = known.mirrors.entry(of);
+    let concurrent = concurrent.or_insert_with(|| Arc::new(Concurrent::one(wanted.concurrent)));
+    Some(Arc::new(Mirror {
+        pool: pools.iter().position(|pool| pool.name == wanted.pool)?,
+        share: wanted.share,
+        body_bytes: wanted.body as usize,
+        concurrent: Arc::clone(concurrent),
+        retry: RetryPolicy::new(0, none),
+        timeouts: (&timeouts).into(),
+    }))
 }
 
 /// The limits of a route for each client: the former ones if they are the same.
@@ -522,9 +555,9 @@ pub(super) fn forget(
             .as_ref()
             .is_some_and(|one| Arc::strong_count(one) > 1)
     });
-    known
-        .all_clients
-        .retain(|_, one| Arc::strong_count(one) > 1);
+    for known in [&mut known.all_clients, &mut known.mirrors] {
+        known.retain(|_, one| Arc::strong_count(one) > 1);
+    }
     known.queues.retain(|pool, _| {
         services
             .iter()

@@ -1,13 +1,12 @@
 //! Whether a request may be answered: the user of `basic_auth`, and the limits of the route.
 
-use weir_http::route::Asked;
 use weir_http::{Field, Request, RequestPath, path};
 use weir_model::BasicAuth;
-use weir_select::limit::Admission;
-use weir_select::route::{Facts, Rejection};
+use weir_select::limit::{Admission, Slot};
+use weir_select::route::{Facts, HostCheck, Rejection};
 use weir_sys::{Clock, now_ns};
 
-use super::state::{Gate, Phase};
+use super::state::{Admitted, Gate, Phase, Verified};
 use super::{Outcome, Session, Step};
 use crate::context::Context;
 use crate::done::{Done, Ticket};
@@ -18,7 +17,8 @@ use crate::slab::Key;
 
 impl Session {
     /// Verifies the user of a request whose head begins `bytes`. `None`: the password is verified by another thread,
-    /// and the head is handled again afterwards.
+    /// and the head is handled again afterwards. The limits are checked before that, because verifying a password is
+    /// expensive: the second value is set if they have admitted the request.
     pub(super) fn verify_user(
         &mut self,
         key: Key,
@@ -26,51 +26,12 @@ impl Session {
         service: &Service,
         request: &Request,
         bytes: &[u8],
-    ) -> Option<Gate> {
-        let verified = self.verified.take();
+    ) -> Option<(Gate, Option<Box<Admitted>>)> {
+        let (verified, admitted) = match self.verified.take() {
+            Some(Verified { is_valid, admitted }) => (Some(is_valid), Some(admitted)),
+            None => (None, None),
+        };
         let head = &bytes[..request.len];
-        let auth = self.auth_of(cx, service, request, head);
-        let Some(auth) = auth else {
-            return Some(Gate::Open);
-        };
-        let Some((user, secret)) = authorization(head, &cx.fields) else {
-            return Some(Gate::Closed);
-        };
-        let known = auth.hash_of(&user);
-        let is_known = known.is_some();
-        let Some(hash) = known.or_else(|| auth.any_hash(password::number_of(&user))) else {
-            return Some(Gate::Closed);
-        };
-        if is_known && password::is_remembered(hash, &secret) {
-            return Some(Gate::Open);
-        }
-        // A valid password is remembered, unless many others were verified since.
-        if let Some(is_valid) = verified {
-            return Some(if is_valid { Gate::Busy } else { Gate::Closed });
-        }
-        let hash = hash.to_owned();
-        let ticket = cx.ticket();
-        let work = move || Done::Verified(password::verify(&hash, &secret) && is_known);
-        if !PASSWORDS.submit(key, ticket, &cx.inbox, work) {
-            return Some(Gate::Busy);
-        }
-        self.begin_log_record(cx);
-        self.input = cx.buffer();
-        self.input.extend_from_slice(bytes);
-        self.scanned = 0;
-        self.phase = Phase::Verify(ticket);
-        self.set_deadline(key, cx, service.timeouts.request);
-        None
-    }
-
-    /// The users of the route of a request, or of its service.
-    fn auth_of<'a>(
-        &self,
-        cx: &mut Context,
-        service: &'a Service,
-        request: &Request,
-        head: &[u8],
-    ) -> Option<&'a BasicAuth> {
         let received = request.path_in(head);
         let mut room = std::mem::take(&mut cx.path);
         let target = match &service.normalize_path {
@@ -78,18 +39,46 @@ impl Session {
             Some(rules) => path::normalize(received, rules, &mut room),
         };
         let tls = self.tls_details(service);
-        let route = target.ok().and_then(|target| {
-            service.routes.choose(&Asked {
-                client: self.peer.ip(),
-                target: &target,
-                head,
-                request,
-                fields: &cx.fields,
-                tls: tls.as_deref().map(|it| it.facts()).unwrap_or_default(),
-            })
+        let facts = target.as_ref().ok().map(|target| Facts {
+            client: self.peer,
+            head,
+            request,
+            fields: &cx.fields,
+            target,
+            body_received: 0,
+            host: HostCheck::Allowed,
+            tls: tls.as_deref().map(|it| it.facts()).unwrap_or_default(),
+            admitted: admitted.is_some(),
         });
+        let route = facts
+            .as_ref()
+            .and_then(|facts| service.routes.choose(&facts.asked()));
+        let auth = service.auth_of(route);
+        let job = match password_job(auth, head, &cx.fields, verified) {
+            Err(gate) => Err((gate, admitted)),
+            Ok(job) => match facts.map(|facts| admit(&facts, service, route)) {
+                None => Ok((job, Box::default())),
+                Some(Ok(admitted)) => Ok((job, Box::new(admitted))),
+                Some(Err(rejected)) => Err((rejected, None)),
+            },
+        };
         cx.path = room;
-        service.auth_of(route)
+        let (job, admitted) = match job {
+            Ok(job) => job,
+            Err(known) => return Some(known),
+        };
+        let ticket = cx.ticket();
+        let work = move || Done::Verified(password::verify(&job.hash, &job.secret) && job.is_known);
+        if !PASSWORDS.submit(key, ticket, &cx.inbox, work) {
+            return Some((Gate::Busy, Some(admitted)));
+        }
+        self.begin_log_record(cx);
+        self.input = cx.buffer();
+        self.input.extend_from_slice(bytes);
+        self.scanned = 0;
+        self.phase = Phase::Verify(ticket, admitted);
+        self.set_deadline(key, cx, service.timeouts.request);
+        None
     }
 
     /// Handles the result of a job.
@@ -100,14 +89,14 @@ impl Session {
         key: Key,
         cx: &mut Context,
     ) -> Outcome {
-        let step = match (&self.phase, done) {
-            (Phase::Verify(expected), Done::Verified(is_valid)) if *expected == ticket => {
-                self.verified = Some(is_valid);
-                self.phase = Phase::Head;
-                Step::Continue
-            }
-            (Phase::Verify(expected), Done::Failed) if *expected == ticket => {
-                self.verified = Some(false);
+        let step = match (&mut self.phase, done) {
+            (Phase::Verify(expected, admitted), done @ (Done::Verified(_) | Done::Failed))
+                if *expected == ticket =>
+            {
+                self.verified = Some(Verified {
+                    is_valid: matches!(done, Done::Verified(true)),
+                    admitted: std::mem::take(admitted),
+                });
                 self.phase = Phase::Head;
                 Step::Continue
             }
@@ -131,6 +120,7 @@ impl Session {
         match self.request.gate {
             Gate::Open => None,
             Gate::Busy => Some(self.fail(key, cx, 503)),
+            Gate::Rejected { rejection, .. } => Some(self.fail_limited(key, cx, rejection)),
             Gate::Closed => {
                 self.request.route = route;
                 let realm = service.auth_of(route).map_or("", |auth| &auth.realm);
@@ -140,33 +130,93 @@ impl Session {
             }
         }
     }
+}
 
-    /// Applies the limits of a route.
-    ///
-    /// # Errors
-    /// The response to a request that exceeds one.
-    pub(super) fn limit(
-        &mut self,
-        facts: &Facts<'_>,
-        service: &Service,
-        route: usize,
-    ) -> Result<(), Rejection> {
-        let Some(Some(options)) = service.options.get(route) else {
-            return Ok(());
-        };
-        if let Some(limits) = &options.limits {
-            let slot = limits.admit(facts, now_ns(Clock::Monotonic))?;
-            self.request.more_slots.extend(slot);
-        }
-        if let Some(all) = &options.all_clients {
-            match all.admit(0) {
-                Admission::Counted(slot) => self.request.more_slots.push(slot),
-                Admission::Rejected => return Err(Rejection::new(503)),
-                Admission::Uncounted => {}
-            }
-        }
-        Ok(())
+/// A password to verify.
+struct PasswordJob {
+    hash: String,
+    secret: Vec<u8>,
+    /// Whether the user exists: otherwise another user's hash is compared, so that both take as long.
+    is_known: bool,
+}
+
+/// The password of a request that has to be verified. `verified` is the result, if it was.
+///
+/// # Errors
+/// What is known of the user without that.
+fn password_job(
+    auth: Option<&BasicAuth>,
+    head: &[u8],
+    fields: &[Field],
+    verified: Option<bool>,
+) -> Result<PasswordJob, Gate> {
+    let auth = auth.ok_or(Gate::Open)?;
+    let (user, secret) = authorization(head, fields).ok_or(Gate::Closed)?;
+    let known = auth.hash_of(&user);
+    let is_known = known.is_some();
+    let hash = known.or_else(|| auth.any_hash(password::number_of(&user)));
+    let hash = hash.ok_or(Gate::Closed)?;
+    if is_known && password::is_remembered(hash, &secret) {
+        return Err(Gate::Open);
     }
+    match verified {
+        // A valid password is remembered, unless many others were verified since.
+        Some(true) => Err(Gate::Busy),
+        Some(false) => Err(Gate::Closed),
+        None => Ok(PasswordJob {
+            hash: hash.to_owned(),
+            secret,
+            is_known,
+        }),
+    }
+}
+
+/// Applies the limits of a service and of a route to a request whose password is not verified yet.
+///
+/// # Errors
+/// What follows for a request that exceeds one.
+fn admit(facts: &Facts<'_>, service: &Service, route: Option<usize>) -> Result<Admitted, Gate> {
+    let rejected = |route| move |rejection| Gate::Rejected { rejection, route };
+    let now_ns = match service.limits.needs_time() {
+        true => now_ns(Clock::Monotonic),
+        false => 0,
+    };
+    let slot = service
+        .limits
+        .admit(facts, now_ns)
+        .map_err(rejected(None))?;
+    let more_slots = match route {
+        Some(at) => limit(facts, service, at).map_err(rejected(Some(at)))?,
+        None => [None, None],
+    };
+    Ok(Admitted {
+        slot,
+        more_slots: more_slots.into_iter().flatten().collect(),
+    })
+}
+
+/// Applies the limits of a route. Returns the request's slots.
+///
+/// # Errors
+/// The response to a request that exceeds one.
+pub(super) fn limit(
+    facts: &Facts<'_>,
+    service: &Service,
+    route: usize,
+) -> Result<[Option<Slot>; 2], Rejection> {
+    let Some(Some(options)) = service.options.get(route) else {
+        return Ok([None, None]);
+    };
+    let of_client = match &options.limits {
+        Some(limits) => limits.admit(facts, now_ns(Clock::Monotonic))?,
+        None => None,
+    };
+    let of_all = match options.all_clients.as_ref().map(|all| all.admit(0)) {
+        Some(Admission::Counted(slot)) => Some(slot),
+        Some(Admission::Rejected) => return Err(Rejection::new(503)),
+        Some(Admission::Uncounted) | None => None,
+    };
+    Ok([of_client, of_all])
 }
 
 /// Name and password of a request.

@@ -84,6 +84,7 @@ impl Session {
         self.to_server
             .bytes
             .extend_from_slice(&bytes[..upload.forward]);
+        self.copy_content(cx, [&bytes[..upload.forward], &upload.trailers]);
         if self.is_collected() {
             if !self.request.exchange.request_done() {
                 self.request.selection.set_replay(Replay::Forbidden);

@@ -39,7 +39,10 @@ impl Session {
             .request
             .route
             .and_then(|at| service.options.get(at)?.as_deref());
-        let policy = options.map_or(&service.retry, |options| &options.retry);
+        let policy = match &self.mirror {
+            Some(mirror) => &mirror.retry,
+            None => options.map_or(&service.retry, |options| &options.retry),
+        };
         let pool = service.pools[self.request.pool].view();
         let mut env = Env {
             pool: &pool,
@@ -62,10 +65,12 @@ impl Session {
                     server,
                     connections,
                 } => (server, connections),
+                // A copy that has to wait is not worth a slot.
+                Output::Queue if self.is_copy() => return self.fail(key, cx, 503),
                 Output::Queue => return self.enter_queue(key, cx),
                 Output::Answer { status, reason } => return self.fail_for(key, cx, status, reason),
                 Output::Close { reason } => {
-                    self.local.service.counters.of(cx.worker).errors.add(1);
+                    self.count_error(cx);
                     self.set_termination_for_reason(reason);
                     return Step::Close;
                 }

@@ -26,7 +26,8 @@ pub(super) fn file_request(
     let asked = &from.asked;
     let head = asked.head;
     let method = asked.request.method_in(head);
-    if method != b"GET" && method != b"HEAD" {
+    let is_allowed = method == b"GET" || method == b"HEAD";
+    if !is_allowed && files.pool.is_none() {
         return None;
     }
     let to_head = method == b"HEAD";
@@ -61,6 +62,8 @@ pub(super) fn file_request(
         awaited: None,
         target: [path, b"/", asked.target.query_part()].concat(),
         missing: files.missing,
+        fallback: None,
+        is_allowed,
         edits,
         removed,
         sent: None,
@@ -77,7 +80,7 @@ impl Session {
         wanted: Option<(Query, Transfer)>,
     ) -> Step {
         let Some((query, mut transfer)) = wanted else {
-            return self.answer_with(key, cx, 405, b"Allow: GET, HEAD\r\n");
+            return self.refuse_method(key, cx);
         };
         let ticket = cx.ticket();
         let work = move || Done::Found(static_file::find(&query));
@@ -89,6 +92,10 @@ impl Session {
         let ms = self.local.service.timeouts.server;
         self.set_deadline(key, cx, ms);
         Step::Pending
+    }
+
+    fn refuse_method(&mut self, key: Key, cx: &mut Context) -> Step {
+        self.answer_with(key, cx, 405, b"Allow: GET, HEAD\r\n")
     }
 
     /// Handles the result of the awaited job.
@@ -120,6 +127,14 @@ impl Session {
         let Phase::File(transfer) = &mut self.phase else {
             return Step::Close;
         };
+        if matches!(found, Found::Missing)
+            && let Some(request) = transfer.fallback.take()
+        {
+            return self.collect_or_connect(key, cx, &request);
+        }
+        if !transfer.is_allowed {
+            return self.refuse_method(key, cx);
+        }
         match found {
             Found::Response(response) => self.send_file_head(response, key, cx),
             Found::Directory => {

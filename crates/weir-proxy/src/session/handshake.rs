@@ -70,10 +70,10 @@ impl Session {
         }
     }
 
-    /// Whether the service has routes for connections.
-    pub(super) fn is_routed(&self) -> bool {
+    /// Whether the service has routes for connections that need the TLS server name.
+    pub(super) fn needs_server_name(&self) -> bool {
         let service = &self.local.service;
-        service.protocol == ProxyProtocol::Tcp && !service.routes.is_empty()
+        service.protocol == ProxyProtocol::Tcp && service.routes.need_server_name()
     }
 
     /// Reads until the client's TLS server name is known, or that there is none. A client that waits for the server's
@@ -110,7 +110,14 @@ impl Session {
         name: Option<&str>,
     ) -> Step {
         let service = &self.local.service;
-        self.request.pool = service.routes.pool_for_server_name(name, &mut cx.random);
+        let client = self.peer.ip();
+        let pool = service
+            .routes
+            .pool_for_connection(name, client, &mut cx.random);
+        let Some(pool) = pool else {
+            return Step::Close;
+        };
+        self.request.pool = pool;
         self.to_server = std::mem::take(&mut self.input).into();
         let bytes = self.to_server.bytes.len();
         service.counters.of(cx.worker).bytes_in.add(bytes as u64);

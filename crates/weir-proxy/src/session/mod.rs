@@ -16,6 +16,7 @@ mod file;
 mod handover;
 mod handshake;
 mod host;
+mod mirror;
 mod preamble;
 mod queue;
 mod record;
@@ -31,17 +32,18 @@ mod wait;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_http::Exchange;
 use weir_model::ProxyProtocol;
 use weir_select::{RetryPolicy, Selection, key::hash_of_client};
 
-use self::state::{Outgoing, Phase, Request, Times, Watch};
+use self::state::{Outgoing, Phase, Request, Times, Verified, Watch};
 use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
 use crate::h2::Upgrade;
 use crate::log::Note;
 use crate::pipe::Pipe;
-use crate::plan::{Millis, RouteOptions};
+use crate::plan::{Millis, Mirror, RouteOptions};
 use crate::slab::Key;
 use crate::tls::TlsDetails;
 use crate::transport::Transport;
@@ -103,12 +105,14 @@ pub(crate) struct Session {
     pub(crate) spoken_to: Option<SocketAddr>,
     /// Of an HTTP/2 stream: the connection's TLS.
     pub(crate) stream_tls: Option<Rc<TlsDetails>>,
+    /// Of a session that sends a copy of a request: the mirror.
+    mirror: Option<Arc<Mirror>>,
     log_record: Option<Box<Note>>,
     /// Bytes from the client that are not processed yet; the first `scanned` of them contain no end of a head.
     input: Vec<u8>,
     scanned: usize,
-    /// Whether the password of the request at the beginning of `input` is valid, once that is known.
-    verified: Option<bool>,
+    /// The result for the password of the request at the beginning of `input`, once it is known.
+    verified: Option<Verified>,
     to_server: Outgoing,
     to_client: Outgoing,
     /// Bodies on their way through the kernel, to the server and to the client.
@@ -145,6 +149,7 @@ impl Session {
             made_progress: false,
             spoken_to: None,
             stream_tls: None,
+            mirror: None,
             log_record: None,
             input: Vec::new(),
             scanned: 0,
@@ -181,8 +186,8 @@ impl Session {
         }
         self.phase = match tcp {
             _ if self.transport.is_secure() && !self.is_stream() => Phase::Handshake,
-            true if self.is_routed() => Phase::PeekSni,
-            true => return self.connect(key, cx),
+            true if self.needs_server_name() => Phase::PeekSni,
+            true => return self.connect_by_server_name(key, cx, None),
             false => Phase::Head,
         };
         Step::Continue
@@ -214,7 +219,7 @@ impl Session {
                 Phase::PeekSni => self.peek_sni(key, cx),
                 Phase::Head => self.read_head(key, cx),
                 Phase::Collect => self.collect(key, cx),
-                Phase::Queue(_) | Phase::Verify(_) => Step::Pending,
+                Phase::Queue(_) | Phase::Verify(..) => Step::Pending,
                 Phase::File(_) => self.run_file(key, cx),
                 Phase::Connect => self.handle_connect_event(key, cx),
                 Phase::Exchange => self.run_exchange(key, cx),
@@ -239,7 +244,7 @@ impl Session {
         match &self.phase {
             // No response could be sent.
             Phase::Head | Phase::Collect => return self.ready.broken && self.is_stream(),
-            Phase::Verify(_) | Phase::File(_) => return self.ready.broken,
+            Phase::Verify(..) | Phase::File(_) => return self.ready.broken,
             Phase::Queue(_) | Phase::Connect | Phase::Exchange => {}
             _ => return false,
         }
@@ -261,7 +266,7 @@ impl Session {
             | Phase::Head
             | Phase::Collect
             | Phase::Queue(_)
-            | Phase::Verify(_)
+            | Phase::Verify(..)
             | Phase::File(_)
             | Phase::Tunnel(_)
             | Phase::Linger(_) => true,
@@ -330,12 +335,18 @@ impl Session {
 
     /// When the current request is retried.
     fn retry_policy(&self) -> &RetryPolicy {
+        if let Some(mirror) = &self.mirror {
+            return &mirror.retry;
+        }
         let options = self.options();
         options.map_or(&self.local.service.retry, |options| &options.retry)
     }
 
     /// The timeouts of the current request.
     fn timeouts(&self) -> Millis {
+        if let Some(mirror) = &self.mirror {
+            return mirror.timeouts;
+        }
         let options = self.options();
         options.map_or(self.local.service.timeouts, |options| options.timeouts)
     }

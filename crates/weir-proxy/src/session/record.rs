@@ -1,5 +1,6 @@
 //! What is recorded of a finished exchange: counters and the access log.
 
+use std::rc::Rc;
 use std::time::SystemTime;
 
 use weir_http::route::{Asked, map_key};
@@ -208,8 +209,11 @@ impl Session {
     pub(super) fn record(&mut self, cx: &mut Context, status: u16) {
         self.request.slot = None;
         self.request.more_slots = Vec::new();
+        if self.is_copy() {
+            return self.record_copy(cx, status);
+        }
         let class = usize::from(status / 100);
-        if (1..=5).contains(&class) {
+        if (1..=5).contains(&class) && !cfg!(without_metrics) {
             let counters = self.local.service.counters.of(cx.worker);
             counters.responses[class - 1].add(1);
         }
@@ -251,8 +255,18 @@ impl Session {
         cx.forget(note);
     }
 
+    /// Counts a response that the client did not get from a server.
+    pub(super) fn count_error(&self, cx: &Context) {
+        if !self.is_copy() {
+            self.local.service.counters.of(cx.worker).errors.add(1);
+        }
+    }
+
     /// Counts a request that begins, and its first bytes.
     pub(super) fn count_begin(&self, cx: &Context, bytes: usize) {
+        if cfg!(without_metrics) {
+            return;
+        }
         let details = self.local.service.details.of(cx.worker);
         details.of(Detail::Active).add(1);
         if self.is_stream() {
@@ -281,11 +295,28 @@ impl Session {
 
     /// Counts the end of an exchange for its service, route, pool and server.
     fn count_exchange(&mut self, cx: &Context, status: u16, end: [u8; 2]) {
-        let service = &self.local.service;
-        let times = std::mem::take(&mut self.request.times);
-        if times.began_us > 0 && service.protocol == ProxyProtocol::Http {
+        if cfg!(without_metrics) {
+            self.request.times = Default::default();
+            return;
+        }
+        let local = Rc::clone(&self.local);
+        let service = &local.service;
+        if self.request.times.began_us > 0 && service.protocol == ProxyProtocol::Http {
             self.count_end(cx);
         }
+        let done = self.finished(cx, status, end);
+        service.exchanges.of(cx.worker).record(&done);
+        let route = self.request.route;
+        if let Some((_, route)) = route.and_then(|at| service.route_exchanges.get(at)) {
+            route.of(cx.worker).record(&done);
+        }
+        self.count_for_server(cx, &done);
+    }
+
+    /// What is counted of an exchange that ends.
+    pub(super) fn finished(&mut self, cx: &Context, status: u16, end: [u8; 2]) -> Finished {
+        let service = &self.local.service;
+        let times = std::mem::take(&mut self.request.times);
         let mut done = Finished {
             status,
             error: ErrorKind::of_termination(end),
@@ -298,21 +329,22 @@ impl Session {
             let us = u32::try_from(cx.now_us - times.began_us).unwrap_or(u32::MAX);
             done.stages[Stage::Total as usize] = Some(us);
         }
-        service.exchanges.of(cx.worker).record(&done);
-        let route = self.request.route;
-        if let Some((_, route)) = route.and_then(|at| service.route_exchanges.get(at)) {
-            route.of(cx.worker).record(&done);
-        }
+        done
+    }
+
+    /// Counts the end of an exchange for its pool and server.
+    pub(super) fn count_for_server(&self, cx: &Context, done: &Finished) {
+        let service = &self.local.service;
         if !self.request.selection.is_started() {
             return;
         }
         let Some(pool) = service.pools.get(self.request.pool) else {
             return;
         };
-        pool.exchanges.of(cx.worker).record(&done);
+        pool.exchanges.of(cx.worker).record(done);
         let server = self.request.selection.server();
         if let Some(target) = server.and_then(|at| pool.list.get(at)) {
-            target.exchanges.of(cx.worker).record(&done);
+            target.exchanges.of(cx.worker).record(done);
             if let Some(us) = done.stages[Stage::Response as usize] {
                 target.recent.of(cx.worker).record(us.into(), cx.now_us);
             }
@@ -336,7 +368,7 @@ impl Session {
                 self.record(cx, status);
                 return;
             }
-            Phase::Verify(_) => self.set_termination(*b"CR"),
+            Phase::Verify(..) => self.set_termination(*b"CR"),
             Phase::Queue(_) => self.set_termination(*b"CQ"),
             Phase::Connect => self.set_termination(*b"CC"),
             Phase::Exchange if self.request.exchange.is_answered() => self.set_termination(*b"CD"),

@@ -51,6 +51,9 @@ impl Session {
         if total == 0 {
             return true;
         }
+        if self.is_copy() {
+            return true;
+        }
         self.count_out(total);
         self.count_h2_bytes(cx, Detail::H2BytesOut, total);
         self.local
@@ -136,9 +139,12 @@ impl Session {
     ) -> Step {
         let status = rejection.status;
         self.set_termination_for_status(status);
+        if self.is_copy() {
+            return self.end_copy(cx, 0);
+        }
         self.leave_server(cx, false);
         let http = self.local.service.protocol == ProxyProtocol::Http;
-        self.local.service.counters.of(cx.worker).errors.add(1);
+        self.count_error(cx);
         if !http || self.request.exchange.is_answered() {
             return Step::Close;
         }
@@ -228,6 +234,10 @@ impl Session {
 
     /// The response is sent, or kept for a slow client: prepares for the next request, or for the end.
     pub(super) fn after_response(&mut self, key: Key, cx: &mut Context, stays: bool) -> Step {
+        if self.is_copy() {
+            self.phase = Phase::Linger(Linger::Discard);
+            return Step::Close;
+        }
         cx.recycle(self.to_server.take());
         self.request = self.request.finished();
         self.served = true;

@@ -13,6 +13,7 @@ use weir_select::key::hash_of_request;
 use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
 
+use super::admission::limit;
 use super::edit::{answer_fields, drop_fields};
 use super::encode::compression;
 use super::file::file_request;
@@ -115,13 +116,13 @@ impl Session {
         if request.underscores > 0 {
             self.log_underscores(&request);
         }
-        let gate = match service.auth.is_some() {
+        let (gate, admitted) = match service.auth.is_some() {
             false => {
                 self.verified = None;
-                Gate::Open
+                (Gate::Open, None)
             }
             true => match self.verify_user(key, cx, service, &request, bytes) {
-                Some(gate) => gate,
+                Some(known) => known,
                 None => return Step::Pending,
             },
         };
@@ -142,6 +143,11 @@ impl Session {
         local.budget.earn(service.retry_percent);
         self.request = state::Request::new(exchange);
         self.request.gate = gate;
+        if let Some(admitted) = admitted {
+            self.request.admitted = true;
+            self.request.slot = admitted.slot;
+            self.request.more_slots = admitted.more_slots;
+        }
         self.request.times = state::Times::beginning(cx.now_us);
         if service.timeouts.total > 0 {
             self.request.deadline_ms = cx.now + service.timeouts.total;
@@ -156,6 +162,12 @@ impl Session {
         }
         self.to_server.bytes.extend_from_slice(&rest[..forward]);
         self.to_server.bytes.extend_from_slice(&trailers);
+        self.copy_content(cx, [&rest[..forward], &trailers]);
+        if let Some(lookup) = self.request.lookup.take() {
+            let (query, mut transfer) = *lookup;
+            transfer.fallback = Some(Box::new(request));
+            return self.begin_file(key, cx, Some((query, transfer)));
+        }
         self.collect_or_connect(key, cx, &request)
     }
 
@@ -300,7 +312,12 @@ impl Session {
             body_received: self.request.exchange.request_content(),
             host: self.check_host(head, request, &cx.fields),
             tls,
+            admitted: self.request.admitted,
         };
+        if let Gate::Rejected { rejection, route } = self.request.gate {
+            self.request.route = route;
+            return Some(self.fail_limited(key, cx, rejection));
+        }
         let now_ns = if service.limits.needs_time() {
             now_ns(Clock::Monotonic)
         } else {
@@ -308,7 +325,9 @@ impl Session {
         };
         let (routes, limits) = (&service.routes, &service.limits);
         let (decided, slot) = decision::decide(routes, limits, &facts, now_ns, &mut cx.random);
-        self.request.slot = slot;
+        if !self.request.admitted {
+            self.request.slot = slot;
+        }
         let route = match decided {
             Decision::Reject(rejection) => return Some(self.fail_limited(key, cx, rejection)),
             Decision::Forward { route, .. } => route,
@@ -320,10 +339,15 @@ impl Session {
         };
         if let Some(route) = route
             && !service.options.is_empty()
-            && let Err(rejection) = self.limit(&facts, service, route)
+            && !self.request.admitted
         {
-            self.request.route = Some(route);
-            return Some(self.fail_limited(key, cx, rejection));
+            match limit(&facts, service, route) {
+                Ok(slots) => self.request.more_slots.extend(slots.into_iter().flatten()),
+                Err(rejection) => {
+                    self.request.route = Some(route);
+                    return Some(self.fail_limited(key, cx, rejection));
+                }
+            }
         }
         if let Some(step) = self.refuse(key, cx, service, route) {
             return Some(step);
@@ -393,7 +417,14 @@ impl Session {
             }
             RouteAction::Files(files) => {
                 let wanted = file_request(service, files, &from);
-                Some(self.begin_file(key, cx, wanted))
+                match (service.routes.pool_without_file(index), wanted) {
+                    (Some(pool), Some(wanted)) => {
+                        self.request.pool = pool;
+                        self.request.lookup = Some(Box::new(wanted));
+                        None
+                    }
+                    (_, wanted) => Some(self.begin_file(key, cx, wanted)),
+                }
             }
             RouteAction::Pool(_) | RouteAction::Split(_) => None,
         }
@@ -456,6 +487,7 @@ impl Session {
         };
         self.to_server = cx.buffer().into();
         write_request(head, request, &cx.fields, &edit, &mut self.to_server.bytes);
+        self.begin_copy(cx, service, (head, request, target), &edit);
     }
 
     /// The host of a request without one: the address to which the client connected.

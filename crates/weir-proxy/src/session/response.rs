@@ -91,7 +91,9 @@ impl Session {
         if self.request.exchange.request_done() || !self.ready.readable {
             return Step::Pending;
         }
-        if let Some(moved) = self.splice_request(key, cx) {
+        if !self.is_copied()
+            && let Some(moved) = self.splice_request(key, cx)
+        {
             return moved;
         }
         let mut scratch = std::mem::take(&mut cx.scratch);
@@ -113,6 +115,7 @@ impl Session {
             Ok(upload) => upload,
             Err(moved) => return moved,
         };
+        self.copy_content(cx, [&scratch[..forward], &trailers]);
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Step::Close;
         };
@@ -218,12 +221,13 @@ impl Session {
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
         let head = &local.service.head;
-        let mut texts = match first {
+        let first_of_client = first && !self.is_copy();
+        let mut texts = match first_of_client {
             true => self.response_texts(&local.service),
             false => ResponseTexts::default(),
         };
         let touch = match targets {
-            Some(targets) if first => {
+            Some(targets) if first_of_client => {
                 self.response_edit(&local.service, targets, bytes, &mut texts)
             }
             _ => ResponseEdit::default(),
@@ -308,7 +312,7 @@ impl Session {
             ServerEnd::Interim => self.fail_response(key, cx),
             // The client notices by the end of its connection that something is missing.
             ServerEnd::Truncated => {
-                self.local.service.counters.of(cx.worker).errors.add(1);
+                self.count_error(cx);
                 self.set_termination(*b"SD");
                 self.record_result(cx, Some(Fault::Broken));
                 self.leave_server(cx, false);

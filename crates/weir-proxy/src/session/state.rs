@@ -7,13 +7,16 @@ use weir_http::route::RequestId;
 use weir_model::Coding;
 use weir_select::Selection;
 use weir_select::limit::Slot;
+use weir_select::route::Rejection;
 
 use super::bulk::Bulk;
+use super::mirror::MirrorCopy;
 use super::record::NORMAL_END;
 use super::trace::Trace;
 use super::transfer::Transfer;
 use crate::encoder::Encoder;
 use crate::queue::Queue;
+use crate::static_file::Query;
 use crate::times::Stage;
 
 /// What a session waits for.
@@ -31,8 +34,8 @@ pub(super) enum Phase {
     Collect,
     /// A slot at a server.
     Queue(Ticket),
-    /// The verification of a password, by this job.
-    Verify(crate::done::Ticket),
+    /// The verification of a password, by this job, of an admitted request.
+    Verify(crate::done::Ticket, Box<Admitted>),
     /// A file.
     File(Box<Transfer>),
     /// A server's connection.
@@ -113,6 +116,29 @@ pub(super) enum Gate {
     Closed,
     /// Too many passwords are being verified.
     Busy,
+    /// The limits reject the request, so that no password was verified.
+    Rejected {
+        /// The response.
+        rejection: Rejection,
+        /// Index of the route whose limits these are; `None` = those of the service.
+        route: Option<usize>,
+    },
+}
+
+/// The slots of a request that the limits have admitted before its password is verified.
+#[derive(Debug, Default)]
+pub(super) struct Admitted {
+    /// As in [`Request`].
+    pub(super) slot: Option<Slot>,
+    /// As in [`Request`].
+    pub(super) more_slots: Vec<Slot>,
+}
+
+/// The result of verifying a password.
+#[derive(Debug)]
+pub(super) struct Verified {
+    pub(super) is_valid: bool,
+    pub(super) admitted: Box<Admitted>,
 }
 
 /// The data of one request, or of one connection of a TCP service. It is replaced as a whole, so that nothing of it
@@ -133,6 +159,8 @@ pub(super) struct Request {
     pub(super) more_slots: Vec<Slot>,
     /// What is known of its user.
     pub(super) gate: Gate,
+    /// Whether the limits have admitted it already.
+    pub(super) admitted: bool,
     /// When it was sent to the server, if a scheduler needs the latency; else 0.
     pub(super) sent_ns: u64,
     pub(super) times: Times,
@@ -145,6 +173,10 @@ pub(super) struct Request {
     pub(super) response_values: Vec<Vec<u8>>,
     /// Its identifier, once something needs it.
     pub(super) id: Option<RequestId>,
+    /// The file that is looked for before it is sent to a server.
+    pub(super) lookup: Option<Box<(Query, Transfer)>>,
+    /// Its copy for a mirror, until the request is complete.
+    pub(super) copy: Option<Box<MirrorCopy>>,
     /// Its trace, if there is one.
     pub(super) trace: Option<Box<Trace>>,
     /// Termination flags for the log, as HAProxy has them.
@@ -195,6 +227,7 @@ impl Request {
             slot: None,
             more_slots: Vec::new(),
             gate: Gate::Open,
+            admitted: false,
             sent_ns: 0,
             times: Times::default(),
             deadline_ms: u64::MAX,
@@ -202,6 +235,8 @@ impl Request {
             encoder: None,
             response_values: Vec::new(),
             id: None,
+            lookup: None,
+            copy: None,
             trace: None,
             termination: NORMAL_END,
         }

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use weir_http::Request;
+
 use super::edit::AnswerFields;
 use crate::done::Ticket;
 
@@ -14,6 +16,10 @@ pub(super) struct Transfer {
     /// Path and query, for a redirect.
     pub(super) target: Vec<u8>,
     pub(super) missing: u16,
+    /// The request that is sent to a server if there is no file.
+    pub(super) fallback: Option<Box<Request>>,
+    /// Whether the method is one that files have.
+    pub(super) is_allowed: bool,
     /// Fields that the configuration adds.
     pub(super) edits: Vec<Line>,
     pub(super) removed: Vec<String>,

@@ -20,7 +20,7 @@ impl Session {
         let step = match &self.phase {
             Phase::PeekSni => self.connect_by_server_name(key, cx, None),
             Phase::Preamble => Step::Close,
-            Phase::Verify(_) => {
+            Phase::Verify(..) => {
                 self.phase = Phase::Head;
                 self.reject(key, cx, 503)
             }

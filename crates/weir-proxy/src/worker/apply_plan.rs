@@ -149,10 +149,11 @@ impl Worker {
         self.wake_h2_servers();
     }
 
-    /// Closes sessions that wait for a request.
+    /// Closes sessions that wait for a request, and those of copies, for which nobody waits.
     pub(super) fn end_idle_sessions(&mut self) {
+        let ends = |session: &Session| session.is_idle() || session.is_copy();
         for key in self.sessions.keys() {
-            if self.sessions.get(key).is_some_and(Session::is_idle) {
+            if self.sessions.get(key).is_some_and(ends) {
                 self.close(key);
             }
         }

@@ -137,3 +137,64 @@ proptest! {
         prop_assert!(moved * 20 <= before.len(), "{moved} of {}", before.len());
     }
 }
+
+proptest! {
+    #[test]
+    fn skip_changes_only_entries_of_unusable_owners(
+        weights in prop::collection::vec(1_u32..20, 1..30),
+        down in prop::collection::vec(any::<bool>(), 30),
+    ) {
+        let agreed = table(&entries(&weights), size_for(weights.len())).unwrap();
+        let is_usable = |dest: u32| !down[dest as usize];
+        let mut here = agreed.clone();
+        let has_any = skip(&mut here, &is_usable);
+        prop_assert_eq!(has_any, (1..=weights.len()).any(|dest| !down[dest]));
+        if !has_any {
+            prop_assert_eq!(here, agreed);
+            return Ok(());
+        }
+        let availability = |dest: u32| match is_usable(dest) {
+            true => Availability::Ready,
+            false => Availability::Quiesced,
+        };
+        for (at, (&owner, &chosen)) in agreed.iter().zip(&here).enumerate() {
+            prop_assert!(is_usable(chosen));
+            prop_assert!(!is_usable(owner) || owner == chosen);
+            let hash = ((at as u64) << 32).div_ceil(agreed.len() as u64) << 32;
+            let looked_up = lookup(&agreed, hash, Mode::Fallback, &availability);
+            prop_assert_eq!(looked_up, Some(chosen));
+        }
+    }
+
+    #[test]
+    fn directors_differ_only_in_entries_of_servers_they_see_differently(
+        weights in prop::collection::vec(1_u32..20, 2..30),
+        views in prop::collection::vec((any::<bool>(), any::<bool>()), 30),
+    ) {
+        let agreed = table(&entries(&weights), size_for(weights.len())).unwrap();
+        let (mut one, mut two) = (agreed.clone(), agreed.clone());
+        let first = skip(&mut one, &|dest| views[dest as usize].0);
+        let second = skip(&mut two, &|dest| views[dest as usize].1);
+        if first && second {
+            for ((owner, one), two) in agreed.iter().zip(&one).zip(&two) {
+                let (a, b) = views[*owner as usize];
+                prop_assert!(one == two || !a || !b, "both see {} up", owner);
+            }
+        }
+    }
+}
+
+#[test]
+fn servers_share_the_entries_of_a_server_that_is_skipped() {
+    let agreed = table(&entries(&[1; 10]), size_for(10)).unwrap();
+    let mut here = agreed.clone();
+    assert!(skip(&mut here, &|dest| dest != 4));
+    let most = agreed.len() / 10;
+    for dest in (1..=10).filter(|dest| *dest != 4) {
+        let more = share(&here, dest) - share(&agreed, dest);
+        assert!(
+            more > 0 && more < most / 3,
+            "{dest} has {more} more of {most}"
+        );
+    }
+}

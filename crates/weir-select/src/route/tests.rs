@@ -72,6 +72,7 @@ fn decide_on(
         target: &target,
         body_received: 0,
         host,
+        admitted: false,
         tls: TlsFacts::default(),
     };
     decide(&routes(), limits, &facts, 1_000_000_000, random)
@@ -199,9 +200,34 @@ fn server_names_select_the_pool_of_tcp_services() {
     named.when.hosts = vec![weir_model::HostPattern::Exact("b.example".to_owned())];
     let routes = Routes::new(vec![named], &["a", "b"]);
     let mut random = SplitMix64::new(1);
-    let mut pool = |name| routes.pool_for_server_name(name, &mut random);
-    assert_eq!(pool(Some("b.example")), 1);
-    assert_eq!((pool(Some("a.example")), pool(None)), (0, 0));
+    let client = "192.0.2.1".parse().unwrap();
+    let mut pool = |name| routes.pool_for_connection(name, client, &mut random);
+    assert_eq!(pool(Some("b.example")), Some(1));
+    assert_eq!((pool(Some("a.example")), pool(None)), (Some(0), Some(0)));
+    assert!(routes.need_server_name());
+}
+
+#[test]
+fn routes_of_tcp_services_close_connections_by_source() {
+    let mut closing = route("/", RouteAction::Close);
+    closing.when.paths.clear();
+    let network = weir_model::Network {
+        address: "192.0.2.0".parse().unwrap(),
+        prefix: 24,
+    };
+    closing.not = Some(Box::new(weir_model::Conditions {
+        sources: Some([network].into_iter().collect()),
+        ..weir_model::Conditions::default()
+    }));
+    let routes = Routes::new(vec![closing], &["a"]);
+    let mut random = SplitMix64::new(1);
+    let mut pool = |client: &str| {
+        let client = client.parse().unwrap();
+        routes.pool_for_connection(None, client, &mut random)
+    };
+    assert_eq!(pool("192.0.2.9"), Some(0));
+    assert_eq!(pool("198.51.100.9"), None);
+    assert!(!routes.need_server_name());
 }
 
 #[test]

@@ -32,6 +32,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_futex,
     libc::SYS_getdents64,
     libc::SYS_getpeername,
+    libc::SYS_geteuid,
     libc::SYS_getpid,
     libc::SYS_getppid,
     libc::SYS_getrandom,

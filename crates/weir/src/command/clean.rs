@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use weir_control::runtime_dir::{self, RuntimeDir};
-use weir_engine::Paths;
+use weir_control::runtime_dir::{self, OtherNamespace, RuntimeDir};
+use weir_engine::{Cleaned, Paths};
 use weir_real_server::{DownRequest, Options};
 
 use super::{Outcome, block_on};
@@ -27,6 +27,19 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
         runtime_dir: global.runtime_dir.clone(),
         pin_dir: global.pin_dir.clone(),
     };
+    let other = held.other_namespace().map_err(Failure::failed)?;
+    let mut text = String::new();
+    if let Some(other) = &other {
+        if !force {
+            return Err(refused(other));
+        }
+        let kept = weir_engine::discard_changes(&paths).map_err(Failure::failed)?;
+        for (interface, address) in kept {
+            text.push_str(&format!(
+                "{address} on {interface} in {other} is not removed\n"
+            ));
+        }
+    }
     let (steps, cleaned, virtual_addresses) = block_on(async {
         // The real server's pins are in a directory below the director's.
         let steps = match weir_real_server::down(&options, &DownRequest::default()).await {
@@ -37,27 +50,49 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
             other => other.map_err(Failure::failed)?,
         };
         let cleaned = weir_engine::clean(&paths).await.map_err(Failure::failed)?;
-        let virtual_addresses = weir_helper::remove_recorded(&global.runtime_dir)
-            .await
-            .map_err(Failure::failed)?;
+        let virtual_addresses = match &other {
+            None => weir_helper::remove_recorded(&global.runtime_dir)
+                .await
+                .map_err(Failure::failed)?,
+            Some(_) => 0,
+        };
         Ok::<_, Failure>((steps, cleaned, virtual_addresses))
     })??;
     weir_protect::restore(&global.runtime_dir);
     let forgotten = held.forget().map_err(Failure::failed)?;
-    let mut text: String = steps.iter().map(|step| format!("{step}\n")).collect();
-    if cleaned.data_plane {
-        text.push_str("programs and maps removed\n");
-    }
-    for (count, what) in [
-        (cleaned.addresses, "addresses removed"),
-        (virtual_addresses, "virtual addresses removed"),
-        (cleaned.neighbours, "neighbour entries released"),
-        (cleaned.offloads, "interfaces with offloads restored"),
-        (cleaned.marks, "rules of firewall marks removed"),
-        (forgotten, "files removed from the runtime directory"),
+    text.extend(steps.iter().map(|step| format!("{step}\n")));
+    text.push_str(&removed(global, &cleaned));
+    for (count, one, many) in [
+        (
+            virtual_addresses,
+            "virtual address removed",
+            "virtual addresses removed",
+        ),
+        (
+            cleaned.neighbours,
+            "neighbour entry released",
+            "neighbour entries released",
+        ),
+        (
+            cleaned.offloads,
+            "interface with offloads restored",
+            "interfaces with offloads restored",
+        ),
+        (
+            cleaned.marks,
+            "rule of firewall marks removed",
+            "rules of firewall marks removed",
+        ),
+        (
+            forgotten,
+            "file removed from the runtime directory",
+            "files removed from the runtime directory",
+        ),
     ] {
-        if count > 0 {
-            text.push_str(&format!("{count} {what}\n"));
+        match count {
+            0 => {}
+            1 => text.push_str(&format!("1 {one}\n")),
+            more => text.push_str(&format!("{more} {many}\n")),
         }
     }
     if text.is_empty() {
@@ -65,4 +100,30 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
     }
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The data plane and the addresses.
+fn removed(global: &GlobalOptions, cleaned: &Cleaned) -> String {
+    let mut text = String::new();
+    if cleaned.data_plane {
+        let directory = global.pin_dir.display();
+        text.push_str(&format!(
+            "programs and maps removed, pinned in {directory}\n"
+        ));
+    }
+    for (interface, address) in &cleaned.addresses {
+        text.push_str(&format!("{address} removed from {interface}\n"));
+    }
+    text
+}
+
+/// Interfaces are recorded by name, and a name means another interface here.
+fn refused(other: &OtherNamespace) -> Failure {
+    let here = match other.path() {
+        Some(path) => format!("run `nsenter --net={} weir clean`", path.display()),
+        None => "run `weir clean` there, or with --force if it no longer exists".to_owned(),
+    };
+    Failure::Failed {
+        message: format!("the daemon ran in another network namespace, {other}: {here}"),
+    }
 }

@@ -31,6 +31,7 @@ pub(super) fn node(global: &GlobalOptions, action: NodeAction, json: bool) -> Ou
 
 pub(super) fn announcer(global: &GlobalOptions) -> Outcome {
     terminal::log("info");
-    block_on(weir_announce::run(&global.runtime_dir))?.map_err(Failure::failed)?;
+    let configuration = std::path::absolute(global.config())?;
+    block_on(weir_announce::run(&global.runtime_dir, &configuration))?.map_err(Failure::failed)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
+use ratatui::crossterm::terminal::size;
 use weir_control::client::{self, Client};
 use weir_control::configuration::{self, Secrets};
 use weir_control::daemon;
@@ -20,6 +21,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Smallest width of a terminal for which the text is drawn.
 const WIDTH: usize = 80;
+
+/// Rows of a terminal whose size is unknown.
+const ROWS: usize = 24;
 
 /// Begins and ends a page of `--watch`: no line is continued in the next one, and what is below is erased (DEC private
 /// mode 7, ECMA-48: ED).
@@ -67,14 +71,20 @@ pub(super) fn status(global: &GlobalOptions, command: &Command) -> Outcome {
     })?
 }
 
+/// `COLUMNS`, or the width of the terminal.
+fn columns() -> usize {
+    let given = std::env::var("COLUMNS").ok();
+    let given = given.and_then(|text| text.parse().ok());
+    given.unwrap_or_else(|| size().map_or(WIDTH, |(columns, _)| usize::from(columns)))
+}
+
 fn view(query: &Query) -> View<'static> {
     let is_terminal = io::stdout().is_terminal();
-    let columns = std::env::var("COLUMNS").ok();
-    let columns = columns.and_then(|text| text.parse().ok()).unwrap_or(WIDTH);
     View {
-        width: is_terminal.then_some(columns.max(WIDTH)),
+        width: is_terminal.then(|| columns().max(WIDTH)),
         color: is_terminal && terminal::wants_color(),
         all: query.pool.is_some() || query.down,
+        down: query.down,
         now: SystemTime::UNIX_EPOCH.elapsed().ok(),
         earlier: None,
     }
@@ -116,7 +126,12 @@ async fn watch_status(client: &Client, query: &Query) -> Outcome {
                 ..view(query)
             };
             let text = table::render(&report, &view);
-            if is_terminal { page(&text) } else { text }
+            if is_terminal {
+                let rows = size().map_or(ROWS, |(_, rows)| usize::from(rows));
+                page(&text, rows)
+            } else {
+                text
+            }
         };
         terminal::print(&page)?;
         before = Some((report, now));
@@ -124,12 +139,25 @@ async fn watch_status(client: &Client, query: &Query) -> Outcome {
     }
 }
 
-/// Draws each line at its row of the screen, so that a long text does not scroll: a terminal draws rows below its last
-/// one there, and the head stays visible.
-fn page(text: &str) -> String {
+/// Draws each line at its row of a screen of `rows`, so that nothing scrolls and the head stays visible. The last row
+/// reports lines that do not fit.
+fn page(text: &str, rows: usize) -> String {
+    let lines = text.lines().count();
+    let shown = if lines > rows {
+        rows.saturating_sub(1)
+    } else {
+        lines
+    };
     let mut page = PAGE.0.to_owned();
-    for (at, line) in text.lines().enumerate() {
+    for (at, line) in text.lines().take(shown).enumerate() {
         page.push_str(&format!("\x1b[{};1H{line}\x1b[K", at + 1));
+    }
+    if shown < lines {
+        let rest = lines - shown;
+        page.push_str(&format!(
+            "\x1b[{};1H… {rest} more lines; name a pool, or use --down\x1b[K",
+            shown + 1
+        ));
     }
     page + PAGE.1
 }
@@ -159,8 +187,15 @@ mod tests {
 
     #[test]
     fn page_scrolls_nothing() {
-        let text = page("head\nrow\n");
-        assert!(!text.contains('\n'));
+        let text = page("head\nrow\n", 2);
+        assert!(!text.contains('\n') && !text.contains("more lines"));
         assert!(text.contains("\x1b[1;1Hhead\x1b[K\x1b[2;1Hrow"), "{text:?}");
+    }
+
+    #[test]
+    fn page_ends_at_the_last_row() {
+        let text = page(&"row\n".repeat(30), 24);
+        assert!(text.contains("\x1b[24;1H… 7 more lines"), "{text:?}");
+        assert!(!text.contains("\x1b[25;"), "{text:?}");
     }
 }

@@ -84,10 +84,12 @@ pub(super) fn helper(
         return Ok(ExitCode::SUCCESS);
     }
     let texts = daemon::text_files(&global.runtime_dir);
+    let configuration = std::path::absolute(global.config())?;
     block_on(weir_helper::serve(
         channel,
         &global.runtime_dir,
         &texts,
+        &configuration,
         adopt,
     ))?
     .map_err(Failure::failed)?;

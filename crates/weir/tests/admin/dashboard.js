@@ -35,8 +35,11 @@ document.getElementById = (id) => {
   return byId.get(id);
 };
 const storage = { getItem: () => null, setItem: () => {} };
-const answers = { "v1/status": JSON.parse(status), "v1/caller": { role: "operate" } };
-const page = { document, sessionStorage: storage, localStorage: storage, window: {},
+const now = Date.now();
+const past = { at_ms: now - 5000, connections: 1, requests: 1, failures: 0, bytes: 1, active: 1, response: [] };
+const answers = { "v1/status": JSON.parse(status), "v1/caller": { role: "operate" },
+  "v1/history": { now_ms: now, points: [past, { ...past, at_ms: now + 60_000 }] } };
+const page = { document, sessionStorage: storage, localStorage: storage, window: { addEventListener: () => {} },
   location: { hash: "", pathname: "/" }, history: { replaceState: () => {} }, Node: Element, performance, setTimeout: () => {}, console,
   requestAnimationFrame: (run) => run(), matchMedia: () => ({ matches: false }), encodeURIComponent, decodeURIComponent,
   getComputedStyle: () => ({ getPropertyValue: () => "" }),
@@ -54,6 +57,7 @@ setImmediate(async () => {
   await vm.runInContext("change(shown[0], 'maint', { state: 'maint' })", page);
   await vm.runInContext("opened = shown[0].id, panel()", page);
   const rows = vm.runInContext("shown.map(({ server, ...row }) => row)", page);
-  process.stdout.write(JSON.stringify({ rows, posted, summary: document.getElementById("summary").textContent,
+  const times = vm.runInContext("series.get('all').map((it) => it.time)", page);
+  process.stdout.write(JSON.stringify({ rows, history: times.filter((time) => time < now - 4000).length, times: times.length, posted, summary: document.getElementById("summary").textContent,
     problem: document.getElementById("problem").textContent }));
 });

@@ -123,7 +123,7 @@ fn script_shows_what_the_status_says() {
     let shown: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!(
-        shown["summary"], "revision 1, 1 services, 2 servers: 1 unchecked, 1 drain",
+        shown["summary"], "revision 1, 1 service, 2 servers: 1 drain, 1 unchecked",
         "{shown:#}"
     );
     let servers = status["services"][0]["servers"]
@@ -155,4 +155,7 @@ fn script_shows_what_the_status_says() {
         "{shown:#}"
     );
     assert_eq!(shown["problem"], "");
+    // Points of the director that are older than the page precede its own; later ones are the page's.
+    assert_eq!(shown["history"], 1, "{shown:#}");
+    assert!(shown["times"].as_u64() > Some(1), "{shown:#}");
 }

@@ -128,7 +128,7 @@ fn etcd_with_tls_and_users() {
     if !privileged() {
         return;
     }
-    let mut group = Group::with(1, 2, true);
+    let mut group = Group::with(1, 2, 2, true);
     group.enable_users();
     fs::write(group.world.path("password"), "wrong").expect("written");
     group.start(0);

@@ -185,3 +185,40 @@ fn password_of_an_unknown_user_is_verified_and_refused() {
     assert_eq!(curl(&proxy, "/", &["-u", "a:password"]), "200");
     assert_eq!(curl(&proxy, "/", &["-u", "unknown:password"]), "401");
 }
+
+/// Verifying a password costs much more than refusing a request.
+#[test]
+fn limits_apply_before_a_password_is_verified_and_count_a_request_once() {
+    let origin = Origin::start("o");
+    let users = "basic_auth = { users = [\"a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"] }";
+    let limited = |path: &str| {
+        format!("path = \"{path}\"\npool = \"p\"\nlimits = {{ rate = \"1/m\", burst = 2 }}")
+    };
+    let routes = [limited("/one"), limited("/two")];
+    let proxy = proxy(&origin, users, &routes);
+    let daemon = keeper::daemon(proxy.child.id());
+    let verifies = || {
+        let threads = fs::read_dir(format!("/proc/{daemon}/task")).expect("it lives");
+        let mut names =
+            threads.map(|it| fs::read_to_string(it.expect("a thread").path().join("comm")));
+        names.any(|name| name.is_ok_and(|name| name.trim() == "weir-password"))
+    };
+    // Refused requests count.
+    assert_eq!(curl(&proxy, "/one", &[]), "401");
+    assert_eq!(curl(&proxy, "/one", &[]), "401");
+    assert_eq!(curl(&proxy, "/one", &["-u", "a:password"]), "429");
+    assert!(!verifies(), "the limit is checked first");
+    // The first one waits for its password, the second does not.
+    assert_eq!(curl(&proxy, "/two", &["-u", "a:password"]), "200");
+    assert!(verifies());
+    assert_eq!(curl(&proxy, "/two", &["-u", "a:password"]), "200");
+    assert_eq!(curl(&proxy, "/two", &["-u", "a:password"]), "429");
+    // The slots of requests that waited for their password are returned.
+    let concurrent =
+        "path = \"/three\"\npool = \"p\"\nmax_connections = 1\nlimits = { concurrent = 1 }";
+    proxy.reload(&text(&proxy, &origin, users, &[concurrent.to_owned()]));
+    for user in ["a:wrong", "a:other", "a:password", "a:password"] {
+        let expected = if user == "a:password" { "200" } else { "401" };
+        assert_eq!(curl(&proxy, "/three", &["-u", user]), expected, "{user}");
+    }
+}

@@ -38,6 +38,8 @@ impl Dns {
             command.arg(format!("--srv-host={NAME},a4.test,{port},0,{}", at + 1));
         }
         command.arg("--host-record=a4.test,127.0.0.1");
+        // Not below `--local`: dnsmasq refuses its AAAA, because it has no upstream.
+        command.arg("--host-record=b.example,127.0.0.1");
         let child = command
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -130,6 +132,15 @@ fn servers_follow_dns_and_stay_when_records_vanish() {
         &format!("name = \"a.test.\", port = 8080, resolvers = [\"{at}\"]"),
     ));
     assert_eq!(names(&proxy), ["127.0.0.1:8080", "[::1]:8080"]);
+    let name = format!("name = \"b.example\", port = 8080, resolvers = [\"{at}\"]");
+    proxy.reload(&with_dns(&proxy, &name));
+    until("the problem", || !problem(&proxy).is_empty());
+    let refused = problem(&proxy);
+    for part in ["query for AAAA: ", "REFUSED", "`record = \"A\"`"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    proxy.reload(&with_dns(&proxy, &format!("{name}, record = \"A\"")));
+    until("its address", || names(&proxy) == ["127.0.0.1:8080"]);
 }
 
 /// The status code of a request to the daemon.

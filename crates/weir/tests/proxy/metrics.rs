@@ -58,6 +58,30 @@ fn promtool(metrics: &str) {
     );
 }
 
+/// Parses OpenMetrics with the parser of Prometheus' Python client, which checks names, types, units and order. It must
+/// find as many samples as there are lines.
+fn parse_open_metrics(text: &str) {
+    let script = "import sys, prometheus_client.openmetrics.parser as parser\n\
+                  families = parser.text_string_to_metric_families(sys.stdin.read())\n\
+                  print(sum(len(it.samples) for it in families))";
+    let mut child = Command::new("/usr/bin/python3")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("python3 runs; `make deps` installs prometheus_client");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(text.as_bytes()).expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let samples = text.lines().filter(|line| !line.starts_with('#')).count();
+    let parsed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(parsed.trim(), samples.to_string());
+}
+
 const ROUTES: &str =
     "[[route]]\nservice = \"s\"\npath = \"/moved/*\"\nredirect = \"http://e.example/\"\n";
 
@@ -112,6 +136,7 @@ fn results_and_durations_are_counted_for_each_part() {
 
     let open = metrics(&proxy, "application/openmetrics-text; version=1.0.0");
     assert!(open.ends_with("# EOF\n") && open.contains("# TYPE weir_pool_requests counter\n"));
+    parse_open_metrics(&open);
 
     let status = proxy.status();
     let service = &status["services"][0];
@@ -199,6 +224,7 @@ fn histograms_of_servers_are_exported_on_request() {
         "kept over the reload"
     );
     promtool(&text);
+    parse_open_metrics(&metrics(&proxy, "application/openmetrics-text"));
     let reloads = proxy.status()["reloads"].clone();
     assert_eq!(reloads[0]["revision"], 2, "{reloads:#}");
     assert!(

@@ -1,11 +1,12 @@
 //! `[notify.NAME]`: a server that fails is reported by a program, a web request and a mail, in few messages.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
 use super::keeper::until;
+use super::receiver::Receiver;
 use super::tls::Authority;
 use super::{Proxy, configuration, free_address};
 
@@ -25,29 +26,6 @@ fn serve(talk: fn(std::net::TcpStream) -> std::io::Result<String>) -> (SocketAdd
         }
     });
     (address, received)
-}
-
-/// A web server that reads one request with a body.
-fn web(stream: std::net::TcpStream) -> std::io::Result<String> {
-    let mut reader = BufReader::new(stream);
-    let (mut head, mut length) = (String::new(), 0);
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        if let Some(value) = line.strip_prefix("Content-Length: ") {
-            length = value.trim().parse().unwrap_or(0);
-        }
-        if line.trim().is_empty() {
-            break;
-        }
-        head.push_str(&line);
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    reader
-        .get_mut()
-        .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")?;
-    Ok(head + &String::from_utf8_lossy(&body))
 }
 
 /// A mail server that accepts one mail.
@@ -88,7 +66,8 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
     if !weir_testing::require_root() {
         return;
     }
-    let (hook, requests) = serve(web);
+    let receiver = Receiver::start();
+    let hook = receiver.address;
     let (relay, mails) = serve(mail);
     let listeners = [free_address(), free_address()].map(|at| TcpListener::bind(at).expect("free"));
     let servers = listeners
@@ -117,22 +96,19 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
     };
     until("the servers are up", || states() == ["up", "up"]);
     drop(listeners);
-    until("the request", || {
-        !requests.lock().expect("no panic").is_empty()
-    });
+    until("the request", || !receiver.received().is_empty());
     until("the mail", || !mails.lock().expect("no panic").is_empty());
     until("the program", || {
         fs::read_to_string(&file).is_ok_and(|text| text.ends_with("root\n"))
     });
 
-    let requests = requests.lock().expect("no panic");
+    let requests = receiver.received();
     assert!(
-        requests[0].starts_with("POST /hook?x=1 HTTP/1.1\r\n"),
-        "{}",
+        requests[0].head.starts_with("POST /hook?x=1 HTTP/1.1\r\n"),
+        "{:?}",
         requests[0]
     );
-    let body = requests[0].lines().last().expect("a body");
-    let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    let body: serde_json::Value = serde_json::from_slice(&requests[0].body).expect("JSON");
     assert_eq!(body["notify"], "all");
     let changes = body["changes"].as_array().expect("changes");
     let of = |server: SocketAddr| {
@@ -150,7 +126,9 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
         (&"p".into(), &"up".into(), &"down".into())
     );
     assert!(
-        requests.iter().all(|it| !it.starts_with("POST /other")),
+        requests
+            .iter()
+            .all(|it| !it.head.starts_with("POST /other")),
         "another state"
     );
 
@@ -194,7 +172,8 @@ fn notifications_are_checked_before_they_are_used() {
 /// The web server is another Weir, which ends TLS.
 #[test]
 fn https_webhook_is_sent_to_a_verified_server_only() {
-    let (hook, requests) = serve(web);
+    let receiver = Receiver::start();
+    let hook = receiver.address;
     let authority = Authority::new("webhook");
     authority.sign("hook", "IP:127.0.0.1", 30);
     let front = format!("tls = {{ certificates = \"{}\" }}\n", authority.certs());
@@ -216,15 +195,13 @@ fn https_webhook_is_sent_to_a_verified_server_only() {
         proxy.status()["services"][0]["servers"][0]["state"] == "up"
     });
     drop(listener);
-    until("the request", || {
-        !requests.lock().expect("no panic").is_empty()
-    });
+    until("the request", || !receiver.received().is_empty());
     until("the failure", || {
         proxy.log().contains("could not send a notification")
     });
-    let requests = requests.lock().expect("no panic");
+    let requests = receiver.received();
     assert!(
-        requests.len() == 1 && requests[0].starts_with("POST /known "),
+        requests.len() == 1 && requests[0].head.starts_with("POST /known "),
         "{requests:?}"
     );
 }

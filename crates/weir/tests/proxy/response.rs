@@ -133,6 +133,28 @@ fn content_is_compressed_when_accepted() {
 }
 
 #[test]
+fn compression_of_a_route_replaces_that_of_the_service() {
+    let text = "All work and no play makes Jack a dull boy. ".repeat(400);
+    let lines = format!(
+        "Content-Type: text/html\r\nContent-Length: {}\r\n",
+        text.len()
+    );
+    for (service, route, is_compressed) in [(false, true, true), (true, false, false)] {
+        let origin = answering(&lines, &text);
+        let more = format!(
+            "compression = {service}\n\n[[route]]\nservice = \"s\"\npath = \"/\"\npool = \"p\"\ncompression = {route}"
+        );
+        let proxy = Proxy::start("http", &[origin.address()], &more);
+        let (head, _) = ask(&proxy, &accepting("gzip"));
+        assert_eq!(
+            head.contains("Content-Encoding: gzip\r\n"),
+            is_compressed,
+            "{head}"
+        );
+    }
+}
+
+#[test]
 fn untransformable_content_is_not_compressed() {
     let text = "x".repeat(2000);
     for lines in [

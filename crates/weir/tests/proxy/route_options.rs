@@ -129,3 +129,34 @@ fn route_without_access_log_and_with_its_own_timeout() {
     );
     let _ = fs::remove_file(&log);
 }
+
+#[test]
+fn retries_of_a_route_replace_those_of_the_service() {
+    let origin = Origin::start("o");
+    let dead = super::free_address();
+    let pool = format!(
+        "scheduler = \"first\"\nmax_ejected = 0\n[pool.broken]\nservers = [\"{dead}\", \"{}\"]\nscheduler = \
+         \"first\"\nmax_ejected = 0",
+        origin.address()
+    );
+    let route = [
+        ("/once", "retries = 0"),
+        ("/listed", "retry_on = [\"503\"]"),
+        ("/again", ""),
+    ]
+    .map(|(path, more)| {
+        format!("\n[[route]]\nservice = \"s\"\npath = \"{path}\"\npool = \"broken\"\n{more}\n")
+    });
+    let proxy = proxy(&origin, "", &pool, &route.concat());
+    let ask = |path: &str| {
+        let mut client = Client::connect(proxy.listen);
+        client.ask(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"))
+    };
+    for (path, status) in [("/once", "502"), ("/listed", "502"), ("/again", "200")] {
+        let (head, _) = ask(path);
+        assert!(
+            head.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{path}: {head}"
+        );
+    }
+}

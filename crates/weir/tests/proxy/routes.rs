@@ -275,3 +275,29 @@ fn each_field_about_the_client_has_its_own_rule() {
         assert!(!text.contains(gone), "{gone} in {text}");
     }
 }
+
+#[test]
+fn tcp_service_closes_connections_by_source() {
+    let origin = Origin::start("a");
+    let proxy = Proxy::start("tcp", &[origin.address()], "");
+    let with = |conditions: &str| {
+        let more = format!("\n[[route]]\nservice = \"s\"\n{conditions}\nclose = true\n");
+        super::configuration(proxy.listen, "tcp", &[origin.address()], &more)
+    };
+    let asked = || {
+        let mut client = std::net::TcpStream::connect(proxy.listen).expect("it listens");
+        let request = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        let mut answer = Vec::new();
+        // A closed connection is an empty answer, or an error.
+        let _ = std::io::Write::write_all(&mut client, request);
+        let _ = std::io::Read::read_to_end(&mut client, &mut answer);
+        answer.starts_with(b"HTTP/1.1 200")
+    };
+    assert!(asked());
+    proxy.reload(&with("source = \"127.0.0.0/8\""));
+    assert!(!asked());
+    proxy.reload(&with("not.source = [\"127.0.0.0/8\"]"));
+    assert!(asked());
+    proxy.reload(&with("not.source = [\"192.0.2.0/24\"]"));
+    assert!(!asked());
+}

@@ -260,3 +260,51 @@ fn other_spellings_of_a_path_do_not_evade_its_route() {
     // Without another route, other spellings are found.
     assert_eq!(curl(&proxy, "/page%2Ehtml", &[]).1, b"page");
 }
+
+#[test]
+fn requests_without_a_file_are_sent_to_the_pool() {
+    let origin = Origin::start("o");
+    let proxy = proxy(
+        &origin,
+        &[
+            "path = \"/*\"\nfiles = { root = \"ROOT\", try = [\"{path}\"], pool = \"p\" }\nset_header = [\"X-A: b\"]",
+        ],
+    );
+    let (head, body) = curl(&proxy, "/page.html", &[]);
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && body == b"page",
+        "{head}"
+    );
+    let (head, body) = curl(&proxy, "/absent?q", &[]);
+    let seen = String::from_utf8_lossy(&body).into_owned();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert!(
+        seen.starts_with("o\nGET /absent?q HTTP/1.1\r\n") && seen.contains("X-A: b\r\n"),
+        "{seen}"
+    );
+    // A directory is no file here, and files have no other methods.
+    assert!(curl(&proxy, "/sub/", &[]).1.starts_with(b"o\n"));
+    let (head, _) = curl(&proxy, "/page.html", &["-X", "POST", "-d", "x"]);
+    assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
+    let long = format!("@{}", proxy.directory.join("site/big.bin").display());
+    for (data, length) in [("hello", "5"), (long.as_str(), "1500000")] {
+        for protocol in ["--http1.1", "--http2-prior-knowledge"] {
+            let (_, body) = curl(
+                &proxy,
+                "/sum",
+                &["--data-binary", data, protocol, "-H", "Expect:"],
+            );
+            assert_eq!(body, length.as_bytes(), "{protocol}");
+        }
+    }
+    // The connection persists in all cases.
+    let mut client = Client::connect(proxy.listen);
+    for (path, expected) in [
+        ("/page.html", "page"),
+        ("/absent", "o\n"),
+        ("/page.html", "page"),
+    ] {
+        let (_, body) = client.ask(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
+        assert!(body.starts_with(expected.as_bytes()), "{path}");
+    }
+}

@@ -708,3 +708,51 @@ fn check_reports_certificate_faults() {
         "{said}"
     );
 }
+
+#[test]
+fn routes_compare_the_tls_connection() {
+    let authority = Authority::new("routes");
+    authority.sign("one", "DNS:a.example,DNS:b.example", 30);
+    let own = authority.sign("client", "DNS:client.example", 30);
+    let origin = Origin::start("o");
+    let tls = format!(
+        "tls = {{ certificates = \"{}/one.pem\", client_ca = \"{}\", client_auth = \"optional\" }}",
+        authority.certs(),
+        authority.ca()
+    );
+    let route = |condition: &str, status: u16| {
+        format!("\n[[route]]\nservice = \"s\"\n{condition}\nstatus = {status}\n")
+    };
+    let routes = [
+        route("tls_version = \"1.2\"", 426),
+        route("tls_sni = \"b.*\"", 403),
+        route("not.client_cert_subject = \"CN=client\"", 401),
+    ]
+    .concat();
+    let proxy = Proxy::start("http", &[origin.address()], &(tls + "\n" + &routes));
+    let status = |own: Option<&Path>, name: &str| {
+        let mut stream = connect(&authority.client(own), proxy.listen, name);
+        let request = GET.replace("a.example", name);
+        let said = ask(&mut stream, &request).expect("a response");
+        said.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    assert_eq!(status(Some(&own), "a.example"), "200");
+    assert_eq!(status(None, "a.example"), "401");
+    assert_eq!(status(Some(&own), "b.example"), "403");
+    let old = Command::new("curl")
+        .args([
+            "-sk",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            "--tls-max",
+            "1.2",
+            "--max-time",
+            "20",
+        ])
+        .arg(format!("https://{}/", proxy.listen))
+        .output()
+        .expect("curl runs: tools/install-deps.sh");
+    assert_eq!(String::from_utf8_lossy(&old.stdout), "426");
+}

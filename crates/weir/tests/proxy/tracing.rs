@@ -1,12 +1,9 @@
 //! `[tracing]`: spans of requests at a collector, and trace context on the way through.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -14,77 +11,30 @@ use weir_testing::free_address;
 
 use super::keeper::until;
 use super::origin::Origin;
+use super::receiver::{Received, Receiver};
 use super::{Client, Proxy, configuration};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT_SPAN: &str = "00f067aa0ba902b7";
 
-/// Receives exports. Refuses every request while `refuses` is set.
-struct Collector {
-    address: SocketAddr,
-    bodies: Arc<Mutex<Vec<Value>>>,
-    refuses: Arc<AtomicBool>,
-}
-
-impl Collector {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let collector = Self {
-            address: listener.local_addr().expect("its address"),
-            bodies: Arc::default(),
-            refuses: Arc::default(),
-        };
-        let (bodies, refuses) = (
-            Arc::clone(&collector.bodies),
-            Arc::clone(&collector.refuses),
+/// The exports that a collector has accepted.
+fn exports(collector: &Receiver) -> Vec<Value> {
+    let received = collector.received();
+    let accepted = received.iter().filter(|it| it.status == 200);
+    let export = |it: &Received| {
+        let head = &it.head;
+        assert!(
+            head.starts_with("POST /v1/traces HTTP/1.1\r\n")
+                && head.contains("Content-Type: application/json\r\n"),
+            "{head}"
         );
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let refused = refuses.load(Ordering::Relaxed);
-                if let Ok(body) = receive(stream, refused)
-                    && !refused
-                {
-                    bodies.lock().expect("no panic").push(body);
-                }
-            }
-        });
-        collector
-    }
-
-    fn spans(&self) -> Vec<Span> {
-        let bodies = self.bodies.lock().expect("no panic");
-        bodies.iter().flat_map(spans_of).collect()
-    }
+        serde_json::from_slice(&it.body).expect("JSON")
+    };
+    accepted.map(export).collect()
 }
 
-/// Reads one export, and checks its head.
-fn receive(stream: TcpStream, refused: bool) -> std::io::Result<Value> {
-    let mut reader = BufReader::new(stream);
-    let (mut head, mut length) = (String::new(), 0);
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        if let Some(value) = line.strip_prefix("Content-Length: ") {
-            length = value.trim().parse().unwrap_or(0);
-        }
-        if line.trim().is_empty() {
-            break;
-        }
-        head.push_str(&line);
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    let status = if refused { "503 Later" } else { "200 OK" };
-    write!(
-        reader.get_mut(),
-        "HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\n{{}}"
-    )?;
-    assert!(
-        head.starts_with("POST /v1/traces HTTP/1.1\r\n")
-            && head.contains("Content-Type: application/json\r\n"),
-        "{head}"
-    );
-    serde_json::from_slice(&body).map_err(std::io::Error::other)
+fn recorded_spans(collector: &Receiver) -> Vec<Span> {
+    exports(collector).iter().flat_map(spans_of).collect()
 }
 
 /// A span, as any receiver of OTLP/JSON sees it.
@@ -185,7 +135,7 @@ fn find<'a>(spans: &'a [Span], path: &str, kind: u64) -> &'a Span {
 
 #[test]
 fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
-    let collector = Collector::start();
+    let collector = Receiver::start();
     let origin = Origin::start("o");
     let route = "[[route]]\nservice = \"s\"\npath = \"/img/*\"\npool = \"p\"\n";
     let more = table(collector.address, "service_name = \"edge\"") + route;
@@ -196,9 +146,9 @@ fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
     let sent = seen(&body, "traceparent");
     assert_eq!(sent.len(), 1, "{}", String::from_utf8_lossy(&body));
     assert_eq!(seen(&body, "tracestate"), ["vendor=x"]);
-    until("the spans", || collector.spans().len() >= 2);
+    until("the spans", || recorded_spans(&collector).len() >= 2);
 
-    let spans = collector.spans();
+    let spans = recorded_spans(&collector);
     let server = find(&spans, "/img/a", 2);
     assert_eq!(
         (server.trace.as_str(), server.parent.as_str()),
@@ -246,8 +196,7 @@ fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
     assert!(server.start <= upstream.start && upstream.start <= upstream.end);
     assert!(upstream.end <= server.end);
     assert!(!server.is_error);
-    let resource =
-        collector.bodies.lock().expect("no panic")[0]["resourceSpans"][0]["resource"].to_string();
+    let resource = exports(&collector)[0]["resourceSpans"][0]["resource"].to_string();
     assert!(
         resource.contains(r#"{"key":"service.name","value":{"stringValue":"edge"}}"#),
         "{resource}"
@@ -255,8 +204,8 @@ fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
 
     // Over the connection that is idle now.
     client.ask(&request("/img/b", ""));
-    until("further spans", || collector.spans().len() >= 4);
-    let spans = collector.spans();
+    until("further spans", || recorded_spans(&collector).len() >= 4);
+    let spans = recorded_spans(&collector);
     let upstream = find(&spans, "/img/b", 3);
     assert_eq!(upstream.attributes["weir.connection.reused"], true);
     assert_eq!(upstream.seconds("weir.connect.duration"), None);
@@ -265,7 +214,7 @@ fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
 
 #[test]
 fn decisions_of_clients_are_respected_and_invalid_context_is_replaced() {
-    let collector = Collector::start();
+    let collector = Receiver::start();
     let origin = Origin::start("o");
     // No new trace is recorded, except one in a million.
     let more = table(collector.address, "sample = 1000000");
@@ -301,8 +250,8 @@ fn decisions_of_clients_are_respected_and_invalid_context_is_replaced() {
         "/yes",
         &format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\n"),
     ));
-    until("the spans", || collector.spans().len() >= 2);
-    let spans = collector.spans();
+    until("the spans", || recorded_spans(&collector).len() >= 2);
+    let spans = recorded_spans(&collector);
     assert!(spans.iter().all(|span| span.trace == TRACE), "{spans:#?}");
 
     let text = configuration(
@@ -318,7 +267,7 @@ fn decisions_of_clients_are_respected_and_invalid_context_is_replaced() {
         &format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\n"),
     ));
     until("a trace of its own", || {
-        let spans = collector.spans();
+        let spans = recorded_spans(&collector);
         spans.iter().any(|it| {
             it.text("url.path") == "/ignored" && it.trace != TRACE && it.parent.is_empty()
         })
@@ -327,7 +276,7 @@ fn decisions_of_clients_are_respected_and_invalid_context_is_replaced() {
 
 #[test]
 fn failed_attempts_and_refusals_are_part_of_the_trace() {
-    let collector = Collector::start();
+    let collector = Receiver::start();
     let origin = Origin::start("o");
     let dead = free_address();
     let route = "[[route]]\nservice = \"s\"\npath = \"/moved/*\"\nredirect = \"http://e.example/\"\n[[route]]\n\
@@ -345,8 +294,10 @@ fn failed_attempts_and_refusals_are_part_of_the_trace() {
         head.starts_with("HTTP/1.1 503 ") || head.starts_with("HTTP/1.1 502 "),
         "{head}"
     );
-    until("the spans", || collector.spans().len() >= 2 * 20 + 1 + 2);
-    let spans = collector.spans();
+    until("the spans", || {
+        recorded_spans(&collector).len() >= 2 * 20 + 1 + 2
+    });
+    let spans = recorded_spans(&collector);
     let retried = spans
         .iter()
         .find(|span| span.kind == 2 && span.text("weir.retries") == "1");
@@ -372,17 +323,17 @@ fn failed_attempts_and_refusals_are_part_of_the_trace() {
 
 #[test]
 fn refused_exports_are_repeated_or_counted_and_requests_are_served() {
-    let collector = Collector::start();
+    let collector = Receiver::start();
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], &table(collector.address, ""));
-    collector.refuses.store(true, Ordering::Relaxed);
+    collector.respond(503);
     let mut client = Client::connect(proxy.listen);
     client.ask(&request("/later", ""));
     until("a warning", || {
         proxy.log().contains("could not send traces")
     });
-    collector.refuses.store(false, Ordering::Relaxed);
-    until("the repetition", || !collector.spans().is_empty());
+    collector.respond(200);
+    until("the repetition", || !recorded_spans(&collector).is_empty());
     until("the counts", || proxy.status()["tracing"]["exported"] == 1);
 
     // A collector that is gone: the buffers fill, and what does not fit is counted.

@@ -7,26 +7,80 @@ use std::process::Stdio;
 use super::pair::{Pair, VIP};
 use super::world::{privileged, sh};
 
-const DEVICE: &str = "vrrp4";
+/// What the two peers have in common.
+#[derive(Clone, Copy)]
+struct Case {
+    version: u8,
+    interval: (&'static str, u32),
+    /// A link-local address in IPv6 (RFC 9568 section 5.2.9).
+    vip: &'static str,
+}
+
+const V3: Case = Case {
+    version: 3,
+    interval: ("100ms", 100),
+    vip: VIP,
+};
+
+impl Case {
+    const fn is_v6(self) -> bool {
+        matches!(self.vip.as_bytes(), [b'f', ..])
+    }
+
+    /// FRR's device, and its MAC address.
+    const fn device(self) -> (&'static str, &'static str) {
+        match self.is_v6() {
+            true => ("vrrp6", "00:00:5e:00:02:3c"),
+            false => ("vrrp4", "00:00:5e:00:01:3c"),
+        }
+    }
+
+    const fn network(self) -> &'static str {
+        match self.is_v6() {
+            true => "64 nodad",
+            false => "24",
+        }
+    }
+
+    fn weir(self, priority: u8) -> String {
+        let Self {
+            version,
+            interval: (interval, _),
+            vip,
+        } = self;
+        let prefix = if self.is_v6() { 64 } else { 24 };
+        format!(
+            "[vrrp.v]\ninterface = \"eth0\"\nvirtual_router_id = 60\nversion = {version}\npriority = {priority}\n\
+             advert_interval = \"{interval}\"\naddresses = [\"{vip}/{prefix}\"]\n"
+        )
+    }
+}
+
 const PROGRAMS: &str = "/usr/lib/frr";
 
 struct Frr {
     directory: String,
     vrrpd: u32,
+    device: &'static str,
 }
 
 impl Frr {
-    fn start(pair: &mut Pair, version: u8, priority: u8, interval_ms: u32) -> Self {
+    fn start(pair: &mut Pair, case: Case, priority: u8) -> Self {
         let namespace = pair.world.namespace("second");
-        if !is_there(pair) {
-            pair.ip(
-                "second",
-                &format!("link add {DEVICE} link eth0 type macvlan mode bridge"),
-            );
+        let (
+            Case {
+                version,
+                interval: (_, interval),
+                vip,
+            },
+            (device, mac),
+        ) = (case, case.device());
+        if !is_there(pair, device) {
             for line in [
-                format!("link set {DEVICE} address 00:00:5e:00:01:3c"),
-                format!("addr add {VIP}/24 dev {DEVICE}"),
-                format!("link set {DEVICE} up"),
+                format!("link add {device} link eth0 type macvlan mode bridge"),
+                format!("link set {device} address {mac}"),
+                format!("addr add {vip}/{} dev {device}", case.network()),
+                format!("link set {device} up"),
             ] {
                 pair.ip("second", &line);
             }
@@ -38,9 +92,10 @@ impl Frr {
             "chown frr:frr {directory} && chmod 755 $(dirname {directory})"
         ));
         fs::write(format!("{directory}/zebra.conf"), "hostname second\n").expect("written");
+        let family = if case.is_v6() { "ipv6" } else { "ip" };
         let config = format!(
             "hostname second\nlog stdout\ninterface eth0\n vrrp 60 version {version}\n vrrp 60 priority {priority}\n \
-             vrrp 60 advertisement-interval {interval_ms}\n vrrp 60 ip {VIP}\n"
+             vrrp 60 advertisement-interval {interval}\n vrrp 60 {family} {vip}\n"
         );
         fs::write(format!("{directory}/vrrpd.conf"), config).expect("written");
         let mut start = |program: &str| {
@@ -69,70 +124,68 @@ impl Frr {
             fs::metadata(format!("{directory}/zserv.api")).is_ok()
         });
         let vrrpd = start("vrrpd");
-        Self { directory, vrrpd }
+        Self {
+            directory,
+            vrrpd,
+            device,
+        }
     }
 
     /// Ends vrrpd in order, and zebra.
     fn stop(self, pair: &Pair) {
         sh(&format!("kill -TERM {}", self.vrrpd));
-        pair.wait_for("the end of vrrpd", || !holds(pair));
+        pair.wait_for("the end of vrrpd", || !holds(pair, self.device));
         let zebra = fs::read_to_string(format!("{}/zebra.pid", self.directory));
         sh(&format!("kill -TERM {}", zebra.expect("its pid").trim()));
         let _ = fs::remove_file(format!("{}/zserv.api", self.directory));
     }
 }
 
-fn device(pair: &Pair) -> String {
+fn shown(pair: &Pair, device: &str) -> String {
     let shown = pair
         .world
-        .output("second", &format!("ip -d link show dev {DEVICE}"));
+        .output("second", &format!("ip -d link show dev {device}"));
     String::from_utf8_lossy(&shown.stdout).into_owned()
 }
 
-fn is_there(pair: &Pair) -> bool {
-    !device(pair).is_empty()
+fn is_there(pair: &Pair, device: &str) -> bool {
+    !shown(pair, device).is_empty()
 }
 
 /// Whether FRR is active.
-fn holds(pair: &Pair) -> bool {
-    is_there(pair) && !device(pair).contains("protodown on")
+fn holds(pair: &Pair, device: &str) -> bool {
+    is_there(pair, device) && !shown(pair, device).contains("protodown on")
 }
 
-fn weir(version: u8, priority: u8, interval: &str) -> String {
-    format!(
-        "[vrrp.v]\ninterface = \"eth0\"\nvirtual_router_id = 60\nversion = {version}\npriority = {priority}\n\
-         advert_interval = \"{interval}\"\naddresses = [\"{VIP}/24\"]\n"
-    )
-}
-
-fn both_roles(version: u8, (interval, interval_ms): (&str, u32)) {
+fn both_roles(case: Case) {
     let mut pair = Pair::new();
+    let (vip, (device, _)) = (case.vip, case.device());
     let weir_alone = |pair: &Pair| {
         pair.wait_for("Weir to have the VIP", || {
-            pair.holds("director", VIP) && !holds(pair)
+            pair.holds("director", vip) && !holds(pair, device)
         });
     };
     let frr_alone = |pair: &Pair| {
         pair.wait_for("FRR to have the VIP", || {
-            !pair.holds("director", VIP) && holds(pair)
+            !pair.holds("director", vip) && holds(pair, device)
         });
     };
-    let frr = Frr::start(&mut pair, version, 100, interval_ms);
+    let frr = Frr::start(&mut pair, case, 100);
     frr_alone(&pair);
     // Weir takes over by priority, and hands over by priority 0.
-    pair.start("director", &weir(version, 150, interval));
+    pair.start("director", &case.weir(150));
     weir_alone(&pair);
     pair.stop_and_wait("director");
     frr_alone(&pair);
     // FRR stays active against a lower priority, and hands over.
-    pair.start("director", &weir(version, 50, interval));
+    pair.start("director", &case.weir(50));
     pair.wait_for("the active peer", || {
         pair.router("director")["active_peer"].is_string()
     });
     assert_eq!(pair.router("director")["state"], "backup");
     frr.stop(&pair);
     weir_alone(&pair);
-    Frr::start(&mut pair, version, 100, interval_ms);
+    Frr::start(&mut pair, case, 100);
     frr_alone(&pair);
     let router = pair.router("director");
     assert_eq!(router["state"], "backup");
@@ -142,13 +195,27 @@ fn both_roles(version: u8, (interval, interval_ms): (&str, u32)) {
 #[test]
 fn version_3_with_frr() {
     if privileged() {
-        both_roles(3, ("100ms", 100));
+        both_roles(V3);
+    }
+}
+
+#[test]
+fn version_3_over_ipv6_with_frr() {
+    if privileged() {
+        both_roles(Case {
+            vip: "fe80::10",
+            ..V3
+        });
     }
 }
 
 #[test]
 fn version_2_with_frr_at_length() {
     if std::env::var_os("WEIR_SOAK").is_some() && privileged() {
-        both_roles(2, ("1s", 1000));
+        both_roles(Case {
+            version: 2,
+            interval: ("1s", 1000),
+            vip: VIP,
+        });
     }
 }

@@ -7,64 +7,122 @@ use std::process::Stdio;
 use super::pair::{Pair, VIP};
 use super::world::{privileged, sh};
 
-/// A combination of version, family and way of sending.
-#[derive(Clone, Copy)]
+/// The key of the authentication trailer.
+const KEY: &str = "hex:5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
+
+/// A combination of version, family, way of sending, and what packets contain.
+#[derive(Clone, Copy, Debug)]
 struct Cell {
     version: u8,
     interval: &'static str,
     vip: &'static str,
     unicast: bool,
     password: bool,
+    /// The checksum of version 3 over IPv4 without a pseudo header (`v3_checksum_as_v2`): keepalived 2.2.8 and newer.
+    plain: bool,
+    /// The authentication trailer: keepalived 2.4.2 and newer.
+    hmac: bool,
+    virtual_mac: bool,
 }
 
+const V2: Cell = Cell {
+    version: 2,
+    interval: "1s",
+    vip: VIP,
+    unicast: false,
+    password: false,
+    plain: false,
+    hmac: false,
+    virtual_mac: false,
+};
+const V3: Cell = Cell {
+    version: 3,
+    interval: "100ms",
+    vip: "10.0.0.10/24",
+    ..V2
+};
+
 impl Cell {
-    fn weir(self, priority: u8) -> String {
+    const fn is_v6(self) -> bool {
+        matches!(self.vip.as_bytes(), [b'f', ..])
+    }
+
+    /// The address of a director for unicast.
+    fn host(self, number: u8) -> String {
+        match self.is_v6() {
+            true => format!("2001:db8::{number}"),
+            false => format!("10.0.0.{number}"),
+        }
+    }
+
+    fn weir(self, priority: u8, key: &str) -> String {
         let Self {
             version,
             interval,
             vip,
-            unicast,
-            password,
+            ..
         } = self;
-        let peers = if unicast {
-            "unicast_peers = [\"10.0.0.4\"]"
-        } else {
-            ""
-        };
-        let password = if password {
-            "password = \"secret\""
-        } else {
-            ""
-        };
+        let mut lines = Vec::new();
+        if self.unicast {
+            lines.push(format!(
+                "source = \"{}\"\nunicast_peers = [\"{}\"]",
+                self.host(3),
+                self.host(4)
+            ));
+        }
+        if self.password {
+            lines.push("password = \"secret\"".to_owned());
+        }
+        if self.hmac {
+            lines.push(format!(
+                "hmac = {{ keys = [{{ id = 7, secret = {{ file = \"{key}\" }} }}] }}"
+            ));
+        }
+        if self.virtual_mac {
+            lines.push("virtual_mac = true".to_owned());
+        }
         format!(
             "[vrrp.v]\ninterface = \"eth0\"\nvirtual_router_id = 60\nversion = {version}\npriority = {priority}\n\
-             advert_interval = \"{interval}\"\naddresses = [\"{vip}\"]\n{peers}\n{password}\n"
+             advert_interval = \"{interval}\"\naddresses = [\"{vip}\"]\n{}\n",
+            lines.join("\n")
         )
     }
 
     fn keepalived(self, priority: u8) -> String {
-        let Self {
-            version,
-            interval,
-            vip,
-            unicast,
-            password,
-        } = self;
-        let password = if password {
-            "authentication {\n    auth_type PASS\n    auth_pass secret\n  }"
-        } else {
-            ""
+        let Self { version, vip, .. } = self;
+        let seconds = if self.interval == "1s" { "1" } else { "0.1" };
+        let mut lines = Vec::new();
+        if self.unicast {
+            lines.push(format!(
+                "unicast_src_ip {}\n  unicast_peer {{\n    {}\n  }}",
+                self.host(4),
+                self.host(3)
+            ));
+        }
+        if self.password {
+            lines
+                .push("authentication {\n    auth_type PASS\n    auth_pass secret\n  }".to_owned());
+        }
+        if self.plain {
+            lines.push("v3_checksum_as_v2".to_owned());
+        }
+        if self.hmac {
+            lines.push(format!(
+                "auth_hmac {{\n    key 7 {KEY}\n    active_key 7\n  }}"
+            ));
+        }
+        let device = match self.virtual_mac {
+            true => "",
+            false => " dev eth0",
         };
-        let seconds = if interval == "1s" { "1" } else { "0.1" };
-        let peers = if unicast {
-            "unicast_src_ip 10.0.0.4\n  unicast_peer {\n    10.0.0.3\n  }"
-        } else {
-            ""
-        };
+        if self.virtual_mac {
+            lines.push("use_vmac".to_owned());
+        }
         format!(
             "global_defs {{\n  vrrp_version {version}\n}}\nvrrp_instance v {{\n  state BACKUP\n  interface eth0\n  \
-             virtual_router_id 60\n  priority {priority}\n  advert_int {seconds}\n  {peers}\n  {password}\n  \
-             virtual_ipaddress {{\n    {vip} dev eth0\n  }}\n}}\n"
+             virtual_router_id 60\n  priority {priority}\n  advert_int {seconds}\n  {}\n  \
+             virtual_ipaddress {{\n    {vip}{device}\n  }}\n}}\n",
+            lines.join("\n  ")
         )
     }
 }
@@ -74,7 +132,7 @@ fn keepalived() -> String {
     std::env::var("KEEPALIVED").unwrap_or_else(|_| "keepalived".to_owned())
 }
 
-fn start_keepalived(pair: &mut Pair, config: &str) {
+pub(super) fn start_keepalived(pair: &mut Pair, config: &str) {
     let host = "second";
     let path = pair.path("keepalived.conf");
     fs::write(&path, config).expect("written");
@@ -105,6 +163,12 @@ fn stop_keepalived(pair: &Pair) {
     pair.wait_for("keepalived's end", || !Path::new(&pid).exists());
 }
 
+/// Whether an address is on any device of a host: with a virtual MAC address it is on another one.
+fn has(pair: &Pair, host: &str, address: &str) -> bool {
+    let shown = pair.world.output(host, "ip -o addr show");
+    String::from_utf8_lossy(&shown.stdout).contains(&format!(" {address}/"))
+}
+
 /// Weir takes over from keepalived by priority and hands over by priority 0; then the other way around.
 fn both_roles(cell: Cell) {
     if !privileged() {
@@ -112,19 +176,30 @@ fn both_roles(cell: Cell) {
     }
     let vip = cell.vip.split('/').next().expect("an address");
     let mut pair = Pair::new();
+    for (host, number) in [("director", 3), ("second", 4)] {
+        if cell.is_v6() && cell.unicast {
+            pair.ip(
+                host,
+                &format!("addr add {}/64 dev eth0 nodad", cell.host(number)),
+            );
+        }
+    }
+    let key = pair.path("vrrp.key");
+    fs::write(&key, format!("{KEY}\n")).expect("written");
+    sh(&format!("chmod 600 {key}"));
     let alone = |pair: &Pair, host: &str, other: &str| {
         pair.wait_for(&format!("{host} to have {vip}"), || {
-            pair.holds(host, vip) && !pair.holds(other, vip)
+            has(pair, host, vip) && !has(pair, other, vip)
         });
     };
     start_keepalived(&mut pair, &cell.keepalived(100));
     alone(&pair, "second", "director");
-    pair.start("director", &cell.weir(150));
+    pair.start("director", &cell.weir(150, &key));
     alone(&pair, "director", "second");
-    pair.stop("director");
+    pair.stop_and_wait("director");
     alone(&pair, "second", "director");
     // keepalived stays active against a lower priority, and Weir knows it.
-    pair.start("director", &cell.weir(50));
+    pair.start("director", &cell.weir(50, &key));
     pair.wait_for("the active peer", || {
         pair.router("director")["active_peer"].is_string()
     });
@@ -137,101 +212,119 @@ fn both_roles(cell: Cell) {
     assert_eq!(router["state"], "backup");
     assert_eq!(router["ignored"], serde_json::json!({}), "{router}");
     assert_eq!(router["address_mismatches"], 0, "{router}");
-    if cell.version == 3 && !vip.contains(':') {
-        assert_eq!(router["checksum"], "pseudo-header");
+    if cell.version == 3 && !cell.is_v6() {
+        let expected = match cell.plain {
+            true => "plain",
+            false => "pseudo-header",
+        };
+        assert_eq!(router["checksum"], expected);
     }
 }
 
 #[test]
 fn version_2_with_keepalived() {
-    both_roles(Cell {
-        version: 2,
-        interval: "1s",
-        vip: VIP,
-        unicast: false,
-        password: false,
-    });
+    both_roles(V2);
 }
 
 #[test]
 fn version_3_with_keepalived() {
-    both_roles(Cell {
-        version: 3,
-        interval: "100ms",
-        vip: "10.0.0.10/24",
-        unicast: false,
-        password: false,
-    });
+    both_roles(V3);
 }
 
 #[test]
 fn version_3_by_unicast_with_keepalived() {
     both_roles(Cell {
-        version: 3,
-        interval: "100ms",
         vip: "10.0.0.10/32",
         unicast: true,
-        password: false,
+        ..V3
     });
 }
 
 #[test]
 fn version_3_over_ipv6_with_keepalived() {
     both_roles(Cell {
-        version: 3,
-        interval: "100ms",
         vip: "fe80::10/64",
-        unicast: false,
-        password: false,
+        ..V3
     });
 }
 
 #[test]
 fn version_2_with_a_password_with_keepalived() {
     both_roles(Cell {
-        version: 2,
-        interval: "1s",
-        vip: VIP,
-        unicast: false,
         password: true,
+        ..V2
     });
 }
 
-/// Every combination that keepalived has, in the long tests: with `KEEPALIVED` for each version of it.
 #[test]
-fn all_cells_with_keepalived_at_length() {
-    if std::env::var_os("WEIR_SOAK").is_none() {
-        return;
-    }
+fn virtual_mac_address_with_keepalived() {
+    both_roles(Cell {
+        virtual_mac: true,
+        ..V3
+    });
+}
+
+/// The version of keepalived, which it prints to standard error.
+fn version() -> Vec<u32> {
     let version = std::process::Command::new(keepalived())
         .arg("--version")
         .output()
         .expect("keepalived runs");
-    // It prints its version to standard error.
     let text = String::from_utf8_lossy(&version.stderr).into_owned();
-    println!("{}", text.lines().next().unwrap_or_default());
-    for version in [2, 3] {
-        for vip in ["10.0.0.10/32", "10.0.0.10/24", "fe80::10/64"] {
-            for unicast in [false, true] {
-                for password in [false, true] {
-                    let is_v6 = vip.contains(':');
-                    // Version 2 is for IPv4, and has the only passwords; unicast peers are IPv4 here.
-                    if is_v6 && (version == 2 || unicast) || password && version == 3 {
-                        println!(
-                            "unsupported: version {version}, {vip}, unicast {unicast}, password {password}"
-                        );
-                        continue;
-                    }
-                    println!("version {version}, {vip}, unicast {unicast}, password {password}");
-                    both_roles(Cell {
-                        version,
-                        interval: if version == 2 { "1s" } else { "100ms" },
-                        vip,
-                        unicast,
-                        password,
-                    });
-                }
+    let first = text.lines().next().unwrap_or_default();
+    println!("{first}");
+    let number = first.split(" v").nth(1).unwrap_or_default();
+    let number = number.split(' ').next().unwrap_or_default();
+    let parts = number.split('.').filter_map(|it| it.parse().ok());
+    parts.collect()
+}
+
+/// Every combination that keepalived has, in the long tests: with `KEEPALIVED` for each version of it.
+fn all_cells(base: Cell, addresses: &[&'static str]) {
+    if std::env::var_os("WEIR_SOAK").is_none() {
+        return;
+    }
+    let version = version();
+    for vip in addresses {
+        for bits in 0..32_u32 {
+            let on = |bit: u32| bits & (1 << bit) != 0;
+            let cell = Cell {
+                vip,
+                unicast: on(0),
+                password: on(1),
+                plain: on(2),
+                hmac: on(3),
+                virtual_mac: on(4),
+                ..base
+            };
+            // These do not exist: passwords are those of version 2, which has one checksum, as has IPv6; a virtual MAC
+            // address is for multicast in Weir, and keepalived has one kind of authentication at a time.
+            let is_possible = !(cell.password && (cell.version == 3 || cell.hmac)
+                || cell.plain && (cell.version == 2 || cell.is_v6())
+                || cell.virtual_mac && cell.unicast);
+            let is_supported =
+                !(cell.plain && version < vec![2, 2, 8]) && !(cell.hmac && version < vec![2, 4, 2]);
+            if is_possible && !is_supported {
+                println!("unsupported by this keepalived: {cell:?}");
+            } else if is_possible {
+                println!("{cell:?}");
+                both_roles(cell);
             }
         }
     }
+}
+
+#[test]
+fn all_cells_of_version_2_with_keepalived_at_length() {
+    all_cells(V2, &["10.0.0.10/32", "10.0.0.10/24"]);
+}
+
+#[test]
+fn all_cells_of_version_3_with_keepalived_at_length() {
+    all_cells(V3, &["10.0.0.10/32", "10.0.0.10/24"]);
+}
+
+#[test]
+fn all_cells_of_ipv6_with_keepalived_at_length() {
+    all_cells(V3, &["fe80::10/64"]);
 }

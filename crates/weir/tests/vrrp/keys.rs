@@ -90,6 +90,16 @@ fn virtual_mac_address_answers_and_settings_are_restored() {
         ping.status.success()
     });
 
+    // It hands over to a higher priority, whose packets come from the MAC address of its own device.
+    pair.weir("director", &["vrrp", "outside", "resume"]);
+    pair.wait_for("the first device again", || {
+        !device(&pair).is_empty() && text(&pair, "second", "ip addr show dev vrrp.51").is_empty()
+    });
+    pair.weir("director", &["vrrp", "outside", "release"]);
+    pair.wait_for("the other device again", || {
+        text(&pair, "second", "ip addr show dev vrrp.51").contains(" 10.0.0.10/24")
+    });
+
     // `weir clean` restores what a killed director leaves.
     for name in ["vrrp-agent", "helper"] {
         pair.suspend(pair.process("second", name));

@@ -78,10 +78,11 @@ impl CheckKind {
     /// Keys of this kind alone, in addition to those that all kinds with the same peer have; required keys first.
     const fn own_keys(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
-            Self::Tcp | Self::Ping | Self::Redis => (&[], &[]),
+            Self::Ping | Self::Redis => (&[], &[]),
+            Self::Tcp => (&[], &["exchange"]),
             Self::Http => (&[], HTTP),
             Self::Https => (&[], HTTPS),
-            Self::Tls => (&[], &["verify", "ca", "server_name"]),
+            Self::Tls => (&[], &["verify", "ca", "server_name", "exchange"]),
             Self::Grpc => (&[], &["verify", "ca", "server_name", "tls", "service"]),
             Self::Smtp => (&[], &["helo"]),
             Self::Mysql | Self::Postgres => (&[], &["user"]),
@@ -150,6 +151,7 @@ pub(crate) const OF_KINDS: &[&str] = &[
     "source",
     "interface",
     "helo",
+    "exchange",
     "user",
     "query",
     "record",

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use weir_model::{CheckTls, Digest, DnsRecord, Http, Pattern, Probe, Script};
+use weir_model::{CheckTls, Digest, DnsRecord, ExchangeStep, Http, Pattern, Probe, Script};
 
 use super::plain_address;
-use crate::catalog::{CheckKind, EXPECT};
+use crate::catalog::{CheckKind, EXCHANGE, EXPECT};
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::{Kind, quoted_list};
@@ -38,8 +38,39 @@ pub(super) fn probe(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) -
         CheckKind::File => Probe::File {
             path: file(sink, view),
         },
-        CheckKind::Tcp | CheckKind::Tls => Probe::Tcp,
+        CheckKind::Tcp | CheckKind::Tls => match exchange(sink, view) {
+            steps if steps.is_empty() => Probe::Tcp,
+            steps => Probe::Exchange(steps),
+        },
     }
+}
+
+fn exchange(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<ExchangeStep> {
+    let mut steps = Vec::new();
+    let items = view.list(sink, "exchange").unwrap_or_default();
+    for item in items {
+        let Value::Table(table) = &item.value else {
+            sink.push(wrong_type(item, &Kind::Table(&EXCHANGE)));
+            continue;
+        };
+        let step = View::open(sink, &EXCHANGE, table, &item.span);
+        let text =
+            |sink: &mut Sink<'_>, name| step.text(sink, name).map(|(text, _)| text.to_owned());
+        let (send, expect) = (text(sink, "send"), text(sink, "expect"));
+        steps.push(ExchangeStep {
+            send: send.unwrap_or_default(),
+            expect: expect.unwrap_or_default(),
+            regex: pattern(sink, &step, "regex"),
+        });
+    }
+    if let (Some(last), Some(item)) = (steps.last(), items.last())
+        && !last.expects_something()
+    {
+        let message = "the last step of `exchange` expects nothing";
+        let fix = "add `expect`, as in { send = \"PING\\r\\n\", expect = \"+PONG\" }";
+        sink.push(Diagnostic::new(Code::MissingKey, &item.span, message).fix(fix));
+    }
+    steps
 }
 
 fn line_or(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str, default: &str) -> String {

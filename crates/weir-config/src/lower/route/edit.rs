@@ -7,6 +7,7 @@ use weir_model::{
 };
 
 use super::condition::regex;
+use super::files::has_pool;
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -85,6 +86,7 @@ pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions)
         if let Some((entry, _)) = view.get(key)
             && view.get("pool").is_none()
             && view.get("split").is_none()
+            && !has_pool(view)
             && !(key.ends_with("_response_header") && view.get("files").is_some())
             && !is_written
         {

@@ -45,8 +45,26 @@ pub(super) fn files(
             return None;
         }
         files.missing = u16::try_from(status).unwrap_or(404);
+        if files.pool.is_some()
+            && let Some((entry, _)) = view.get("status")
+        {
+            let message = "`status` has no effect: requests without a file are sent to a pool";
+            sink.push(
+                Diagnostic::new(Code::NoEffect, &entry.key_span, message)
+                    .fix("remove `status`, or `files.pool`"),
+            );
+        }
     }
     Some(files)
+}
+
+/// Whether requests without a file are sent to a pool.
+pub(super) fn has_pool(view: &View<'_, '_>) -> bool {
+    view.get("files")
+        .is_some_and(|(entry, _)| match &entry.item.value {
+            Value::Table(table) => table.entries.iter().any(|entry| entry.key == "pool"),
+            _ => false,
+        })
 }
 
 fn table_form(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<StaticFiles> {
@@ -70,6 +88,7 @@ fn table_form(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<StaticFiles> {
             "a path such as \"{path}.html\" or \"/index.html\"; `{path}` is the only variable";
         files.attempts = checked(sink, &paths, what, is_attempt)?;
     }
+    files.pool = view.text(sink, "pool").map(|(pool, _)| pool.to_owned());
     Some(files)
 }
 

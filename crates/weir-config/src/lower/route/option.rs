@@ -1,7 +1,8 @@
 //! Settings of a route that replace those of its service.
 
-use weir_model::{RouteOptions, RouteTimeouts};
+use weir_model::{Mirror, RouteOptions, RouteTimeouts};
 
+use super::files::has_pool;
 use super::limit::limits;
 use crate::catalog;
 use crate::code::Code;
@@ -11,19 +12,20 @@ use crate::tree::Value;
 use crate::view::{Sink, View, wrong_type};
 
 /// Keys that only apply to requests that are sent to a server.
-const OF_SERVERS: [&str; 6] = [
+const OF_SERVERS: [&str; 7] = [
     "timeouts",
     "retries",
     "retry_on",
     "max_body",
     "compression",
     "x_forwarded",
+    "mirror",
 ];
 /// Keys that apply to every action except `close`.
 const OF_ADMISSION: [&str; 3] = ["basic_auth", "limits", "max_connections"];
 
 pub(super) fn options(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Box<RouteOptions>> {
-    let sends = view.get("pool").is_some() || view.get("split").is_some();
+    let sends = view.get("pool").is_some() || view.get("split").is_some() || has_pool(view);
     for key in OF_SERVERS {
         if let Some((entry, _)) = view.get(key)
             && !sends
@@ -60,6 +62,7 @@ pub(super) fn options(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Box<Ro
         limits: limits(sink, view),
         max_connections: view.integer(sink, "max_connections").unwrap_or(0),
         x_forwarded: response::x_forwarded(sink, view),
+        mirror: mirror(sink, view),
     };
     (options != RouteOptions::default()).then(|| Box::new(options))
 }
@@ -81,4 +84,29 @@ fn timeouts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteTimeouts {
         tunnel: view.duration(sink, "tunnel"),
         total: view.duration(sink, "total"),
     }
+}
+
+/// `mirror`: a pool, or a table with one.
+fn mirror(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Mirror> {
+    let (entry, kind) = view.get("mirror")?;
+    let table = match &entry.item.value {
+        Value::Text(_) => return view.text(sink, "mirror").map(|(pool, _)| Mirror::new(pool)),
+        Value::Table(table) => table,
+        _ => {
+            sink.push(wrong_type(&entry.item, kind));
+            return None;
+        }
+    };
+    let view = View::open(sink, &catalog::ROUTE_MIRROR, table, &entry.key_span);
+    let share = view.factor(sink, "percent");
+    let body = view.size(sink, "body");
+    let concurrent = view.integer(sink, "concurrent");
+    let (pool, _) = view.text(sink, "pool")?;
+    let default = Mirror::new(pool);
+    Some(Mirror {
+        share: share.unwrap_or(default.share),
+        body: body.unwrap_or(default.body),
+        concurrent: concurrent.unwrap_or(default.concurrent),
+        ..default
+    })
 }

@@ -5,6 +5,7 @@ use weir_cluster::Kind;
 use weir_model::diff;
 
 use super::Director;
+use super::server::unknown_pool;
 use crate::api::Refusal;
 use crate::plane::{Plane, Wanted};
 
@@ -70,7 +71,7 @@ impl<P: Plane> Director<P> {
         keys: Option<Map<String, Value>>,
     ) -> Result<(), Refusal> {
         let Some(pool) = self.configured.pool(pool) else {
-            return Err(Refusal::new(format!("there is no pool {pool}")));
+            return Err(unknown_pool(&self.configured, pool));
         };
         let lists = match keys {
             Some(keys) => self.membership.with(&self.configured, pool, address, keys),

@@ -181,7 +181,7 @@ impl<P: Plane> Director<P> {
         ejected: &BTreeSet<Ejected>,
     ) {
         let known = |pool: &str, server: &str| self.plane.saved_state(pool, server);
-        let (suspended, probes) = (self.plane.suspended(), self.plane.probe_table());
+        let (suspended, probes) = (self.plane.suspended(), self.plane.path_table());
         self.checks
             .restore(checkpoint, desired, &suspended, &known, probes);
         let applied = self.plane.apply_health(self.checks.take_news());

@@ -122,7 +122,7 @@ impl<P: Plane> Director<P> {
         match self.desired.pool(pool) {
             // The plane knows servers of ipvsadm, and rejects unknown ones.
             None if weir_engine::is_from_ipvsadm(pool) => Ok(address.to_owned()),
-            None => Err(Refusal::new(format!("there is no pool {pool}"))),
+            None => Err(unknown_pool(&self.desired, pool)),
             Some(found) => match find_server(&self.desired, found, address) {
                 Some(server) => Ok(server.name.clone()),
                 None => Err(Refusal::new(format!(
@@ -170,11 +170,26 @@ fn listens(desired: &Desired, pool: &str, port: u16) -> bool {
 
 /// The names of a pool's servers, for an error message.
 fn named(pool: &Pool) -> String {
+    listed(pool.servers.iter().map(|server| server.name.as_str()))
+}
+
+/// Rejects an order for a pool that the configuration does not have.
+pub(super) fn unknown_pool(desired: &Desired, pool: &str) -> Refusal {
+    if desired.pools.is_empty() {
+        return Refusal::new(format!(
+            "there is no pool {pool}; the configuration has none"
+        ));
+    }
+    let names = listed(desired.pools.iter().map(|pool| pool.name.as_str()));
+    Refusal::new(format!("there is no pool {pool}; the pools are {names}"))
+}
+
+fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 8;
-    let names = pool.servers.iter().map(|server| server.name.as_str());
+    let more = names.len().saturating_sub(SHOWN);
     let mut text = names.take(SHOWN).collect::<Vec<_>>().join(", ");
-    if let Some(more) = pool.servers.len().checked_sub(SHOWN + 1) {
-        text += &format!(" and {} more", more + 1);
+    if more > 0 {
+        text += &format!(" and {more} more");
     }
     text
 }
@@ -183,6 +198,22 @@ fn named(pool: &Pool) -> String {
 mod tests {
     use super::*;
     use weir_config::{Host, parse};
+
+    #[test]
+    fn order_for_an_unknown_pool_lists_the_pools() {
+        let text: String = (0..10)
+            .map(|pool| format!("[pool.p{pool}]\nservers = [\"10.0.0.5\"]\n"))
+            .collect();
+        let desired = parse(&text, &Host::default()).unwrap().desired;
+        assert_eq!(
+            unknown_pool(&desired, "q").error,
+            "there is no pool q; the pools are p0, p1, p2, p3, p4, p5, p6, p7 and 2 more"
+        );
+        assert_eq!(
+            unknown_pool(&Desired::default(), "q").error,
+            "there is no pool q; the configuration has none"
+        );
+    }
 
     #[test]
     fn server_is_found_by_address_and_listener_port() {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use weir_cluster::{Facts, GroupKey, HealthView, MemberRecord};
 use weir_health::{Standing, State};
 use weir_model::{Cluster, Desired};
+use weir_sys::ethtool;
 
 /// How this director describes itself.
 pub(super) fn record(config: &Cluster, desired: &Desired) -> MemberRecord {
@@ -14,6 +15,7 @@ pub(super) fn record(config: &Cluster, desired: &Desired) -> MemberRecord {
         features: features(desired),
         secrets: secrets(config, desired),
         order: order(desired),
+        mtu: mtu(desired),
         ..MemberRecord::default()
     }
 }
@@ -33,6 +35,12 @@ pub(super) fn of(
             down: down.collect(),
         },
     }
+}
+
+/// The smallest MTU of `interfaces` in `[node]`; `None` = they are not configured, or not there.
+fn mtu(desired: &Desired) -> Option<u32> {
+    let names = desired.node.interfaces.iter().flatten();
+    names.filter_map(|name| ethtool::mtu(name).ok()).min()
 }
 
 fn features(desired: &Desired) -> Vec<String> {

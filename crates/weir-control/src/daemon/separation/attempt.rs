@@ -1,7 +1,7 @@
 //! Acts as code that a client has brought into the daemon. For tests of a debug build; absent from release programs.
 
 use std::fs;
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -9,11 +9,12 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use weir_engine_host::{EngineClient, Request};
+use weir_engine_host::{EngineClient, ProbeId, ProbeWay, Request};
 use weir_ipvsadm::Edit;
 use weir_sys::privileged::{self, PrivilegedHelper, Program};
 
 use crate::daemon::Options;
+use crate::keeper::Link;
 use crate::runtime_dir::SOCKET;
 
 /// The environment variable that asks for it.
@@ -24,7 +25,7 @@ const LOOKS: u32 = 600;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Tries what must be refused, and logs the results.
-pub(super) fn run(options: &Options, engine: Option<&EngineClient>) {
+pub(super) fn run(options: &Options, keeper: &Link, engine: Option<&EngineClient>) {
     if std::env::var_os(VARIABLE).is_none() {
         return;
     }
@@ -50,7 +51,14 @@ pub(super) fn run(options: &Options, engine: Option<&EngineClient>) {
                 .bind_stream(SocketAddr::from(([127, 0, 0, 9], 443)))
                 .map(drop),
         ),
-        ("ask for a script as root", ask_for_script(helper)),
+        (
+            "ask for a script as root",
+            ask_for_program(helper, &script()),
+        ),
+        (
+            "ask for a program of a notifier",
+            ask_for_program(helper, &notifier()),
+        ),
     ];
     let own = weir_sys::attempts(helper_process().unwrap_or(1));
     for (attempt, result) in results.into_iter().chain(own) {
@@ -59,6 +67,7 @@ pub(super) fn run(options: &Options, engine: Option<&EngineClient>) {
     if let Some(engine) = engine {
         attempt_layer_4(options, engine);
     }
+    attempt_failover(options, keeper);
 }
 
 fn report(attempt: &str, result: io::Result<()>) {
@@ -76,6 +85,8 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
         true => text.replace("[node]", &format!("[node]\n{key}")),
         false => format!("{text}\n[node]\n{key}\n"),
     };
+    const SYNC: &str = "[sync]\nlisten = \"192.0.2.1:4440\"\npeers = [\"192.0.2.2:4440\"]\n\
+        key = \"0123456789abcdef\"\n";
     let service = "[pool.attempt]\nservers = [\"192.0.2.9:80\"]\n[service.attempt]\n\
         listen = [\"192.0.2.1:80\"]\nforward = \"nat\"\npool = \"attempt\"\n";
     for (attempt, text) in [
@@ -86,6 +97,7 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
             with_node("vip_interface = \"lo\"").replacen("vip_interface = \"to_client\"", "", 1),
         ),
         ("ask for another map", with_node("max_flows = 4096")),
+        ("ask for a peer of flows", format!("{text}\n{SYNC}")),
     ] {
         report(attempt, ask_for_configuration(engine, &text));
     }
@@ -97,6 +109,7 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     std::thread::spawn(move || {
         for _ in 0..LOOKS {
             if socket.exists() {
+                report("ask for a probe", ask_for_probe(&engine));
                 return report("ask for an edit of ipvsadm", ask_for_edit(&engine));
             }
             std::thread::sleep(PAUSE);
@@ -111,6 +124,25 @@ fn ask_for_configuration(engine: &EngineClient, text: &str) -> io::Result<()> {
     answer.map(drop).map_err(io::Error::other)
 }
 
+fn ask_for_probe(engine: &EngineClient) -> io::Result<()> {
+    let id = ProbeId {
+        local: Ipv4Addr::LOCALHOST.into(),
+        port: 1,
+        protocol: 6,
+    };
+    let way = ProbeWay {
+        server: Ipv4Addr::new(192, 0, 2, 9).into(),
+        vip: Ipv4Addr::new(192, 0, 2, 1).into(),
+        forward: 1,
+        tunnel: 0,
+        tunnel_flags: 0,
+        dscp: 0,
+        tunnel_port: 0,
+    };
+    let answer = engine.request(&Request::AddProbe { id, way }, &[]);
+    answer.map(drop).map_err(io::Error::other)
+}
+
 fn ask_for_edit(engine: &EngineClient) -> io::Result<()> {
     let (client, _other) = UnixStream::pair()?;
     let edits = vec![Edit::Clear];
@@ -118,16 +150,73 @@ fn ask_for_edit(engine: &EngineClient) -> io::Result<()> {
     answer.map(drop).map_err(io::Error::other)
 }
 
-fn ask_for_script(helper: &dyn PrivilegedHelper) -> io::Result<()> {
-    let program = Program::Check {
+fn script() -> Program {
+    Program::Check {
         command: vec!["/bin/true".to_owned()],
         user: "root".to_owned(),
         address: Ipv4Addr::LOCALHOST.into(),
         port: None,
-    };
+    }
+}
+
+fn notifier() -> Program {
+    Program::Notifier {
+        notifier: "attempt".to_owned(),
+        lines: Vec::new(),
+        lost: 0,
+    }
+}
+
+fn ask_for_program(helper: &dyn PrivilegedHelper, program: &Program) -> io::Result<()> {
     let (sender, ended) = mpsc::channel();
-    helper.run(&program, Box::new(move |result| drop(sender.send(result))))?;
+    helper.run(program, Box::new(move |result| drop(sender.send(result))))?;
     ended.recv().map_err(io::Error::other)?.map(drop)
+}
+
+/// Asks the processes of virtual routers and announced VIPs for what root's file does not have, once they serve.
+fn attempt_failover(options: &Options, keeper: &Link) {
+    let (directory, keeper) = (options.runtime_dir.clone(), keeper.clone());
+    std::thread::spawn(move || {
+        let socket = directory.join("announce.sock");
+        let serve = || {
+            let routers = weir_vrrp_agent::status(&directory);
+            routers.is_ok_and(|it| !it.is_empty()) && UnixStream::connect(&socket).is_ok()
+        };
+        if !(0..LOOKS).any(|_| {
+            std::thread::sleep(PAUSE);
+            serve()
+        }) {
+            return;
+        }
+        report("ask for an announcement", ask_for_announcement(&socket));
+        let text = directory.join("in-force.toml");
+        let wanted = fs::read_to_string(&text).unwrap_or_default()
+            + "\n[vrrp.attempt]\ninterface = \"lo\"\nvirtual_router_id = 9\naddresses = [\"192.0.2.77/32\"]\n";
+        if fs::write(&text, wanted).is_ok() {
+            // The answer is in the log of the helper.
+            keeper.configure_vrrp(true);
+        }
+    });
+}
+
+fn ask_for_announcement(socket: &Path) -> io::Result<()> {
+    let mut stream = UnixStream::connect(socket)?;
+    let settings = serde_json::json!({
+        "speaker": { "Bird": { "socket": "/run/attempt", "include": "/etc/attempt" } },
+        "withdraw_after": { "secs": 9, "nanos": 0 }, "drain_delay": { "secs": 0, "nanos": 0 },
+        "services": null, "require": "Any", "communities": [], "drain_communities": [],
+    });
+    let vips = serde_json::json!([{ "vip": "192.0.2.77", "serves": true, "reason": "" }]);
+    let facts = serde_json::json!({ "settings": settings, "vips": vips, "is_draining": false });
+    let request = serde_json::json!({ "facts": facts });
+    stream.write_all(format!("{request}\n").as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    let answer: serde_json::Value = serde_json::from_str(&answer)?;
+    match answer["error"].as_str() {
+        Some(error) => Err(io::Error::other(error.to_owned())),
+        None => Ok(()),
+    }
 }
 
 /// The helper of this process: another child of the keeper.

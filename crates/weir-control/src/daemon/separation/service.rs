@@ -8,7 +8,7 @@ use weir_sys::Channel;
 use weir_sys::privileged::set_helper;
 
 use super::restriction::restrict;
-use crate::daemon::{Error, Options, hide_memory};
+use crate::daemon::{Error, Options, group, hide_memory};
 use crate::keeper::{Facts, Kept};
 
 /// Set by the service manager (systemd.exec(5)).
@@ -32,7 +32,9 @@ pub(super) fn confine(
     let _ = weir_sys::raise_nofile();
     weir_sys::drop_capabilities()?;
     hide_memory();
-    restrict(&options.runtime_dir, &roots)?;
+    // The service manager has made it, if the unit names it.
+    let state = group::state_directory(&options.runtime_dir).filter(|directory| directory.is_dir());
+    restrict(&options.runtime_dir, state.as_deref(), &roots)?;
     set_helper(Box::new(DaemonClient::new(channel)));
     kept.engine = Some(EngineClient::new(engine));
     tracing::info!("the daemon runs without capabilities; the helper service has the rights");

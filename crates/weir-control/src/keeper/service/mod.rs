@@ -285,6 +285,9 @@ impl Session {
             }
         });
         tracing::info!(process = peer.process, "a keeper has connected");
+        let vrrp = VrrpProcesses::new(&paths.runtime_dir, configuration);
+        // The daemon has no rights from its start.
+        vrrp.confine();
         Self {
             channel,
             peer,
@@ -292,10 +295,7 @@ impl Session {
             permitted: Arc::clone(permitted),
             configuration: configuration.to_owned(),
             paths: paths.clone(),
-            running: Some((
-                VrrpProcesses::new(&paths.runtime_dir),
-                Announcer::new(&paths.runtime_dir),
-            )),
+            running: Some((vrrp, Announcer::new(&paths.runtime_dir, configuration))),
             is_stopped: false,
         }
     }

@@ -4,14 +4,18 @@ use super::super::{Report, Server};
 
 /// No service uses a pool of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("pool {name}: not found{}", others(.pools))]
+#[error("pool {name}: not found{}", others(.name, .pools, .of_service.as_deref()))]
 pub struct UnknownPool {
     name: String,
     pools: Vec<String>,
+    /// The pool of the service that has this name.
+    of_service: Option<String>,
 }
 
-fn others(pools: &[String]) -> String {
-    if pools.is_empty() {
+fn others(name: &str, pools: &[String], of_service: Option<&str>) -> String {
+    if let Some(pool) = of_service {
+        format!("; the service {name} uses pool {pool}: `weir status {pool}`")
+    } else if pools.is_empty() {
         "; no service has a pool".to_owned()
     } else {
         format!("; services use {}", pools.join(", "))
@@ -44,8 +48,13 @@ pub fn select(report: &mut Report, pool: Option<&str>, down: bool) -> Result<(),
         });
     }
     if let Some(name) = pool.filter(|_| !is_known) {
-        let name = name.to_owned();
-        return Err(UnknownPool { name, pools });
+        let mut services = report.services.iter();
+        let service = services.find(|service| service.name == name);
+        return Err(UnknownPool {
+            name: name.to_owned(),
+            pools,
+            of_service: service.map(|service| service.pool.clone()),
+        });
     }
     report.services.retain(|service| {
         !service.servers.is_empty() || !down && pool == Some(service.pool.as_str())

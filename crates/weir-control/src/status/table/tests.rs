@@ -103,6 +103,12 @@ fn servers_that_are_down_are_selected() {
         unknown.to_string(),
         "pool nope: not found; services use images"
     );
+    report.services[0].name = "site".to_owned();
+    let service = select(&mut report, Some("site"), false).unwrap_err();
+    assert_eq!(
+        service.to_string(),
+        "pool site: not found; the service site uses pool images: `weir status images`"
+    );
 }
 
 #[test]

@@ -104,12 +104,6 @@ fn unsupported_directive(directives: &mut Directives, node: &Node, notes: &mut N
             None => node.reject(notes, "keepalived requires it after sorry_server"),
         },
         "sorry_server_inhibit" => node.reject(notes, "Weir does not quiesce the sorry server"),
-        "quorum_up" | "quorum_down" => {
-            node.reject(
-                notes,
-                "`notify` of the pool runs a program on each change of a server",
-            );
-        }
         "ha_suspend" => {
             field::note_extra(notes, node, 0);
             directives.ha_suspend = Some(node.position);

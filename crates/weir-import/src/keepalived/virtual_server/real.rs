@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use weir_model::Forward;
 
 use super::directive::{Directives, is_fork_keyword};
+use super::notify::Program;
 use crate::keepalived::Globals;
 use crate::keepalived::checker::{CHECKERS, checks};
 use crate::keepalived::field;
@@ -16,10 +17,9 @@ use crate::note::Notes;
 
 /// Parses a real server; `None` = keepalived ignores it.
 pub(super) fn real_server(
-    globals: &Globals,
-    directives: &Directives,
+    (globals, directives, ipv6): (&Globals, &Directives, bool),
     node: &Node,
-    ipv6: bool,
+    programs: &mut Vec<Program>,
     notes: &mut Notes,
 ) -> Option<Real> {
     field::note_extra_words(notes, node, 2);
@@ -46,6 +46,8 @@ pub(super) fn real_server(
     for inner in node.inner() {
         if CHECKERS.contains(&inner.keyword()) {
             checkers.push(inner);
+        } else if matches!(inner.keyword(), "notify_up" | "notify_down") {
+            programs.extend(Program::read(Some(node.position), inner, notes));
         } else if !settings.take(inner, Level::Real, notes) {
             real_directive(&mut real, inner, notes);
         }
@@ -84,12 +86,6 @@ fn real_directive(real: &mut Real, node: &Node, notes: &mut Notes) {
         "lvs_method" => real.method = method(notes, node),
         "uthreshold" => real.max_connections = field::number(notes, node, 0, u32::MAX.into()),
         "lthreshold" => real.min_connections = field::number(notes, node, 0, u32::MAX.into()),
-        "notify_up" | "notify_down" => {
-            node.reject(
-                notes,
-                "`notify` of the pool runs a program on each change of a server",
-            );
-        }
         "smtp_alert" => node.reject(
             notes,
             "`[notify]` reports all servers of a pool; smtp_alert of the virtual server selects it",

@@ -5,6 +5,7 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row as Line_, Table, TableState};
+use weir_control::count::counted;
 
 use super::rows::{Level, Row};
 use super::screen::{Mode, Screen};
@@ -29,10 +30,10 @@ fn headline(screen: &Screen) -> Vec<Line<'static>> {
     let servers = || report.services.iter().flat_map(|service| &service.servers);
     let down = servers().filter(|server| server.state == "down").count();
     let first = format!(
-        "weir top  revision {}  {} services, {} servers, {down} down  {} of {} flow places in use",
+        "weir top  revision {}  {}, {}, {down} down  {} of {} flow places in use",
         report.revision,
-        report.services.len(),
-        servers().count(),
+        counted(report.services.len() as u64, "service"),
+        counted(servers().count() as u64, "server"),
         report.flows.entries,
         report.flows.places,
     );
@@ -189,7 +190,7 @@ mod tests {
         );
         let drawn = text(&screen, 110);
         assert!(
-            drawn.contains("weir top  revision 7  1 services, 1 servers, 1 down"),
+            drawn.contains("weir top  revision 7  1 service, 1 server, 1 down"),
             "{drawn}"
         );
         let line = drawn

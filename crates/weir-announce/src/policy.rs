@@ -1,0 +1,145 @@
+//! What a daemon without rights may have announced: VIPs of root's file, by the speaker of root's file.
+//!
+//! The daemon only says which of these VIPs can serve.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use weir_config::Host;
+use weir_helper::RootSection;
+use weir_model::Announce;
+
+use crate::message::Facts;
+
+/// The announcement that is active, for an announcer that is started again.
+const RECORD: &str = "announce-configuration";
+
+/// `[announce]` of a configuration, with the VIPs that it covers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Permitted {
+    settings: Option<Announce>,
+    vips: BTreeSet<IpAddr>,
+}
+
+impl Permitted {
+    fn read(text: &str) -> Option<Self> {
+        let parsed = if text.trim_start().starts_with('{') {
+            weir_config::parse_json(text, &Host::default())
+        } else {
+            weir_config::parse(text, &Host::default())
+        };
+        let desired = parsed.ok()?.desired;
+        let Some(settings) = desired.announce else {
+            return Some(Self::default());
+        };
+        let is_covered = |name: &str| match &settings.services {
+            Some(names) => names.iter().any(|it| it == name),
+            None => true,
+        };
+        let services = desired.services.iter().filter(|it| is_covered(&it.name));
+        let mut vips: BTreeSet<IpAddr> = services
+            .flat_map(|service| service.listen.iter().map(|it| it.address))
+            .collect();
+        let proxies = desired.proxies.iter().filter(|it| is_covered(&it.name));
+        vips.extend(proxies.flat_map(|proxy| proxy.listen.iter().map(|it| it.ip())));
+        Some(Self {
+            settings: Some(settings),
+            vips,
+        })
+    }
+
+    fn covers(&self, facts: &Facts) -> bool {
+        let mut vips = facts.vips.iter().map(|fact| fact.vip);
+        self.settings.as_ref() == Some(&facts.settings) && vips.all(|vip| self.vips.contains(&vip))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Policy(RootSection<Permitted>);
+
+impl Policy {
+    /// The policy of the configuration file of `weir run`.
+    pub(crate) fn new(configuration: &Path, runtime_dir: &Path) -> Self {
+        let record = runtime_dir.join(RECORD);
+        let read = Permitted::read;
+        Self(RootSection::new("[announce]", configuration, record, read))
+    }
+
+    /// Checks the facts of a daemon without rights. Reads the file only if they are not of the active configuration.
+    ///
+    /// # Errors
+    /// In words: root does not announce this.
+    pub(crate) fn check(&mut self, facts: &Facts) -> Result<(), String> {
+        if self.0.active().is_some_and(|active| active.covers(facts)) {
+            return Ok(());
+        }
+        let accepted = self.0.accept(|permitted| permitted.covers(facts));
+        accepted.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use weir_model::Speaker;
+
+    use super::*;
+    use crate::message::VipFact;
+
+    const TEXT: &str = r#"
+[announce]
+speaker = "bird"
+socket = "/run/bird/bird.ctl"
+include = "/etc/bird/weir.conf"
+services = ["a"]
+[pool.p]
+servers = ["10.0.0.1:80"]
+[service.a]
+listen = ["10.0.0.9:80"]
+forward = "nat"
+pool = "p"
+[service.b]
+listen = ["10.0.0.8:80"]
+forward = "nat"
+pool = "p"
+"#;
+
+    #[test]
+    fn only_covered_vips_and_the_speaker_of_the_file_are_permitted() {
+        let permitted = Permitted::read(TEXT).unwrap();
+        let facts = |vip: &str, settings: Announce| Facts {
+            settings,
+            vips: vec![VipFact {
+                vip: vip.parse().unwrap(),
+                serves: true,
+                reason: String::new(),
+            }],
+            is_draining: false,
+        };
+        let own = permitted.settings.clone().unwrap();
+        assert!(permitted.covers(&facts("10.0.0.9", own.clone())));
+        assert!(
+            !permitted.covers(&facts("10.0.0.8", own.clone())),
+            "not covered"
+        );
+        assert!(
+            !permitted.covers(&facts("192.0.2.1", own.clone())),
+            "of nobody"
+        );
+        let other = Announce {
+            speaker: Speaker::Bird {
+                socket: PathBuf::from("/run/bird/bird.ctl"),
+                include: PathBuf::from("/etc/passwd"),
+            },
+            ..own
+        };
+        assert!(!permitted.covers(&facts("10.0.0.9", other)));
+        let none = Permitted::read("[node]\n").unwrap();
+        let settings = permitted.settings.unwrap();
+        assert!(!none.covers(&facts("10.0.0.9", settings)));
+    }
+}

@@ -1,0 +1,196 @@
+//! Environment variables in addresses: `listen = ["0.0.0.0:${PORT}"]`, for containers that get their ports and servers
+//! from outside. Only `listen` of services and addresses of servers are expanded; `$` has no meaning elsewhere.
+
+use std::borrow::Cow;
+
+use weir_model::SecretSource;
+
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::tree::{Item, Table, Value};
+use crate::verify::Machine;
+use crate::view::Sink;
+
+/// Returns the configuration with the values of the variables; `None` = there are none.
+pub(crate) fn expanded(
+    sink: &mut Sink<'_>,
+    text: &str,
+    root: &Table<'_>,
+    host: &dyn Machine,
+) -> Option<Table<'static>> {
+    if !text.contains("${") {
+        return None;
+    }
+    let mut root = root.clone().into_owned();
+    for entry in &mut root.entries {
+        let key = match entry.key.as_ref() {
+            "service" => "listen",
+            "pool" => "servers",
+            _ => continue,
+        };
+        let Value::Table(named) = &mut entry.item.value else {
+            continue;
+        };
+        let tables = named.entries.iter_mut();
+        for table in tables.filter_map(|it| match &mut it.item.value {
+            Value::Table(table) => Some(table),
+            _ => None,
+        }) {
+            for setting in table.entries.iter_mut().filter(|it| it.key == key) {
+                expand(sink, &mut setting.item, host);
+            }
+        }
+    }
+    Some(root)
+}
+
+/// Expands a text, the texts of a list, and `address` of a table.
+fn expand(sink: &mut Sink<'_>, item: &mut Item<'_>, host: &dyn Machine) {
+    match &mut item.value {
+        Value::Text(text) if text.contains("${") => match expand_text(text, host) {
+            Ok(new) => *text = Cow::Owned(new),
+            Err((message, fix)) => {
+                sink.push(Diagnostic::new(Code::BadAddress, &item.span, message).fix(fix));
+                // Valid, so that the address is not reported again.
+                *text = Cow::Borrowed("192.0.2.0:1");
+            }
+        },
+        Value::List(items) => items.iter_mut().for_each(|item| expand(sink, item, host)),
+        Value::Table(table) => {
+            for entry in table.entries.iter_mut().filter(|it| it.key == "address") {
+                expand(sink, &mut entry.item, host);
+            }
+        }
+        Value::Text(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Bool(_)
+        | Value::Datetime
+        | Value::Null => {}
+    }
+}
+
+/// Replaces `${NAME}` and `${NAME:-DEFAULT}`. An error has a message and a fix; it never contains the value.
+fn expand_text(text: &str, host: &dyn Machine) -> Result<String, (String, String)> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        out.push_str(before);
+        let Some((inner, after)) = after.split_once('}') else {
+            let message = format!("`}}` is missing after `${{` in `{}`", text.escape_debug());
+            return Err((message, "write `${NAME}`".to_owned()));
+        };
+        let (name, default) = match inner.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inner, None),
+        };
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        if name.is_empty() || !name.bytes().all(is_name) {
+            let message = format!("`{}` is not the name of a variable", name.escape_debug());
+            return Err((message, "use letters, digits and `_`".to_owned()));
+        }
+        out.push_str(&value(name, default, host)?);
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+fn value(
+    name: &str,
+    default: Option<&str>,
+    host: &dyn Machine,
+) -> Result<String, (String, String)> {
+    let found = match host.secret(&SecretSource::Env(name.to_owned())) {
+        Some(Ok(value)) => String::from_utf8_lossy(&value.bytes).trim().to_owned(),
+        Some(Err(_)) => String::new(),
+        // An unknown machine: any port will do.
+        None => return Ok(default.map_or_else(|| stand_in(name), str::to_owned)),
+    };
+    let found = match (found.as_str(), default) {
+        ("", Some(default)) => default.to_owned(),
+        _ => found,
+    };
+    // Nothing else of the environment gets into messages.
+    let of_address = |byte: u8| byte.is_ascii_hexdigit() || b".:[]*-".contains(&byte);
+    if found.is_empty() {
+        let message = format!("the environment variable {name} is not set");
+        let fix = format!("set it where Weir starts, or write `${{{name}:-DEFAULT}}`");
+        return Err((message, fix));
+    }
+    if !found.bytes().all(of_address) {
+        let message = format!("the environment variable {name} is neither an address nor a port");
+        return Err((
+            message,
+            "use numbers: names are not resolved here".to_owned(),
+        ));
+    }
+    Ok(found)
+}
+
+/// A port that depends on the name, so that different variables do not collide.
+fn stand_in(name: &str) -> String {
+    let sum = name.bytes().fold(7_u32, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u32::from(byte))
+    });
+    (20_000 + sum % 10_000).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::SecretValue;
+    use weir_model::Family;
+
+    struct WithVariables(&'static [(&'static str, &'static str)]);
+
+    impl Machine for WithVariables {
+        fn local_ports(&self) -> Option<(u16, u16)> {
+            None
+        }
+
+        fn forwards(&self, _: Family) -> Option<bool> {
+            None
+        }
+
+        fn secret(&self, source: &SecretSource) -> Option<Result<SecretValue, String>> {
+            let SecretSource::Env(wanted) = source else {
+                return None;
+            };
+            let found = self.0.iter().find(|(name, _)| name == wanted);
+            let value = |(_, text): &(&str, &str)| SecretValue {
+                bytes: text.as_bytes().to_vec(),
+                exposed: None,
+            };
+            Some(found.map(value).ok_or_else(|| "not set".to_owned()))
+        }
+    }
+
+    const TEXT: &str = "[pool.a]\nservers = [\"${SERVER}:${PORT:-80}\", { address = \"${SERVER}\" }]\n\
+                        [service.a]\nlisten = [\"0.0.0.0:${PORT:-80}\"]\nforward = \"proxy\"\nprotocol = \"tcp\"\npool = \"a\"\n";
+
+    #[test]
+    fn addresses_get_values_of_variables() {
+        let machine = WithVariables(&[("SERVER", "10.0.0.5"), ("PORT", "8080")]);
+        let parsed = crate::parse(TEXT, &machine).expect("valid");
+        assert_eq!(parsed.desired.pools[0].servers[0].name, "10.0.0.5:8080");
+        assert_eq!(parsed.desired.pools[0].servers[1].name, "10.0.0.5");
+        let shown = format!("{:?}", parsed.desired.proxies[0].listen);
+        assert!(shown.contains("8080"), "{shown}");
+    }
+
+    #[test]
+    fn wrong_variables_are_reported_without_their_values() {
+        for (variables, message) in [
+            (&[][..], "the environment variable SERVER is not set"),
+            (
+                &[("SERVER", "secret word")][..],
+                "the environment variable SERVER is neither an address nor a port",
+            ),
+        ] {
+            let found = crate::parse(TEXT, &WithVariables(variables)).expect_err("invalid");
+            assert!(found.iter().any(|it| it.message == message), "{found:?}");
+            assert!(!format!("{found:?}").contains("secret word"));
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Counts in texts.
+
+/// Returns `1 server`, `2 servers`: the word of a regular noun with its number.
+pub fn counted(count: u64, word: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {word}{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_is_singular() {
+        let texts = [0, 1, 2, 11].map(|count| counted(count, "server"));
+        assert_eq!(texts, ["0 servers", "1 server", "2 servers", "11 servers"]);
+    }
+}

@@ -1,0 +1,249 @@
+//! Totals of services over the last 15 minutes, for the charts of the dashboard.
+//!
+//! The director records a point every [`INTERVAL`], less often when reading the totals takes long. Memory is bounded: a
+//! point has the sum of all services and the first [`SERVICES_MAX`] services. Points are of this process; they survive
+//! reloads, not restarts. This module reads no clock: the caller passes the time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_proxy::times::Stage;
+
+use crate::snapshot::{ProxyStatus, ServiceStatus, Snapshot};
+
+/// Time between two points.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Most of the time of a processor that recording may take: one part in this many.
+pub(crate) const CPU_SHARE: u32 = 200;
+
+/// Longest time between two points.
+pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+/// How long points are kept.
+const SPAN: Duration = Duration::from_secs(15 * 60);
+
+/// Number of services with points of their own.
+const SERVICES_MAX: usize = 100;
+
+/// Totals of a service, or of all services, at one time. Those of the proxy's exchanges begin with the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryPoint {
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    /// Flows or connections of clients.
+    pub connections: u64,
+    /// Requests that ended, flows at layer 4.
+    pub requests: u64,
+    /// Requests that failed, of all kinds.
+    pub failures: u64,
+    /// Bytes from and to clients.
+    pub bytes: u64,
+    /// Clients connected and active flows now.
+    pub active: u64,
+    /// Response times by bucket, as in `exchanges.times.response.buckets` of the status; empty at layer 4.
+    pub response: Vec<u64>,
+}
+
+impl HistoryPoint {
+    fn layer4(service: &ServiceStatus) -> Self {
+        let totals = &service.totals;
+        Self {
+            connections: totals.connections,
+            requests: totals.connections,
+            bytes: totals.bytes_in.wrapping_add(totals.bytes_out),
+            active: service.servers.iter().map(|it| it.active_connections).sum(),
+            ..Self::default()
+        }
+    }
+
+    fn proxy(proxy: &ProxyStatus) -> Self {
+        let numbers = &proxy.numbers;
+        Self {
+            connections: numbers.connections,
+            requests: numbers.results.ended,
+            failures: numbers.results.errors.iter().sum(),
+            bytes: numbers.bytes_in.wrapping_add(numbers.bytes_out),
+            active: numbers.clients,
+            response: numbers.results.stages[Stage::Response as usize]
+                .counts
+                .to_vec(),
+            ..Self::default()
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (mine, theirs) in [
+            (&mut self.connections, other.connections),
+            (&mut self.requests, other.requests),
+            (&mut self.failures, other.failures),
+            (&mut self.bytes, other.bytes),
+            (&mut self.active, other.active),
+        ] {
+            *mine = mine.wrapping_add(theirs);
+        }
+        if self.response.len() < other.response.len() {
+            self.response.resize(other.response.len(), 0);
+        }
+        for (mine, theirs) in self.response.iter_mut().zip(&other.response) {
+            *mine = mine.wrapping_add(*theirs);
+        }
+    }
+}
+
+/// `GET /v1/history`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryReport {
+    /// The time of the director, milliseconds since 1970.
+    pub now_ms: u64,
+    /// The oldest first. Empty for a service without points of its own.
+    pub points: Vec<HistoryPoint>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// Points of all services together.
+    all: VecDeque<HistoryPoint>,
+    /// Points of services by name.
+    services: Vec<(String, VecDeque<HistoryPoint>)>,
+}
+
+impl History {
+    /// Adds the totals of the services at `now`, the time since 1970. The order of services is that of the file.
+    pub(crate) fn record(&mut self, snapshot: &Snapshot, now: Duration) {
+        let at_ms = millis(now);
+        let oldest = at_ms.saturating_sub(millis(SPAN));
+        let layer4 = snapshot.services.iter();
+        let layer4 = layer4.map(|it| (it.name.as_str(), HistoryPoint::layer4(it)));
+        let proxies = snapshot.proxies.iter();
+        let proxies = proxies.map(|it| (it.numbers.name.as_str(), HistoryPoint::proxy(it)));
+        let mut all = HistoryPoint {
+            at_ms,
+            ..HistoryPoint::default()
+        };
+        for (index, (name, point)) in layer4.chain(proxies).enumerate() {
+            all.add(&point);
+            if index < SERVICES_MAX {
+                self.add(name, HistoryPoint { at_ms, ..point }, oldest);
+            }
+        }
+        push(&mut self.all, all, oldest);
+        // A service that was removed has no new point.
+        self.services
+            .retain(|(_, points)| points.back().is_some_and(|last| last.at_ms == at_ms));
+    }
+
+    fn add(&mut self, name: &str, point: HistoryPoint, oldest: u64) {
+        match self.services.iter_mut().find(|(known, _)| known == name) {
+            Some((_, points)) => push(points, point, oldest),
+            None => self
+                .services
+                .push((name.to_owned(), VecDeque::from([point]))),
+        }
+    }
+
+    /// The points of a service, or of all services together.
+    pub(crate) fn report(&self, service: Option<&str>, now: Duration) -> HistoryReport {
+        let points = match service {
+            None => Some(&self.all),
+            Some(name) => {
+                let found = self.services.iter().find(|(known, _)| known == name);
+                found.map(|(_, points)| points)
+            }
+        };
+        HistoryReport {
+            now_ms: millis(now),
+            points: points.into_iter().flatten().cloned().collect(),
+        }
+    }
+}
+
+fn push(points: &mut VecDeque<HistoryPoint>, point: HistoryPoint, oldest: u64) {
+    points.push_back(point);
+    // A clock that was set back leaves later points in front; they go when their number exceeds the bound.
+    let most = (SPAN.as_secs() / INTERVAL.as_secs()) as usize + 1;
+    while points.len() > most || points.front().is_some_and(|first| first.at_ms < oldest) {
+        points.pop_front();
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::tests::director;
+
+    const BEGIN: Duration = Duration::from_secs(1_795_201_200);
+
+    #[test]
+    fn points_contain_totals_of_each_service_and_of_all() {
+        let mut history = History::default();
+        let mut snapshot = director();
+        history.record(&snapshot, BEGIN);
+        snapshot.services[0].totals.connections += 7;
+        history.record(&snapshot, BEGIN + INTERVAL);
+        let name = snapshot.services[0].name.clone();
+        let own = history.report(Some(&name), BEGIN + INTERVAL);
+        assert_eq!(own.points.len(), 2);
+        assert_eq!(
+            own.points[1].requests,
+            own.points[0].requests + 7,
+            "{own:?}"
+        );
+        assert_eq!(own.points[1].at_ms, own.now_ms);
+        let all = history.report(None, BEGIN + INTERVAL);
+        let sum: u64 = snapshot
+            .services
+            .iter()
+            .map(|it| it.totals.connections)
+            .sum();
+        assert_eq!(all.points[1].connections, sum);
+        assert!(history.report(Some("unknown"), BEGIN).points.is_empty());
+    }
+
+    #[test]
+    fn points_and_services_are_bounded() {
+        let mut history = History::default();
+        let mut snapshot = director();
+        let first = snapshot.services[0].clone();
+        snapshot.services = (0..SERVICES_MAX + 20)
+            .map(|n| ServiceStatus {
+                name: format!("s{n}"),
+                ..first.clone()
+            })
+            .collect();
+        for n in 0..400 {
+            history.record(&snapshot, BEGIN + INTERVAL * n);
+        }
+        assert_eq!(history.services.len(), SERVICES_MAX);
+        let all = history.report(None, BEGIN + INTERVAL * 400);
+        assert_eq!(all.points.len(), 181);
+        let span = all.points[180].at_ms - all.points[0].at_ms;
+        assert_eq!(span, millis(SPAN));
+        assert_eq!(
+            all.points[0].connections,
+            first.totals.connections * (SERVICES_MAX as u64 + 20)
+        );
+        // The clock was set back.
+        for n in 0..400 {
+            history.record(&snapshot, BEGIN - INTERVAL * 1000 + INTERVAL * n);
+        }
+        assert_eq!(history.report(None, BEGIN).points.len(), 181);
+    }
+
+    #[test]
+    fn removed_service_is_forgotten() {
+        let mut history = History::default();
+        let mut snapshot = director();
+        history.record(&snapshot, BEGIN);
+        let removed = snapshot.services.remove(0).name;
+        history.record(&snapshot, BEGIN + INTERVAL);
+        assert!(history.report(Some(&removed), BEGIN).points.is_empty());
+        assert_eq!(history.report(None, BEGIN).points.len(), 2);
+    }
+}

@@ -1,0 +1,81 @@
+//! The network namespace in which the daemon changed addresses and neighbours: `RUNTIME_DIR/network-namespace`.
+//!
+//! `weir clean` reverts these changes by names of interfaces, which mean other interfaces in another namespace.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use weir_sys::{NetNs, boot_id, replace_file};
+
+use super::{Error, RuntimeDir};
+
+const FILE: &str = "network-namespace";
+/// Where `ip netns` keeps its names.
+const NAMED: &str = "/run/netns";
+
+/// A network namespace that is not this process's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherNamespace {
+    /// Its inode number, as in `net:[4026532008]`.
+    inode: u64,
+    /// Its name; `None` = `ip netns` has none for it.
+    path: Option<PathBuf>,
+}
+
+impl fmt::Display for OtherNamespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.path {
+            Some(path) => write!(f, "{}", path.display()),
+            None => write!(f, "net:[{}]", self.inode),
+        }
+    }
+}
+
+impl OtherNamespace {
+    /// Its file, for `nsenter --net=`; `None` = it has no name, or no longer exists.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+}
+
+impl RuntimeDir {
+    /// Records the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// `/proc` is not mounted, or the directory cannot be written.
+    pub fn record_namespace(&self) -> Result<(), Error> {
+        let text = format!("{} {}\n", boot_id()?, NetNs::current()?.id()?.inode);
+        let path = self.path.join(FILE);
+        replace_file(&path, text.as_bytes()).map_err(|source| Error::File { path, source })
+    }
+
+    /// The recorded network namespace, if it is not that of the calling thread. A record of another boot is ignored.
+    ///
+    /// # Errors
+    /// `/proc` is not mounted.
+    pub fn other_namespace(&self) -> Result<Option<OtherNamespace>, Error> {
+        let Ok(text) = fs::read_to_string(self.path.join(FILE)) else {
+            return Ok(None);
+        };
+        let recorded = text.trim().split_once(' ');
+        let Some((boot, Ok(inode))) = recorded.map(|(boot, inode)| (boot, inode.parse())) else {
+            return Ok(None);
+        };
+        if boot != boot_id()? || inode == NetNs::current()?.id()?.inode {
+            return Ok(None);
+        }
+        let path = named(inode);
+        Ok(Some(OtherNamespace { inode, path }))
+    }
+}
+
+/// Searches the names of `ip netns`.
+fn named(inode: u64) -> Option<PathBuf> {
+    let entries = fs::read_dir(NAMED).ok()?;
+    let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.find(|path| {
+        let id = NetNs::open(path).and_then(|namespace| namespace.id());
+        id.is_ok_and(|id| id.inode == inode)
+    })
+}

@@ -1,0 +1,62 @@
+//! Probes through a service's path, whose rows the privileged process of layer 4 writes.
+
+use std::io;
+use std::net::IpAddr;
+
+use weir_engine_host::{EngineClient, ProbeId, ProbeWay, Query, Reply, Request};
+use weir_model::ProbePath;
+use weir_probing::{PathObservation, PathPackets, RemotePaths, path_entry};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Paths(pub(super) EngineClient);
+
+const fn id(packets: PathPackets) -> ProbeId {
+    ProbeId {
+        local: packets.local.ip(),
+        port: packets.local.port(),
+        protocol: packets.protocol.number(),
+    }
+}
+
+impl RemotePaths for Paths {
+    fn add(&self, packets: PathPackets, server: IpAddr, way: &ProbePath) -> io::Result<()> {
+        let entry = path_entry(server, way);
+        let way = ProbeWay {
+            server,
+            vip: way.vip,
+            forward: entry.forward,
+            tunnel: entry.tunnel,
+            tunnel_flags: entry.tunnel_flags,
+            dscp: entry.dscp,
+            tunnel_port: way.tunnel.port,
+        };
+        let id = id(packets);
+        let added = self.0.request(&Request::AddProbe { id, way }, &[]);
+        added.map(drop).map_err(io::Error::other)
+    }
+
+    fn read(&self, packets: PathPackets) -> io::Result<Option<PathObservation>> {
+        let query = Request::Read(Query::Probe(id(packets)));
+        match self.0.request(&query, &[]).map_err(io::Error::other)? {
+            Reply::Probe(found) => Ok(found.map(|it| PathObservation {
+                sent: it.sent,
+                answered: it.answered,
+                stray: it.stray,
+                unturned: it.unturned,
+                error_type: it.error_type,
+                error_code: it.error_code,
+            })),
+            _ => Err(io::Error::other("unexpected answer")),
+        }
+    }
+
+    fn remove(&self, packets: PathPackets) {
+        self.0.order(&Request::RemoveProbe(id(packets)));
+    }
+
+    fn claims_vip(&self, packets: PathPackets) -> bool {
+        let asked = self.0.request(&Request::ClaimsVip(id(packets)), &[]);
+        matches!(asked, Ok(Reply::Claims(true)))
+    }
+}

@@ -1,0 +1,356 @@
+//! Flow synchronization: the socket, the sessions with the peers, and the engine's flow table.
+//!
+//! Runs every few milliseconds in the process that has the engine: each flow would otherwise cross a channel. A
+//! datagram is read only after its seal has been checked with the key of root's file. What is sent is limited, so that
+//! a full table does not delay requests.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
+use weir_engine::{Engine, SyncCounts};
+use weir_ipvsadm::{Edit, Refusal, SyncDaemon};
+use weir_model::FlowSync;
+use weir_sync::{Key, MAX_DATAGRAM, PeerState, Record, Seed, Session, Source};
+
+use crate::message::{SyncPeerStatus, SyncStatus};
+
+/// Pause between two steps while a peer answers, and otherwise.
+const BUSY: Duration = Duration::from_millis(5);
+const IDLE: Duration = Duration::from_millis(50);
+/// Pause without `[sync]`.
+const OFF: Duration = Duration::from_secs(1);
+/// Pause after the socket could not be opened.
+const RETRY: Duration = Duration::from_secs(1);
+/// Datagrams received, and sent to one peer, in one step.
+const RECEIVE_MAX: usize = 1024;
+const SEND_MAX: usize = 128;
+/// Holds the datagrams of a long step of the daemon, such as a reload.
+const RECEIVE_BUFFER: usize = 8 << 20;
+
+/// `[sync]` while it is configured.
+#[derive(Debug)]
+struct Running {
+    config: FlowSync,
+    socket: Option<UdpSocket>,
+    retry_at: Duration,
+    /// Why there is no socket.
+    error: Option<String>,
+    sessions: Vec<(SocketAddr, Session)>,
+    /// Datagrams from addresses of no peer.
+    strangers: u64,
+    sending: bool,
+    receiving: bool,
+    counts: SyncCounts,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct FlowSynchronizer {
+    since: Instant,
+    running: Option<Running>,
+    records: Vec<Record>,
+    entries: Vec<u32>,
+}
+
+impl Default for FlowSynchronizer {
+    fn default() -> Self {
+        Self {
+            since: Instant::now(),
+            running: None,
+            records: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+}
+
+/// A table without flows: there is no engine, or sending is stopped.
+struct NoTable;
+
+impl Source for NoTable {
+    fn export(&mut self, _entry: u32, _records: &mut Vec<Record>) {}
+
+    fn scan(&mut self, _from: u32, _entries: &mut Vec<u32>) -> Option<u32> {
+        None
+    }
+}
+
+impl Running {
+    fn new(config: &FlowSync, now: Duration) -> Option<Self> {
+        let mut seed = Seed::default();
+        if aws_lc_rs::rand::fill(&mut seed).is_err() {
+            tracing::error!("no random numbers: flows are not synchronized");
+            return None;
+        }
+        let key = Key::new(config.key.expose());
+        let sessions = (0..).zip(&config.peers);
+        Some(Self {
+            config: config.clone(),
+            socket: None,
+            retry_at: now,
+            error: None,
+            sessions: sessions
+                .map(|(number, peer)| (*peer, Session::new(&key, seed, number, now)))
+                .collect(),
+            strangers: 0,
+            sending: true,
+            receiving: true,
+            counts: SyncCounts::default(),
+        })
+    }
+
+    fn open(&mut self, now: Duration) {
+        if self.socket.is_some() || now < self.retry_at {
+            return;
+        }
+        match socket(self.config.listen) {
+            Ok(socket) => {
+                self.socket = Some(socket);
+                self.error = None;
+                tracing::info!(listen = %self.config.listen, "flows are synchronized");
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if self.error.as_ref() != Some(&text) {
+                    tracing::warn!(listen = %self.config.listen, %error, "flows are not synchronized");
+                }
+                self.error = Some(text);
+                self.retry_at = now + RETRY;
+            }
+        }
+    }
+
+    fn receive(&mut self, now: Duration, records: &mut Vec<Record>) {
+        let mut buffer = [0; MAX_DATAGRAM + 1];
+        for _ in 0..RECEIVE_MAX {
+            let Some(socket) = &self.socket else {
+                return;
+            };
+            match socket.recv_from(&mut buffer) {
+                Ok((length, from)) => {
+                    match self.sessions.iter_mut().find(|(peer, _)| *peer == from) {
+                        // The session counts what it ignores.
+                        Some((_, session)) => {
+                            let _ = session.handle(&mut buffer[..length], now, records);
+                        }
+                        None => self.strangers += 1,
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // An ICMP error about a datagram that was sent.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn send(&mut self, now: Duration, source: &mut impl Source) {
+        let Some(socket) = &self.socket else {
+            return;
+        };
+        for (peer, session) in &mut self.sessions {
+            for _ in 0..SEND_MAX {
+                let Some(datagram) = session.poll(now, source) else {
+                    break;
+                };
+                // A datagram that is not sent is lost, and the session sends its flows again.
+                let sent = socket.send_to(&datagram, *peer);
+                if sent.is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn is_heard(&self, now: Duration) -> bool {
+        let mut states = self
+            .sessions
+            .iter()
+            .map(|(_, session)| session.status(now).state);
+        states.any(|state| state != PeerState::Silent)
+    }
+
+    fn switch(&mut self, daemon: SyncDaemon, on: bool) -> Result<(), Refusal> {
+        let state = match daemon {
+            SyncDaemon::Master => &mut self.sending,
+            SyncDaemon::Backup => &mut self.receiving,
+        };
+        if *state == on {
+            let message = if on {
+                "Daemon has already run"
+            } else {
+                "No daemon is running"
+            };
+            return Err(Refusal::Message(message.to_owned()));
+        }
+        *state = on;
+        if self.sending && on {
+            // What changed meanwhile was not noted.
+            self.sessions
+                .iter_mut()
+                .for_each(|(_, session)| session.send_all());
+        }
+        Ok(())
+    }
+
+    /// `ipvsadm -L --daemon` (ipvsadm 1.31, list_daemon): a line for each peer that flows are sent to or received from.
+    fn daemons(&self) -> String {
+        let (own, port) = (self.config.listen.ip(), self.config.listen.port());
+        let mut text = String::new();
+        for (role, on) in [("master", self.sending), ("backup", self.receiving)] {
+            for peer in self.config.peers.iter().filter(|_| on) {
+                let group = peer.ip();
+                text.push_str(&format!(
+                    "{role} sync daemon (mcast={own}, syncid=0, maxlen={MAX_DATAGRAM}, group={group}, port={port}, \
+                     ttl=64)\n"
+                ));
+            }
+        }
+        text
+    }
+
+    fn status(&self, now: Duration) -> SyncStatus {
+        let peers = self.sessions.iter().map(|(address, session)| {
+            let status = session.status(now);
+            let counts = status.counts;
+            let lag = match (status.state, status.heard) {
+                (PeerState::Silent, Some(heard)) => heard,
+                _ => status.lag,
+            };
+            SyncPeerStatus {
+                address: address.to_string(),
+                state: status.state.as_str().to_owned(),
+                lag_ms: lag.as_millis() as u64,
+                queued: status.queued as u64,
+                lost: counts.lost,
+                sent: counts.sent,
+                received: counts.received,
+                dropped: counts.dropped,
+                transfers: counts.transfers,
+                complete: status.complete,
+                ignored: counts
+                    .ignored
+                    .iter()
+                    .map(|(reason, count)| (reason.as_str().to_owned(), *count))
+                    .collect(),
+            }
+        });
+        let results = self.counts.results().into_iter();
+        SyncStatus {
+            listen: self.config.listen.to_string(),
+            error: self.error.clone(),
+            sending: self.sending,
+            receiving: self.receiving,
+            peers: peers.collect(),
+            records: results
+                .filter(|(_, count)| *count > 0)
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect::<BTreeMap<_, _>>(),
+            unknown_senders: self.strangers,
+            overwritten: self.counts.overwritten,
+            daemons: self.daemons(),
+        }
+    }
+}
+
+fn socket(listen: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(listen)?;
+    socket.set_nonblocking(true)?;
+    if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
+        sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
+    }
+    Ok(socket)
+}
+
+impl FlowSynchronizer {
+    /// Adopts a configuration. Sessions start again only if it differs.
+    pub fn configure(&mut self, config: Option<&FlowSync>) {
+        if self.running.as_ref().map(|running| &running.config) == config {
+            return;
+        }
+        // The socket first: the new one may have the same address.
+        self.running = None;
+        let now = self.since.elapsed();
+        self.running = config.and_then(|config| Running::new(config, now));
+    }
+
+    /// Receives, inserts and sends. Returns the pause until the next call.
+    pub fn step(&mut self, engine: Option<&mut Engine>) -> Duration {
+        let now = self.since.elapsed();
+        let on = self.running.is_some();
+        let mut engine = engine;
+        if let Some(engine) = &mut engine
+            && engine.is_synchronizing() != Some(on)
+            && let Err(error) = engine.set_sync(on)
+        {
+            tracing::warn!(%error, "failed to switch flow synchronization");
+            return RETRY;
+        }
+        let Some(running) = &mut self.running else {
+            return OFF;
+        };
+        running.open(now);
+        self.records.clear();
+        self.entries.clear();
+        running.receive(now, &mut self.records);
+        match engine {
+            Some(engine) => {
+                if let Err(error) = exchange(running, engine, now, &self.records, &mut self.entries)
+                {
+                    tracing::warn!(%error, "failed to synchronize flows");
+                    return RETRY;
+                }
+            }
+            None => running.send(now, &mut NoTable),
+        }
+        if running.is_heard(now) { BUSY } else { IDLE }
+    }
+
+    /// Starts or stops a synchronization daemon of ipvsadm, which does that by a command of its own; `None` = the edits
+    /// are others, or there is no `[sync]`.
+    pub fn switch_by(&mut self, edits: &[Edit]) -> Option<Result<(), Refusal>> {
+        let running = self.running.as_mut()?;
+        match edits {
+            [Edit::StartDaemon(daemon)] => Some(running.switch(*daemon, true)),
+            [Edit::StopDaemon(daemon)] => Some(running.switch(*daemon, false)),
+            _ => None,
+        }
+    }
+
+    /// The text of `ipvsadm -L --daemon`; `None` = there is no `[sync]`.
+    pub fn daemons(&self) -> Option<String> {
+        self.running.as_ref().map(Running::daemons)
+    }
+
+    /// For the status document; `None` = there is no `[sync]`.
+    pub fn status(&self) -> Option<SyncStatus> {
+        let now = self.since.elapsed();
+        self.running.as_ref().map(|running| running.status(now))
+    }
+}
+
+fn exchange(
+    running: &mut Running,
+    engine: &mut Engine,
+    now: Duration,
+    records: &[Record],
+    entries: &mut Vec<u32>,
+) -> Result<(), weir_engine::Error> {
+    if running.receiving {
+        engine.sync_insert(records)?;
+    }
+    engine.sync_changes(now, entries)?;
+    running.counts = engine.sync_counts();
+    if !running.sending {
+        running.send(now, &mut NoTable);
+        return Ok(());
+    }
+    for (_, session) in &mut running.sessions {
+        for entry in &*entries {
+            session.note(*entry, now);
+        }
+    }
+    running.send(now, engine);
+    Ok(())
+}

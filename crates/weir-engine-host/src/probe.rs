@@ -1,0 +1,201 @@
+//! Probes of the daemon through a service's path: rows of the probe map.
+//!
+//! The daemon's socket sends the packets. The row makes the programs forward them as those of a client, so it must be
+//! the path of a configured service to one of its servers, and the packets must be those of this machine.
+
+use std::net::{SocketAddr, UdpSocket};
+
+use weir_abi::{Probe, ProbeKey};
+use weir_engine::Engine;
+use weir_model::{Desired, Forward, ProbePath};
+use weir_probing::{path_entry, path_observation};
+
+use crate::message::{ProbeId, ProbeResult, ProbeWay, Reply};
+
+fn key(id: ProbeId) -> ProbeKey {
+    ProbeKey {
+        local: id.local.into(),
+        port: id.port.into(),
+        proto: id.protocol,
+        ..ProbeKey::ZERO
+    }
+}
+
+fn entry(way: ProbeWay) -> Probe {
+    Probe {
+        server: way.server.into(),
+        vip: way.vip.into(),
+        forward: way.forward,
+        tunnel: way.tunnel,
+        tunnel_flags: way.tunnel_flags,
+        dscp: way.dscp,
+        tunnel_port: way.tunnel_port.into(),
+        ..Probe::ZERO
+    }
+}
+
+/// Whether a service of the configuration forwards to this server along this path.
+fn is_configured(desired: &Desired, way: ProbeWay) -> bool {
+    let wanted = entry(way);
+    let services = desired.services.iter();
+    let mut services =
+        services.filter(|service| service.listen.iter().any(|it| it.address == way.vip));
+    services.any(|service| {
+        let pool = desired.pools.iter().find(|pool| pool.name == service.pool);
+        let servers = pool
+            .into_iter()
+            .flat_map(|pool| pool.servers.iter().chain(&pool.sorry));
+        let mut servers = servers.filter(|server| server.address == way.server);
+        servers.any(|server| {
+            let forward = server.forward_in(service);
+            let path = ProbePath {
+                vip: way.vip,
+                port: 0,
+                forward,
+                tunnel: server.tunnel_in(service),
+                dscp: service.dscp,
+                source_is_vip: false,
+            };
+            let has_row = forward.handles_packets() && forward != Forward::Nat;
+            has_row && path_entry(server.address, &path) == wanted
+        })
+    })
+}
+
+pub(crate) fn add(engine: &Engine, id: ProbeId, way: ProbeWay) -> Reply {
+    let refused = |what: &str| {
+        let reason = format!("a probe {what} to {} of VIP {}", way.server, way.vip);
+        tracing::error!(reason, "refused a request of the daemon");
+        Reply::Refused { reason }
+    };
+    if !is_configured(engine.desired(), way) {
+        return refused("along a path that is not configured");
+    }
+    // The row would also apply to packets of another machine that are forwarded.
+    if UdpSocket::bind(SocketAddr::new(id.local, 0)).is_err() {
+        return refused("from an address of another machine");
+    }
+    match engine.probe_table().set(&key(id), &entry(way)) {
+        Ok(()) => Reply::Done,
+        Err(error) => Reply::Failed {
+            reason: error.to_string(),
+        },
+    }
+}
+
+pub(crate) fn read(engine: &Engine, id: ProbeId) -> Reply {
+    match engine.probe_table().get(&key(id)) {
+        Ok(found) => Reply::Probe(found.map(|entry| {
+            let observed = path_observation(&entry);
+            ProbeResult {
+                sent: observed.sent,
+                answered: observed.answered,
+                stray: observed.stray,
+                unturned: observed.unturned,
+                error_type: observed.error_type,
+                error_code: observed.error_code,
+            }
+        })),
+        Err(error) => Reply::Failed {
+            reason: error.to_string(),
+        },
+    }
+}
+
+pub(crate) fn remove(engine: &Engine, id: ProbeId) -> Reply {
+    match engine.probe_table().remove(&key(id)) {
+        Ok(_) => Reply::Done,
+        Err(error) => Reply::Failed {
+            reason: error.to_string(),
+        },
+    }
+}
+
+/// An ARP request to the server of a probe; interface and MAC addresses are those of the row.
+pub(crate) struct ArpClaim {
+    observed: Probe,
+    id: ProbeId,
+}
+
+impl ArpClaim {
+    /// `None`: there is no such probe.
+    pub(crate) fn of(engine: &Engine, id: ProbeId) -> Option<Self> {
+        let observed = engine.probe_table().get(&key(id)).ok()??;
+        Some(Self { observed, id })
+    }
+
+    /// Whether the server answers for the VIP. Blocks for at most some ten milliseconds.
+    pub(crate) fn ask(&self) -> bool {
+        weir_probing::claims_vip(&self.observed, self.id.local)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_config::Host;
+
+    use super::*;
+
+    const TEXT: &str = r#"
+[pool.p]
+servers = ["10.0.0.1"]
+[service.s]
+listen = ["10.0.0.9:80"]
+forward = "direct"
+pool = "p"
+[pool.q]
+servers = ["10.0.0.2"]
+[service.t]
+listen = ["10.0.0.8:80"]
+forward = "tunnel"
+pool = "q"
+"#;
+
+    #[test]
+    fn only_paths_of_services_to_their_servers_are_configured() {
+        let desired = weir_config::parse(TEXT, &Host::default()).unwrap().desired;
+        let way = |server: &str, vip: &str, forward: Forward| ProbeWay {
+            server: server.parse().unwrap(),
+            vip: vip.parse().unwrap(),
+            forward: weir_flow::abi_forward(forward) as u8,
+            tunnel: 0,
+            tunnel_flags: 0,
+            dscp: 0,
+            tunnel_port: 0,
+        };
+        let pool = &desired.pools[0];
+        let service = &desired.services[0];
+        let tunnel = pool.servers[0].tunnel_in(service);
+        let exact = |it: ProbeWay| ProbeWay {
+            tunnel: weir_flow::abi_tunnel(tunnel.kind) as u8,
+            tunnel_flags: path_entry(
+                it.server,
+                &ProbePath {
+                    vip: it.vip,
+                    port: 0,
+                    forward: Forward::Direct,
+                    tunnel,
+                    dscp: 0,
+                    source_is_vip: false,
+                },
+            )
+            .tunnel_flags,
+            tunnel_port: tunnel.port,
+            ..it
+        };
+        let direct = Forward::Direct;
+        assert!(is_configured(
+            &desired,
+            exact(way("10.0.0.1", "10.0.0.9", direct))
+        ));
+        for wrong in [
+            way("10.0.0.2", "10.0.0.9", direct),
+            way("10.0.0.1", "10.0.0.8", direct),
+            way("10.0.0.1", "192.0.2.1", direct),
+            way("10.0.0.1", "10.0.0.9", Forward::Tunnel),
+            way("192.0.2.9", "10.0.0.9", direct),
+        ] {
+            assert!(!is_configured(&desired, exact(wrong)), "{wrong:?}");
+        }
+    }
+}

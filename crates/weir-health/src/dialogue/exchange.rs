@@ -1,0 +1,142 @@
+//! Texts that are sent, and texts that must follow: a dialogue that the configuration describes.
+
+use weir_model::ExchangeStep;
+
+use super::{Dialogue, Reply, quoted};
+use crate::outcome::Outcome;
+
+/// Most bytes received for one step.
+const LONGEST: usize = 64 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    steps: Vec<ExchangeStep>,
+    /// The step whose expectation comes next.
+    at: usize,
+    /// Received since the last text was sent.
+    received: Vec<u8>,
+}
+
+impl Exchange {
+    pub(super) fn new(steps: &[ExchangeStep]) -> Self {
+        Self {
+            steps: steps.to_vec(),
+            at: 0,
+            received: Vec::new(),
+        }
+    }
+
+    /// Returns what the steps up to the next expectation send.
+    fn sends(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while let Some(step) = self.steps.get(self.at) {
+            bytes.extend_from_slice(step.send.as_bytes());
+            if step.expects_something() {
+                break;
+            }
+            self.at += 1;
+        }
+        bytes
+    }
+
+    fn is_met(&self, step: &ExchangeStep) -> bool {
+        let text = step.expect.as_bytes();
+        let has_text = text.is_empty()
+            || self
+                .received
+                .windows(text.len())
+                .any(|window| window == text);
+        let mut regex = step.regex.iter();
+        let fits = regex.all(|regex| regex.is_in(&self.received));
+        has_text && fits
+    }
+}
+
+impl Dialogue for Exchange {
+    fn open(&mut self) -> Vec<u8> {
+        self.sends()
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Reply {
+        self.received.extend_from_slice(bytes);
+        while self
+            .steps
+            .get(self.at)
+            .is_some_and(|step| self.is_met(step))
+        {
+            self.at += 1;
+            let next = self.sends();
+            if !next.is_empty() {
+                self.received.clear();
+                return Reply::Send(next);
+            }
+        }
+        if self.at == self.steps.len() {
+            return Reply::Finished(Outcome::passed("tcp exchange completed"));
+        }
+        if self.received.len() > LONGEST {
+            return Reply::Finished(Outcome::failed("response too long"));
+        }
+        Reply::More
+    }
+
+    fn end(&mut self) -> Outcome {
+        let step = self.at + 1;
+        let received = quoted(&self.received);
+        Outcome::failed(format!("closed in step {step} after {received}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::Pattern;
+
+    use super::super::tests::outcome_of;
+    use super::*;
+
+    fn step(send: &str, expect: &str) -> ExchangeStep {
+        ExchangeStep {
+            send: send.to_owned(),
+            expect: expect.to_owned(),
+            regex: None,
+        }
+    }
+
+    /// A Redis server with this role.
+    fn redis(role: &'static [u8]) -> impl Fn(&[u8]) -> &'static [u8] {
+        move |sent| match sent {
+            b"PING\r\n" => b"+PONG\r\n",
+            b"INFO\r\n" => role,
+            _ => b"",
+        }
+    }
+
+    #[test]
+    fn steps_follow_each_other() {
+        let role = ExchangeStep {
+            regex: Some(Pattern::new("role:(master|active)").expect("valid")),
+            ..step("INFO\r\n", "")
+        };
+        let steps = [step("PING\r\n", "+PONG"), role];
+        let outcome = |role| outcome_of(|| Exchange::new(&steps), redis(role));
+        assert_eq!(
+            outcome(b"# x\r\nrole:master\r\n"),
+            "Passed: tcp exchange completed"
+        );
+        assert_eq!(
+            outcome(b"role:slave\r\n"),
+            "Failed: closed in step 2 after \"role:slave\""
+        );
+        let greeting = [step("", "220"), step("QUIT\r\n", "221")];
+        let server = |sent: &[u8]| -> &'static [u8] {
+            match sent {
+                b"" => b"220 ready\r\n",
+                b"QUIT\r\n" => b"221 bye\r\n",
+                _ => b"",
+            }
+        };
+        let outcome = outcome_of(|| Exchange::new(&greeting), server);
+        assert_eq!(outcome, "Passed: tcp exchange completed");
+    }
+}

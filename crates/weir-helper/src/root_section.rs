@@ -1,0 +1,155 @@
+//! A part of root's configuration file that a daemon without rights may have a process of root use, but not change.
+//!
+//! The daemon says which content it wants to be active. It is accepted if it is that of
+//! - the configuration file now, if root alone can write it and its included files,
+//! - the content that is active, or the one before, to which a guarded reload may return, or
+//! - the one that was last active, as recorded in the runtime directory, because a process that is restarted uses it
+//!   whatever the file contains by then.
+//!
+//! The accepted content is that of root, never the daemon's.
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use weir_sys::{read_own, replace_file};
+
+use crate::Error;
+use crate::daemon::read_trusted;
+
+/// See the module.
+#[derive(Debug)]
+pub struct RootSection<T> {
+    /// Its name in messages, such as `[announce]`.
+    name: &'static str,
+    configuration: PathBuf,
+    record: PathBuf,
+    /// Reads it from the text of a configuration; `None`: the text has an error.
+    read: fn(&str) -> Option<T>,
+    active: Option<T>,
+    previous: Option<T>,
+}
+
+impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T> {
+    /// The part of a configuration file with this name; `record` is the file that records the active content.
+    pub fn new(
+        name: &'static str,
+        configuration: &Path,
+        record: PathBuf,
+        read: fn(&str) -> Option<T>,
+    ) -> Self {
+        Self {
+            name,
+            configuration: configuration.to_owned(),
+            record,
+            read,
+            active: None,
+            previous: None,
+        }
+    }
+
+    /// Returns root's content that the daemon wants, and makes it the active one. Reads the configuration file.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`]: root has no such content.
+    pub fn accept(&mut self, is_wanted: impl Fn(&T) -> bool) -> Result<T, Error> {
+        let file = read_trusted(&self.configuration);
+        let file = file.and_then(|text| {
+            (self.read)(&text).ok_or_else(|| Error::Configuration {
+                path: self.configuration.clone(),
+            })
+        });
+        let known = [&self.active, &self.previous];
+        let known = file.as_ref().into_iter().chain(known.into_iter().flatten());
+        let found = known
+            .cloned()
+            .chain(self.recorded())
+            .find(|content| is_wanted(content));
+        let Some(found) = found else {
+            let reason = match file {
+                Ok(_) => "change the file, and reload it".to_owned(),
+                Err(error) => format!("it cannot be used: {error}"),
+            };
+            return Err(Error::NotPermitted {
+                path: self.configuration.clone(),
+                name: self.name,
+                reason,
+            });
+        };
+        self.set_active(found.clone());
+        Ok(found)
+    }
+
+    /// The accepted content.
+    pub const fn active(&self) -> Option<&T> {
+        self.active.as_ref()
+    }
+
+    fn set_active(&mut self, content: T) {
+        if self.active.as_ref() == Some(&content) {
+            return;
+        }
+        let text = serde_json::to_vec(&content).map_err(std::io::Error::from);
+        if let Err(error) = text.and_then(|text| replace_file(&self.record, &text)) {
+            let path = self.record.display();
+            tracing::warn!(%error, %path, "could not record the active configuration");
+        }
+        self.previous = self.active.replace(content);
+    }
+
+    fn recorded(&self) -> Option<T> {
+        serde_json::from_slice(&read_own(&self.record).ok()?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn read(text: &str) -> Option<Vec<String>> {
+        let words = text.lines().map(|line| line.trim_start_matches("# "));
+        Some(words.map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn only_contents_of_root_are_accepted() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        let directory = std::env::temp_dir().join(format!("weir-section-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir(&directory).unwrap();
+        let (file, record) = (directory.join("weir.toml"), directory.join("record"));
+        let write = |text: &str| {
+            fs::write(&file, text).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        let new = || RootSection::new("[x]", &file, record.clone(), read);
+        let accepts = |section: &mut RootSection<_>, text: &str| {
+            let wanted = read(text);
+            section.accept(|it| wanted.as_ref() == Some(it))
+        };
+        write("# one");
+        let mut section = new();
+        let refused = accepts(&mut section, "# two").unwrap_err().to_string();
+        assert!(refused.contains("does not permit"), "{refused}");
+        assert!(accepts(&mut section, "# one").is_ok());
+        write("# two");
+        assert!(accepts(&mut section, "# one").is_ok(), "active");
+        assert!(accepts(&mut section, "# two").is_ok(), "the file's");
+        write("# three");
+        assert!(accepts(&mut section, "# one").is_ok(), "the one before");
+        assert!(accepts(&mut new(), "# one").is_ok(), "recorded");
+        assert!(accepts(&mut new(), "# two").is_err());
+        std::os::unix::fs::chown(&record, Some(1), None).unwrap();
+        assert!(accepts(&mut new(), "# one").is_err(), "of another account");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+        let refused = accepts(&mut new(), "# three").unwrap_err().to_string();
+        assert!(refused.contains("must belong to root"), "{refused}");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

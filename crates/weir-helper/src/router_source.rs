@@ -1,0 +1,145 @@
+//! Where the virtual routers come from: the recorded active configuration of root, or root's file.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+use weir_config::{Files, Host, MAX_FILE_BYTES, Machine};
+use weir_model::VirtualRouter;
+use weir_sys::untrusted_file::{self, Owner};
+
+use crate::machine::ThisMachine;
+use crate::root_section::RootSection;
+use crate::{CONFINED, Error};
+
+/// The virtual routers that are active, for a helper that is started again.
+const RECORD: &str = "vrrp-configuration";
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct RouterSource {
+    runtime_dir: PathBuf,
+    /// Whether a daemon without rights writes them. Once true, it stays so.
+    is_daemons: bool,
+    /// The files of which one holds the active configuration.
+    texts: Vec<PathBuf>,
+    of_root: RootSection<Routers>,
+}
+
+/// Virtual routers of root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Routers {
+    /// Without secrets of files: what a daemon can want.
+    wanted: Vec<VirtualRouter>,
+    /// With all secrets.
+    complete: Vec<VirtualRouter>,
+}
+
+impl RouterSource {
+    pub(crate) fn new(runtime_dir: &Path, texts: &[PathBuf], configuration: &Path) -> Self {
+        let record = runtime_dir.join(RECORD);
+        Self {
+            runtime_dir: runtime_dir.to_owned(),
+            is_daemons: std::env::var_os(CONFINED).is_some(),
+            texts: texts.to_vec(),
+            of_root: RootSection::new("[vrrp]", configuration, record, |text| {
+                Some(Routers {
+                    wanted: parse(text, &Host::default())?,
+                    complete: parse(text, &ThisMachine)?,
+                })
+            }),
+        }
+    }
+
+    /// Reads the virtual routers of the active configuration.
+    pub(crate) fn read(&mut self) -> Result<Vec<VirtualRouter>, Error> {
+        self.is_daemons |= weir_runtime_dir::account_that_owns(&self.runtime_dir).is_some();
+        let exists = |path: &&PathBuf| match fs::symlink_metadata(path) {
+            Err(error) => error.kind() != ErrorKind::NotFound,
+            Ok(_) => true,
+        };
+        let Some(path) = self.texts.iter().find(exists).cloned() else {
+            return Ok(Vec::new());
+        };
+        if !self.is_daemons {
+            return read_active(&path);
+        }
+        // The daemon could write anything, so its text is only compared.
+        let text = untrusted_file::read(&path, Owner::Any, MAX_FILE_BYTES);
+        let text = text.map_err(|reason| Error::File {
+            path: path.clone(),
+            source: std::io::Error::other(reason),
+        })?;
+        let wanted = parse(&text, &Host::default()).ok_or(Error::Configuration { path })?;
+        let accepted = self.of_root.accept(|routers| routers.wanted == wanted);
+        if let Err(error) = &accepted {
+            tracing::error!(reason = %error, "refused a request of the daemon");
+        }
+        Ok(accepted?.complete)
+    }
+}
+
+fn parse(text: &str, machine: &dyn Machine) -> Option<Vec<VirtualRouter>> {
+    let parsed = if text.trim_start().starts_with('{') {
+        weir_config::parse_json(text, machine)
+    } else {
+        weir_config::parse(text, machine)
+    };
+    Some(parsed.ok()?.desired.vrrp)
+}
+
+/// Reads a recorded configuration that a process of root has written.
+fn read_active(path: &Path) -> Result<Vec<VirtualRouter>, Error> {
+    let failed = |source| Error::File {
+        path: path.to_owned(),
+        source,
+    };
+    let text = fs::read_to_string(path).map_err(failed)?;
+    if !is_trusted(path).map_err(failed)? {
+        return Err(Error::Untrusted {
+            path: path.to_owned(),
+        });
+    }
+    let broken = || Error::Configuration {
+        path: path.to_owned(),
+    };
+    let bundle = weir_config::bundle(&text, path, &TrustedFiles);
+    if !bundle.errors.is_empty() {
+        return Err(broken());
+    }
+    parse(&bundle.text, &ThisMachine).ok_or_else(broken)
+}
+
+/// Whether only root and this process's user can change the file.
+fn is_trusted(path: &Path) -> std::io::Result<bool> {
+    let known = fs::metadata(path)?;
+    let is_owned = known.uid() == 0 || known.uid() == geteuid().as_raw();
+    Ok(is_owned && known.mode() & 0o022 == 0)
+}
+
+/// Included files, under the rule of the main file: they name the programs that this process runs.
+struct TrustedFiles;
+
+impl Files for TrustedFiles {
+    fn read(&self, path: &Path) -> Result<(PathBuf, String), String> {
+        let read = || {
+            if !is_trusted(path)? {
+                return Err(std::io::Error::other("other users can change it"));
+            }
+            let name = path.canonicalize()?;
+            Ok((name, fs::read_to_string(path)?))
+        };
+        read().map_err(|error| error.to_string())
+    }
+
+    fn list(&self, directory: &Path) -> Result<Vec<String>, String> {
+        let entries = fs::read_dir(directory).map_err(|error| error.to_string())?;
+        let files = entries.flatten().filter(|entry| entry.path().is_file());
+        Ok(files
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect())
+    }
+}

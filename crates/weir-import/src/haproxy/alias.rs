@@ -1,0 +1,218 @@
+//! What lines refer to by other names: captured fields, variables that are set once, directories of certificates. Each
+//! reference is replaced by what it means, before the lines are imported.
+
+use std::collections::HashMap;
+
+use super::line::Line;
+use super::rule::condition;
+use super::section::{File, Proxy};
+use crate::note::{Notes, Position};
+
+/// A variable that one rule without a condition sets, and the lines that use it.
+#[derive(Debug)]
+pub(super) struct Variable {
+    set_by: Position,
+    expression: String,
+    used_by: Vec<Position>,
+}
+
+/// Variables by name, as in `txn.host`.
+pub(super) type Variables = HashMap<String, Variable>;
+
+/// Replaces the references in all sections, and returns the variables.
+pub(super) fn resolve(file: &mut File, notes: &mut Notes) -> Variables {
+    let base = |keyword: &str| {
+        let mut lines = file.global.iter().rev();
+        let line = lines.find(|line| line.keyword() == keyword);
+        line.and_then(|line| line.word(1)).map(str::to_owned)
+    };
+    let bases = [("crt", base("crt-base")), ("ca-file", base("ca-base"))];
+    join_sockets(&mut file.proxies, notes);
+    let mut variables = set_once(&file.proxies);
+    for proxy in &mut file.proxies {
+        let captures = captures(proxy);
+        for line in proxy.lines.iter_mut().chain(&mut proxy.defaults) {
+            match line.keyword() {
+                "bind" | "server" | "default-server" | "server-template" => {
+                    complete_paths(line, &bases);
+                }
+                _ => {
+                    replace_captures(line, &captures);
+                    replace_variables(line, &mut variables);
+                }
+            }
+        }
+    }
+    variables
+}
+
+/// Replaces Unix sockets that lead from one section to another by ports of the loopback interface.
+fn join_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
+    const FIRST_PORT: u16 = 21_000;
+    let is_socket = |word: &str| {
+        ["abns@", "unix@", "/"]
+            .iter()
+            .any(|kind| word.starts_with(kind))
+    };
+    let plain = |word: &str| word.trim_start_matches("unix@").to_owned();
+    let of = |keyword: &str, at: usize| -> Vec<String> {
+        let lines = proxies.iter().flat_map(|proxy| &proxy.lines);
+        let lines = lines.filter(|line| line.keyword() == keyword);
+        lines
+            .filter_map(|line| line.word(at).filter(|word| is_socket(word)).map(plain))
+            .collect()
+    };
+    let (binds, servers) = (of("bind", 1), of("server", 2));
+    let taken: Vec<String> = proxies
+        .iter()
+        .flat_map(|proxy| proxy.lines.iter().flat_map(|line| line.words.clone()))
+        .collect();
+    let is_free = |port: &u16| {
+        let end = format!(":{port}");
+        !taken.iter().any(|word| word.ends_with(&end))
+    };
+    let mut ports = (FIRST_PORT..).filter(is_free);
+    let mut joined: HashMap<String, String> = HashMap::new();
+    for socket in binds.into_iter().filter(|socket| servers.contains(socket)) {
+        if let Some(port) = ports.next() {
+            joined
+                .entry(socket)
+                .or_insert_with(|| format!("127.0.0.1:{port}"));
+        }
+    }
+    for line in proxies.iter_mut().flat_map(|proxy| &mut proxy.lines) {
+        let at = match line.keyword() {
+            "bind" => 1,
+            "server" => 2,
+            _ => continue,
+        };
+        let Some(word) = line.words.get(at).cloned() else {
+            continue;
+        };
+        let Some(address) = joined.get(&plain(&word)) else {
+            continue;
+        };
+        line.words[at].clone_from(address);
+        let why = format!("{word} became {address}, which all programs of this machine can reach");
+        // Those in the abstract namespace have no permissions either.
+        match word.starts_with("abns@") || at == 2 {
+            true => notes.remark(line.position, why),
+            false => notes.add(line.position, why),
+        }
+    }
+}
+
+/// Adds the directory to relative paths of certificates.
+fn complete_paths(line: &mut Line, bases: &[(&str, Option<String>)]) {
+    for at in 1..line.words.len() {
+        let base = bases.iter().find(|(word, _)| line.words[at - 1] == *word);
+        let Some((_, Some(base))) = base else {
+            continue;
+        };
+        let path = &line.words[at];
+        if !path.starts_with(['/', '@']) {
+            line.words[at] = format!("{}/{path}", base.trim_end_matches('/'));
+        }
+    }
+}
+
+/// Names of the fields that `capture request header NAME len N` and `http-request capture` keep, in order.
+fn captures(proxy: &Proxy) -> Vec<String> {
+    let lines = proxy.lines.iter();
+    lines
+        .filter_map(|line| match line.words.as_slice() {
+            [a, b, c, name, ..] if a == "capture" && b == "request" && c == "header" => {
+                Some(format!("req.hdr({name})"))
+            }
+            [a, b, expression, len, ..]
+                if a == "http-request" && b == "capture" && len == "len" =>
+            {
+                Some(expression.clone())
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+fn replace_captures(line: &mut Line, captures: &[String]) {
+    for (at, expression) in captures.iter().enumerate() {
+        let reference = format!("capture.req.hdr({at})");
+        for word in &mut line.words {
+            if word.contains(&reference) {
+                *word = word.replace(&reference, expression);
+                line.keeps_request = true;
+            }
+        }
+    }
+}
+
+/// Variables that exactly one rule of the file sets, without a condition.
+fn set_once(proxies: &[Proxy]) -> Variables {
+    let mut found: HashMap<String, Option<Variable>> = HashMap::new();
+    for line in proxies.iter().flat_map(|proxy| &proxy.lines) {
+        let Some((name, expression, has_condition)) = assignment(line) else {
+            continue;
+        };
+        let variable = Variable {
+            set_by: line.position,
+            expression,
+            used_by: Vec::new(),
+        };
+        let is_first = !found.contains_key(&name);
+        found.insert(name, Some(variable).filter(|_| is_first && !has_condition));
+    }
+    let found = found.into_iter();
+    found
+        .filter_map(|(name, variable)| Some((name, variable?)))
+        .collect()
+}
+
+/// `http-request set-var(txn.host) req.hdr(host)`: name, expression, and whether it has a condition.
+fn assignment(line: &Line) -> Option<(String, String, bool)> {
+    if line.keyword() != "http-request" {
+        return None;
+    }
+    let name = line.word(1)?.strip_prefix("set-var(")?.strip_suffix(')')?;
+    let (what, words) = condition(line.arguments());
+    let [_, expression] = what else {
+        return None;
+    };
+    Some((name.to_owned(), expression.clone(), !words.is_empty()))
+}
+
+fn replace_variables(line: &mut Line, variables: &mut Variables) {
+    if assignment(line).is_some() {
+        return;
+    }
+    for (name, variable) in variables.iter_mut() {
+        let reference = format!("var({name})");
+        for word in &mut line.words {
+            if word.contains(&reference) {
+                *word = word.replace(&reference, &variable.expression);
+                line.keeps_request = true;
+                variable.used_by.push(line.position);
+            }
+        }
+    }
+}
+
+/// Decides what became of the rules that set variables: they are imported with the rules that use them.
+pub(super) fn note_variables(variables: &Variables, notes: &mut Notes) {
+    for variable in variables.values() {
+        let position = variable.set_by;
+        let mut users = variable.used_by.iter();
+        if variable.used_by.is_empty() {
+            notes.remark(position, "not imported: no rule uses the variable");
+        } else if users.any(|user| notes.is_lost(*user)) {
+            notes.add(
+                position,
+                "not imported: a rule that uses the variable is not imported",
+            );
+        }
+    }
+}
+
+/// Returns whether the line sets one of the variables.
+pub(super) fn sets(variables: &Variables, position: Position) -> bool {
+    variables.values().any(|it| it.set_by == position)
+}

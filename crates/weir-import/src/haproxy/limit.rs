@@ -1,0 +1,191 @@
+//! `stick-table … store http_req_rate(10s)` with a rule that tracks clients and one that refuses them: `limits`.
+
+use super::acl::Acls;
+use super::line::Line;
+use super::rule::condition;
+use super::section::Proxy;
+use super::time;
+use crate::document::Entry;
+use crate::note::{Notes, Position};
+
+/// A limit of the requests of each client.
+#[derive(Clone, Debug)]
+pub(super) struct Limit {
+    /// Keys of `limits`.
+    pub(super) keys: Vec<Entry>,
+    /// The lines that it comes from; the first one refuses.
+    pub(super) lines: Vec<Position>,
+}
+
+/// Returns the limit of a proxy whose rules for it are like in haproxy's manual: one that tracks all clients, and one
+/// that refuses those with too many requests and has no other condition.
+pub(super) fn find(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes) -> Option<Limit> {
+    let refusals = proxy.lines.iter().filter(|line| {
+        line.keyword() == "http-request" && matches!(line.word(1), Some("deny" | "reject"))
+    });
+    for refusal in refusals {
+        let Some((fetch, max)) = too_many(refusal, acls) else {
+            continue;
+        };
+        let Some((counter, table)) = counted(&fetch) else {
+            continue;
+        };
+        let Some((track, key, named)) = tracked(proxy, counter) else {
+            continue;
+        };
+        let table = table.or(named);
+        let owner = match &table {
+            Some(name) => all.iter().find(|one| one.name == *name),
+            None => Some(proxy),
+        };
+        let Some(clients) = owner.and_then(|one| one.last(&["stick-table", "type"])) else {
+            continue;
+        };
+        let Some(rate) = period(clients).and_then(|millis| rate(max, millis)) else {
+            continue;
+        };
+        let (what, _) = condition(refusal.arguments());
+        let status = what.iter().position(|word| word == "deny_status");
+        let status = status.and_then(|at| what.get(at + 1)).map(String::as_str);
+        if status != Some("429") {
+            notes.add(
+                refusal.position,
+                "clients above the limit get status 429, and their requests do not count against it",
+            );
+            notes.unmark_guard(refusal.position);
+        }
+        let mut keys = vec![
+            Entry::new("rate", rate, refusal.position).essential(),
+            Entry::new("burst", max.min(60_000), refusal.position),
+        ];
+        if let Some(key) = key {
+            keys.push(Entry::new("key", key, track.position).essential());
+        }
+        return Some(Limit {
+            keys,
+            lines: vec![refusal.position, track.position, clients.position],
+        });
+    }
+    None
+}
+
+/// The fetch method of a condition that has only a comparison with a number, and the most that passes.
+fn too_many(line: &Line, acls: &Acls) -> Option<(String, u64)> {
+    let (_, words) = condition(line.arguments());
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let inner: Vec<String> = match words.as_slice() {
+        ["if", "{", inner @ .., "}"] if !inner.contains(&"}") => {
+            inner.iter().map(|word| (*word).to_owned()).collect()
+        }
+        ["if", name] => acls.only_line(name)?.to_vec(),
+        _ => return None,
+    };
+    match inner.as_slice() {
+        [fetch, comparison, number] => {
+            let number: u64 = number.parse().ok()?;
+            let max = match comparison.as_str() {
+                "gt" => number,
+                "ge" => number.checked_sub(1)?,
+                _ => return None,
+            };
+            (max > 0).then(|| (fetch.clone(), max))
+        }
+        _ => None,
+    }
+}
+
+/// The counter of `sc_http_req_rate(0)` and its like, and the table if it names one.
+fn counted(fetch: &str) -> Option<(Option<char>, Option<String>)> {
+    let (name, arguments) = match fetch.strip_suffix(')').and_then(|it| it.split_once('(')) {
+        Some((name, arguments)) => (name, arguments),
+        None => (fetch, ""),
+    };
+    let mut arguments = arguments.split(',').filter(|word| !word.is_empty());
+    match name {
+        "src_http_req_rate" => Some((None, arguments.next().map(str::to_owned))),
+        "sc_http_req_rate" => {
+            let counter = arguments.next()?.chars().next()?;
+            Some((Some(counter), arguments.next().map(str::to_owned)))
+        }
+        _ => {
+            let counter = name.strip_prefix("sc")?.strip_suffix("_http_req_rate")?;
+            let counter = counter.chars().next().filter(|_| counter.len() == 1)?;
+            Some((Some(counter), arguments.next().map(str::to_owned)))
+        }
+    }
+}
+
+/// The rule that tracks clients for a counter: its line, `key` of `limits`, and its table.
+fn tracked(
+    proxy: &Proxy,
+    counter: Option<char>,
+) -> Option<(&Line, Option<String>, Option<String>)> {
+    let mut lines = proxy.lines.iter();
+    lines.find_map(|line| {
+        let (what, words) = condition(line.arguments());
+        let what: Vec<&str> = what.iter().map(String::as_str).collect();
+        let rest = match (line.keyword(), what.as_slice()) {
+            ("http-request", rest) | ("tcp-request", [_, rest @ ..]) if words.is_empty() => rest,
+            _ => return None,
+        };
+        let (verb, key, table) = match rest {
+            [verb, key] => (*verb, *key, None),
+            [verb, key, "table", table] => (*verb, *key, Some((*table).to_owned())),
+            _ => return None,
+        };
+        let tracks = verb.strip_prefix("track-sc")?;
+        if counter.is_some_and(|counter| tracks != counter.to_string()) {
+            return None;
+        }
+        let field = key
+            .strip_suffix(')')
+            .and_then(|key| key.strip_prefix("hdr(").or(key.strip_prefix("req.hdr(")));
+        match (key, field) {
+            ("src", _) => Some((line, None, table)),
+            (_, Some(field)) => Some((line, Some(format!("header:{field}")), table)),
+            _ => None,
+        }
+    })
+}
+
+/// The period of `http_req_rate(10s)` among the stored counters, in milliseconds.
+fn period(table: &Line) -> Option<u64> {
+    let at = table.words.iter().position(|word| word == "store")?;
+    let mut stored = table.words.get(at + 1)?.split(',');
+    let text = stored.find_map(|it| it.strip_prefix("http_req_rate(")?.strip_suffix(')'))?;
+    time(text).filter(|millis| *millis > 0)
+}
+
+/// `rate` of `limits`.
+fn rate(max: u64, millis: u64) -> Option<String> {
+    let second = max.checked_mul(1000)?;
+    if second.is_multiple_of(millis) {
+        return Some(format!("{}/s", second / millis)).filter(|_| second / millis <= 60_000);
+    }
+    let minute = max.checked_mul(60_000)? / millis;
+    (1..=60_000)
+        .contains(&minute)
+        .then(|| format!("{minute}/m"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_per_second_or_minute() {
+        assert_eq!(rate(100, 10_000).as_deref(), Some("10/s"));
+        assert_eq!(rate(20, 60_000).as_deref(), Some("20/m"));
+        assert_eq!(rate(1, 600_000), None);
+    }
+
+    #[test]
+    fn counters_have_several_names() {
+        let table = || Some("t".to_owned());
+        assert_eq!(counted("sc_http_req_rate(0)"), Some((Some('0'), None)));
+        assert_eq!(counted("sc1_http_req_rate"), Some((Some('1'), None)));
+        assert_eq!(counted("sc0_http_req_rate(t)"), Some((Some('0'), table())));
+        assert_eq!(counted("src_http_req_rate(t)"), Some((None, table())));
+        assert_eq!(counted("sc_conn_rate(0)"), None);
+    }
+}

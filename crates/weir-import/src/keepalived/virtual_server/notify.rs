@@ -1,0 +1,97 @@
+//! `notify_up`, `notify_down`, `quorum_up`, `quorum_down`: keepalived has a program for each change of each server, and
+//! Weir one for all changes of a pool. A shell chooses the program by the variables that Weir sets.
+
+use crate::document::{Entry, Item, Table, Value};
+use crate::keepalived::tree::{Node, command};
+use crate::note::{Notes, Position};
+
+/// A program, and the change it is called for.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    position: Position,
+    /// The line of the server; `None` = the virtual server.
+    server: Option<Position>,
+    is_up: bool,
+    words: Vec<String>,
+}
+
+impl Program {
+    /// Parses the line of a server, or of the virtual server.
+    pub(super) fn read(server: Option<Position>, node: &Node, notes: &mut Notes) -> Option<Self> {
+        let Some(words) = command(&node.rest).filter(|words| !words.is_empty()) else {
+            node.ignore(
+                notes,
+                "a program is missing, and keepalived ignores the line",
+            );
+            return None;
+        };
+        Some(Self {
+            position: node.position,
+            server,
+            is_up: node.keyword().ends_with("_up"),
+            words,
+        })
+    }
+
+    /// The branch of a `case` over `$WEIR_SERVER:$WEIR_FROM:$WEIR_TO` without a service.
+    fn branch(&self, servers: &[Item]) -> Option<String> {
+        let pattern = match self.server {
+            Some(from) => {
+                let server = servers.iter().find(|item| item.from == Some(from))?;
+                // keepalived calls nothing for the first result of a server.
+                let change = if self.is_up { "down:up" } else { "*:down" };
+                format!("{}:{change}", quoted(address(&server.value)?))
+            }
+            None if self.is_up => "':down:up'|':below quorum:up'".to_owned(),
+            None => "':up:down'|':up:below quorum'".to_owned(),
+        };
+        let words: Vec<String> = self.words.iter().map(|word| quoted(word)).collect();
+        Some(format!("{pattern}) exec {} ;;", words.join(" ")))
+    }
+}
+
+fn address(server: &Value) -> Option<&str> {
+    match server {
+        Value::Text(text) => Some(text),
+        Value::Table(entries) => {
+            let entry = entries.iter().find(|entry| entry.key == "address")?;
+            address(&entry.item.value)
+        }
+        Value::Integer(_) | Value::Hundredths(_) | Value::Flag(_) | Value::List(_) => None,
+    }
+}
+
+/// Quotes a word for the shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// Adds the programs to a pool.
+pub(super) fn write(pool: &mut Table, programs: &[Program], notes: &mut Notes) {
+    let servers = pool.entries.iter().find(|entry| entry.key == "servers");
+    let servers = match servers.map(|entry| &entry.item.value) {
+        Some(Value::List(items)) => items.as_slice(),
+        _ => &[],
+    };
+    let mut branches = Vec::new();
+    for program in programs {
+        match program.branch(servers) {
+            Some(branch) => branches.push((branch, program.position)),
+            None => notes.remark(
+                program.position,
+                "not imported: another server has the address",
+            ),
+        }
+    }
+    let Some((_, first)) = branches.first() else {
+        return;
+    };
+    let first = *first;
+    let branches: Vec<&str> = branches.iter().map(|(branch, _)| branch.as_str()).collect();
+    let script = format!(
+        "[ -n \"$WEIR_SERVICE\" ] || case \"$WEIR_SERVER:$WEIR_FROM:$WEIR_TO\" in {} esac",
+        branches.join(" ")
+    );
+    let words = vec!["/bin/sh".to_owned(), "-c".to_owned(), script];
+    pool.push(Entry::new("notify", words, first));
+}

@@ -1,0 +1,126 @@
+//! `mirror` of a location: copies of requests for the pool of another location.
+
+use super::action::{host, server_tls};
+use super::header::inherited;
+use super::target::{pool, url};
+use super::tree::Node;
+use super::{Context, limit};
+use crate::document::Entry;
+use crate::note::Notes;
+
+/// Bodies that Weir copies at most, and those that nginx accepts without `client_max_body_size`.
+const BODY_MAX: u64 = 16 << 20;
+const BODY_DEFAULT: u64 = 1 << 20;
+/// nginx has no limit of its own.
+const CONCURRENT_MAX: u64 = 10_000;
+
+/// The route's `mirror` for the first `mirror` of the innermost level; the others are reported.
+pub(super) fn mirror(
+    context: &mut Context<'_>,
+    levels: &[&[Node]],
+    notes: &mut Notes,
+) -> Option<Entry> {
+    let lines = inherited(levels, "mirror");
+    let (first, others) = lines.split_first()?;
+    if first.word(1) == Some("off") {
+        context.used.insert(first.position);
+        return None;
+    }
+    for line in others {
+        line.reject(notes, "a route has one mirror");
+    }
+    match copies(context, first, levels, notes) {
+        Ok(entry) => {
+            context.used.insert(first.position);
+            Some(entry)
+        }
+        Err(why) => {
+            first.reject(notes, &why);
+            None
+        }
+    }
+}
+
+fn copies(
+    context: &mut Context<'_>,
+    line: &Node,
+    levels: &[&[Node]],
+    notes: &mut Notes,
+) -> Result<Entry, String> {
+    let path = line.word(1).ok_or("the path is missing")?;
+    let [.., server, outer] = levels else {
+        return Err("there is no server block around it".to_owned());
+    };
+    let of_path = |node: &&Node| {
+        let exact = node.word(1) == Some("=") && node.word(2) == Some(path);
+        node.keyword() == "location" && (exact || node.word(1) == Some(path))
+    };
+    let target = server
+        .iter()
+        .find(of_path)
+        .ok_or("no location has its path")?;
+    let own: Vec<&[Node]> = vec![target.inner(), server, outer];
+    let has_other = |line: &&Node| matches!(line.keyword(), "if" | "return" | "rewrite" | "set");
+    if target.inner().iter().any(|line| has_other(&line)) {
+        return Err("its location does more than to send the copy to a server".to_owned());
+    }
+    let mut lines = target.inner().iter();
+    let pass = lines
+        .find(|line| line.keyword() == "proxy_pass")
+        .ok_or("its location has no `proxy_pass`")?;
+    let text = pass.word(1).unwrap_or_default();
+    let to = url(text)?;
+    // Without a path, nginx sends that of the mirror's location.
+    if !text.ends_with("$request_uri") || to.path.is_some() {
+        return Err("copies have the path of the request, as with `$request_uri`".to_owned());
+    }
+    let is_same = |name: &str| {
+        matches!(
+            name.to_ascii_lowercase().as_str(),
+            "host" | "content-length"
+        )
+    };
+    let fields = |levels: &[&[Node]]| -> Vec<Vec<String>> {
+        let lines = inherited(levels, "proxy_set_header").into_iter();
+        let others = lines.filter(|line| !line.word(1).is_some_and(is_same));
+        others.map(|line| line.words.clone()).collect()
+    };
+    if fields(&own) != fields(levels) {
+        let changed = inherited(&own, "proxy_set_header");
+        for line in changed
+            .iter()
+            .filter(|line| !line.word(1).is_some_and(is_same))
+        {
+            notes.add(line.position, "copies have the fields of their requests");
+        }
+    }
+    let tls = match to.tls {
+        true => server_tls(context, &own),
+        false => Vec::new(),
+    };
+    let host = host(&own, &to, pass.position);
+    let found = pool(context, &to, (tls, host), pass, notes)?;
+    let mut used = |keyword: &str, levels: &[&[Node]]| {
+        let lines = inherited(levels, keyword);
+        context.used.extend(lines.iter().map(|line| line.position));
+        lines
+            .last()
+            .and_then(|line| line.word(1))
+            .map(str::to_owned)
+    };
+    let has_body = used("mirror_request_body", levels).as_deref() != Some("off")
+        && used("proxy_pass_request_body", &own).as_deref() != Some("off");
+    let most = inherited(levels, "client_max_body_size");
+    let most = most.last().and_then(|line| limit::size(line.word(1)?));
+    let body = match (has_body, most) {
+        (false, _) => 0,
+        (true, Some(0)) => BODY_MAX,
+        (true, most) => most.unwrap_or(BODY_DEFAULT).min(BODY_MAX),
+    };
+    let table = vec![
+        Entry::new("pool", found.pool, pass.position).essential(),
+        Entry::implied("body", body),
+        Entry::implied("concurrent", CONCURRENT_MAX),
+    ];
+    Ok(Entry::new("mirror", table, line.position))
+}

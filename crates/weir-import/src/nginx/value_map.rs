@@ -1,0 +1,330 @@
+//! `map` and `geo`: variables whose value depends on one part of the request.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+
+use super::tree::Node;
+use super::variable::{Clients, replace};
+use super::when::{listed, negated};
+use crate::document::{Document, Entry, Item, Table, Value};
+use crate::name::plain;
+use crate::note::Position;
+
+/// Begins the name of a variable that stands for a `[map.NAME]`.
+pub(super) const TOKEN: &str = "weir_map_";
+
+/// A value, and the conditions of the requests that have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) conditions: Vec<String>,
+    pub(super) value: String,
+}
+
+/// The `map` and `geo` blocks by the names of their variables.
+#[derive(Debug, Default)]
+pub(super) struct Maps {
+    named: HashMap<String, ValueMap>,
+    /// Those that conditions were made of.
+    compared: RefCell<BTreeSet<String>>,
+}
+
+#[derive(Debug)]
+struct ValueMap {
+    node: Node,
+    is_geo: bool,
+    /// Keys and values.
+    entries: Vec<(String, String)>,
+    default: String,
+    /// Whether nothing else is in the block.
+    is_plain: bool,
+}
+
+impl Maps {
+    pub(super) fn read(nodes: &[Node]) -> Self {
+        let mut maps = Self::default();
+        for node in nodes {
+            if let Some((name, map)) = value_map(node) {
+                maps.named.entry(name).or_insert(map);
+            }
+        }
+        maps
+    }
+
+    /// Whether it is a variable of a block.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.named.contains_key(name)
+    }
+
+    /// The variable that stands for `{map.NAME}`.
+    pub(super) fn token(name: &str) -> String {
+        format!("${{{TOKEN}{name}}}")
+    }
+
+    /// Whether it can be a `[map.NAME]`.
+    pub(super) fn is_table(&self, name: &str) -> bool {
+        self.named
+            .get(name)
+            .is_some_and(|map| map.table(name).is_some())
+    }
+
+    /// The values of a variable, each with its condition, and the default last.
+    pub(super) fn cases(&self, name: &str) -> Option<Vec<Case>> {
+        let map = self.named.get(name)?;
+        let mut cases = Vec::new();
+        let mut others = Vec::new();
+        // The keys of expressions may match the same request, of which the first one counts.
+        if !map.has_only_texts() && map.entries.len() > 1 {
+            return None;
+        }
+        for (key, value) in &map.entries {
+            let condition = map.condition(std::slice::from_ref(key))?;
+            others.push(negated(&condition)?);
+            cases.push(Case {
+                conditions: vec![condition],
+                value: value.clone(),
+            });
+        }
+        cases.push(Case {
+            conditions: others,
+            value: map.default.clone(),
+        });
+        self.compared.borrow_mut().insert(name.to_owned());
+        Some(cases)
+    }
+
+    /// The alternatives of conditions with which the value of a variable is one that `holds`.
+    pub(super) fn alternatives(
+        &self,
+        name: &str,
+        holds: &dyn Fn(&str) -> bool,
+    ) -> Option<Vec<Vec<String>>> {
+        let map = self.named.get(name)?;
+        let by_default = holds(&map.default);
+        // With the default, only the entries that differ from it matter.
+        let differs = |value: &str| holds(value) != by_default;
+        let others = map.entries.iter().any(|(_, value)| !differs(value));
+        if others && !map.has_only_texts() {
+            return None;
+        }
+        let keys = map.entries.iter().filter(|(_, value)| differs(value));
+        let keys: Vec<String> = keys.map(|(key, _)| key.clone()).collect();
+        let found = match (keys.is_empty(), by_default) {
+            (true, true) => vec![Vec::new()],
+            (true, false) => Vec::new(),
+            (false, true) => vec![vec![negated(&map.condition(&keys)?)?]],
+            (false, false) => match map.condition(&keys) {
+                Some(condition) if !map.is_single() => vec![vec![condition]],
+                _ => keys
+                    .iter()
+                    .map(|key| Some(vec![map.condition(std::slice::from_ref(key))?]))
+                    .collect::<Option<_>>()?,
+            },
+        };
+        self.compared.borrow_mut().insert(name.to_owned());
+        Some(found)
+    }
+
+    /// Writes the tables that texts of the document refer to. Returns the lines of all blocks that were used.
+    pub(super) fn write(&self, document: &mut Document) -> Vec<Position> {
+        let mut used = Vec::new();
+        let mut names: Vec<&String> = self.named.keys().collect();
+        names.sort();
+        for name in names {
+            let map = &self.named[name];
+            let is_mentioned = mentions(document, &format!("{{map.{}}}", plain(name)));
+            if is_mentioned && let Some(table) = map.table(name) {
+                document.push(table);
+            }
+            if is_mentioned || self.compared.borrow().contains(name) {
+                used.extend(map.node.lines());
+                used.push(map.node.position);
+            }
+        }
+        used
+    }
+}
+
+fn mentions(document: &Document, text: &str) -> bool {
+    fn has(value: &Value, text: &str) -> bool {
+        match value {
+            Value::Text(own) => own.contains(text),
+            Value::List(items) => items.iter().any(|item| has(&item.value, text)),
+            Value::Table(entries) => entries.iter().any(|entry| has(&entry.item.value, text)),
+            Value::Integer(_) | Value::Hundredths(_) | Value::Flag(_) => false,
+        }
+    }
+    let mut entries = document.tables.iter().flat_map(|table| &table.entries);
+    entries.any(|entry| has(&entry.item.value, text))
+}
+
+/// The block of a variable, and its name.
+fn value_map(node: &Node) -> Option<(String, ValueMap)> {
+    let is_geo = match node.keyword() {
+        "map" => false,
+        "geo" => true,
+        _ => return None,
+    };
+    let name = node.words.last()?.strip_prefix('$')?.to_owned();
+    let mut map = ValueMap {
+        node: node.clone(),
+        is_geo,
+        entries: Vec::new(),
+        default: String::new(),
+        is_plain: node.words.len() == if is_geo { 2 } else { 3 },
+    };
+    for line in node.inner() {
+        match line.words.as_slice() {
+            [key, value] if key == "default" => map.default.clone_from(value),
+            // The values of files are not read, and `hostnames` changes what keys mean.
+            [key, _] if key == "include" || key == "proxy" || key == "delete" => {
+                map.is_plain = false
+            }
+            [key, value] => map.entries.push((key.clone(), value.clone())),
+            [word] if word == "volatile" => {}
+            _ => map.is_plain = false,
+        }
+    }
+    map.is_plain &= map
+        .entries
+        .iter()
+        .map(|(_, value)| value)
+        .chain([&map.default])
+        .all(|value| !value.contains(['$', '{', '}', '\n']));
+    Some((name, map))
+}
+
+impl ValueMap {
+    fn source(&self) -> &str {
+        self.node.word(1).unwrap_or_default()
+    }
+
+    /// Whether keys are texts, of which only one can be that of a request.
+    fn has_only_texts(&self) -> bool {
+        !self.is_geo && self.entries.iter().all(|(key, _)| !key.starts_with('~'))
+    }
+
+    /// Whether a condition has only one value.
+    fn is_single(&self) -> bool {
+        matches!(self.source(), "$host" | "$uri" | "$document_uri") && !self.is_geo
+    }
+
+    /// The condition that the part of the request is one of `keys`; `None` = routes do not compare it.
+    fn condition(&self, keys: &[String]) -> Option<String> {
+        if !self.is_plain || keys.is_empty() {
+            return None;
+        }
+        if self.is_geo {
+            let is_network = |key: &String| {
+                let address = key.split('/').next().unwrap_or_default();
+                address.parse::<std::net::IpAddr>().is_ok()
+            };
+            return keys.iter().all(is_network).then(|| listed("source", keys));
+        }
+        let source = self.source().strip_prefix('$')?;
+        let named = |prefix: &str| source.strip_prefix(prefix);
+        let (key, before) = match source {
+            "host" => ("host", String::new()),
+            "request_method" => ("method", String::new()),
+            _ => {
+                if let Some(name) = named("http_") {
+                    ("header", format!("{}: ", name.replace('_', "-")))
+                } else if let Some(name) = named("cookie_") {
+                    ("cookie", format!("{name}="))
+                } else {
+                    ("query", format!("{}=", named("arg_")?))
+                }
+            }
+        };
+        let value = |text: &String| {
+            let is_method = text.bytes().all(|byte| byte.is_ascii_uppercase());
+            let value = match key {
+                "method" if is_method => text.clone(),
+                "method" => return None,
+                "host" if !text.starts_with('~') && !text.contains('*') && !text.is_empty() => {
+                    text.to_ascii_lowercase()
+                }
+                _ => format!("~{}", expression(text)?),
+            };
+            Some(format!("{before}{value}"))
+        };
+        let values = keys.iter().map(value).collect::<Option<Vec<String>>>()?;
+        Some(listed(key, &values))
+    }
+
+    /// The `[map.NAME]`; `None` = it cannot be written.
+    fn table(&self, name: &str) -> Option<Table> {
+        let source = self.source();
+        let clients = Clients {
+            scheme: "{scheme}",
+            name: "",
+            redirect: false,
+        };
+        // With an empty query it would have a `?` that nginx's does not have.
+        if !self.is_plain || self.is_geo || source.contains("$request_uri") {
+            return None;
+        }
+        let key = replace(source, clients)?;
+        let has_expressions = !self.has_only_texts()
+            || self
+                .entries
+                .iter()
+                .any(|(key, _)| key.is_empty() || key.contains(char::is_whitespace));
+        // nginx looks for texts first.
+        let (texts, expressions): (Vec<_>, Vec<_>) = self
+            .entries
+            .iter()
+            .partition(|(key, _)| !key.starts_with('~'));
+        let mut entries = Vec::new();
+        for (key, value) in texts.into_iter().chain(expressions) {
+            let key = match has_expressions {
+                true => expression(key)?.replace(' ', "\\x20"),
+                false => key.clone(),
+            };
+            let is_valid =
+                !key.is_empty() && !key.contains(char::is_whitespace) && !key.starts_with('#');
+            if !is_valid || value.is_empty() || value.trim() != value {
+                return None;
+            }
+            entries.push(Item::new(
+                format!("{key} {value}"),
+                Some(self.node.position),
+            ));
+        }
+        let mut table = Table::new(&["map", &plain(name)], self.node.position);
+        table.push(Entry::implied("key", key).essential());
+        table.push(Entry::implied("entries", entries).essential());
+        match has_expressions {
+            true => table.push(Entry::implied("kind", "regex").essential()),
+            // nginx compares texts without case.
+            false => table.push(Entry::implied("ignore_case", true).essential()),
+        }
+        if !self.default.is_empty() {
+            table.push(Entry::implied("default", self.default.as_str()).essential());
+        }
+        Some(table)
+    }
+}
+
+/// The expression that a key of `map` is; texts are compared without case.
+fn expression(key: &str) -> Option<String> {
+    // Groups are for values.
+    if key.contains("(?<") || key.contains("(?P<") {
+        return None;
+    }
+    if let Some(regex) = key.strip_prefix("~*") {
+        return Some(format!("(?i){regex}"));
+    }
+    if let Some(regex) = key.strip_prefix('~') {
+        return Some(regex.to_owned());
+    }
+    let text = key.strip_prefix('\\').unwrap_or(key);
+    let mut out = String::from("(?i)^");
+    for c in text.chars() {
+        if c.is_ascii_punctuation() {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out.push('$');
+    Some(out)
+}

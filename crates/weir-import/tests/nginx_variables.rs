@@ -1,0 +1,225 @@
+//! nginx's `set`, `map`, `geo`, named locations and `mirror`: what becomes of them, and what is reported.
+
+use weir_import::{EmptyEnvironment, Imported, nginx};
+
+fn imported(lines: &str) -> Imported {
+    nginx("nginx.conf", lines, &EmptyEnvironment)
+}
+
+/// A server block with these lines.
+fn of_server(lines: &str) -> Imported {
+    imported(&format!("server {{ listen 80;\n{lines}\n}}"))
+}
+
+/// The text from the first table that contains all of these texts, without the following tables.
+fn table<'t>(toml: &'t str, texts: &[&str]) -> &'t str {
+    let tables: Vec<&str> = toml.split("\n\n").collect();
+    let found = tables
+        .iter()
+        .find(|table| texts.iter().all(|text| table.contains(text)));
+    found.unwrap_or_else(|| panic!("no table with {texts:?} in {toml}"))
+}
+
+#[track_caller]
+fn lossless(imported: &Imported) {
+    assert!(
+        imported.losses.is_empty(),
+        "{:?}\n{}",
+        imported.losses,
+        imported.toml
+    );
+}
+
+#[test]
+fn constant_variables_are_their_values() {
+    let found = of_server(
+        "set $app http://10.0.0.5:8080;\nset $where 'a $host';\n\
+         location / { set $more ${where}-b; proxy_set_header X-A $more; proxy_pass $app; }\n\
+         location /b { set $app http://10.0.0.6; proxy_pass $app; }",
+    );
+    lossless(&found);
+    assert!(found.toml.contains("\"10.0.0.5:8080\""), "{}", found.toml);
+    assert!(found.toml.contains("\"X-A: a {host}-b\""), "{}", found.toml);
+    let route = table(&found.toml, &["path = \"/b*\""]);
+    assert!(route.contains("pool = \"10.0.0.6\""), "{route}");
+}
+
+#[test]
+fn unknown_variables_are_still_reported() {
+    for lines in [
+        "set $app $geoip_country;\nlocation / { proxy_pass http://$app; }",
+        "location ~ ^/(.*) { set $name $1; proxy_set_header X-A $name; proxy_pass http://10.0.0.5; }",
+        // With a variable the path is the whole path, which routes do not have.
+        "set $app http://10.0.0.5/x/;\nlocation /y/ { proxy_pass $app; }",
+        "if ($http_a ~ x) { set $app http://10.0.0.5; }\nlocation / { proxy_pass $app; }",
+    ] {
+        let found = of_server(lines);
+        assert!(!found.losses.is_empty(), "{lines}: {}", found.toml);
+    }
+}
+
+#[test]
+fn values_that_depend_on_conditions_become_conditions() {
+    let found = of_server(
+        "set $block 0;\nif ($http_user_agent ~* bot) { set $block 1; }\nif ($cookie_pass = yes) { set $block 0; }\n\
+         if ($block = 1) { return 403; }\nlocation / { proxy_pass http://10.0.0.5; }",
+    );
+    lossless(&found);
+    let route = table(&found.toml, &["status = 403"]);
+    assert!(
+        route.contains("header = [\"user-agent: ~(?i)bot\"]"),
+        "{route}"
+    );
+    assert!(
+        route.contains("not = { cookie = [\"pass=yes\"] }"),
+        "{route}"
+    );
+    // A chain of flags.
+    let found = of_server(
+        "if ($request_method = POST) { set $test P; }\nif ($http_x_a = b) { set $test \"${test}C\"; }\n\
+         if ($test = PC) { return 405; }\nlocation / { proxy_pass http://10.0.0.5; }",
+    );
+    lossless(&found);
+    let route = table(&found.toml, &["status = 405"]);
+    assert!(route.contains("method = [\"POST\"]"), "{route}");
+    assert!(route.contains("header = [\"x-a: b\"]"), "{route}");
+    // One target for each value.
+    let found = of_server(
+        "location / { set $up http://10.0.0.5; if ($cookie_beta = 1) { set $up http://10.0.0.6; } proxy_pass $up; }",
+    );
+    lossless(&found);
+    let route = table(&found.toml, &["[[route]]", "cookie = [\"beta=1\"]"]);
+    assert!(route.contains("pool = \"10.0.0.6\""), "{route}");
+    assert!(
+        found.toml.contains("\npool = \"10.0.0.5\""),
+        "{}",
+        found.toml
+    );
+}
+
+#[test]
+fn maps_become_conditions_pools_and_tables() {
+    let found = imported(
+        "map $http_user_agent $bad { default 0; ~*curl 1; wget 1; }\n\
+         geo $inside { default 0; 10.0.0.0/8 1; 192.168.0.0/16 1; }\n\
+         server { listen 80; if ($bad) { return 403; }\nif ($inside = 0) { return 401; }\n\
+         location / { proxy_pass http://10.0.0.5; } }",
+    );
+    lossless(&found);
+    let route = table(&found.toml, &["status = 403"]);
+    assert!(
+        route.contains("header = [\"user-agent: ~(?i)curl\", \"user-agent: ~(?i)^wget$\"]"),
+        "{route}"
+    );
+    let route = table(&found.toml, &["status = 401"]);
+    assert!(
+        route.contains("not = { source = [\"10.0.0.0/8\", \"192.168.0.0/16\"] }"),
+        "{route}"
+    );
+    let found = imported(
+        "map $host $up { default 10.0.0.5; b.example 10.0.0.6; }\nmap \"$host:$http_x_a\" $label { a.example:b two; \
+         default one; }\n\
+         server { listen 80; location / { proxy_set_header X-Label $label; proxy_pass http://$up; } }",
+    );
+    lossless(&found);
+    let route = table(&found.toml, &["[[route]]", "host = \"b.example\""]);
+    assert!(route.contains("pool = \"10.0.0.6\""), "{route}");
+    let map = table(&found.toml, &["[map.label]"]);
+    assert!(map.contains("key = \"{host}:{header.x-a}\""), "{map}");
+    assert!(map.contains("entries = [\"a.example:b two\"]"), "{map}");
+    assert!(map.contains("default = \"one\""), "{map}");
+    assert!(
+        found.toml.contains("\"X-Label: {map.label}\""),
+        "{}",
+        found.toml
+    );
+    // Expressions with different values may overlap.
+    let found = imported(
+        "map $http_a $up { default 0; ~x 1; ~y 2; }\n\
+         server { listen 80; if ($up = 2) { return 403; }\nlocation / { proxy_pass http://10.0.0.5; } }",
+    );
+    assert!(!found.losses.is_empty(), "{}", found.toml);
+}
+
+#[test]
+fn named_locations_receive_requests_without_a_file() {
+    let found = of_server(
+        "root /srv/www;\nlocation / { try_files $uri $uri/index.html @app; }\n\
+         location @app { proxy_set_header X-A b; proxy_pass http://10.0.0.5; }",
+    );
+    lossless(&found);
+    let route = table(&found.toml, &["files = {"]);
+    assert!(
+        route.contains("try = [\"{path}\", \"{path}/index.html\"]")
+            && route.contains("pool = \"10.0.0.5\""),
+        "{route}"
+    );
+    assert!(route.contains("set_header = [\"X-A: b\"]"), "{route}");
+    // Without a directory of its own, nginx has no files.
+    let found = of_server(
+        "location / { try_files $uri @app; }\nlocation @app { proxy_pass http://10.0.0.5; }",
+    );
+    lossless(&found);
+    assert!(!found.toml.contains("files"), "{}", found.toml);
+    let found = of_server(
+        "location /a/ { root /srv/www; error_page 404 = @app; }\nlocation @app { proxy_pass http://10.0.0.5; }",
+    );
+    lossless(&found);
+    assert!(table(&found.toml, &["path = \"/a/*\""]).contains("pool = \"10.0.0.5\""));
+    // A name that nothing uses, or whose location does more.
+    for named in [
+        "location / { proxy_pass http://10.0.0.5; }\nlocation @app { proxy_pass http://10.0.0.6; }",
+        "root /srv/www;\nlocation / { try_files $uri @app; }\nlocation @app { rewrite ^ /x break; proxy_pass \
+         http://10.0.0.5; }",
+    ] {
+        assert!(!of_server(named).losses.is_empty(), "{named}");
+    }
+}
+
+#[test]
+fn rates_per_minute_are_those_of_routes() {
+    let zone = "limit_req_zone $binary_remote_addr zone=z:1m rate=30r/m;\n";
+    let found = imported(&format!(
+        "{zone}server {{ listen 80; location /a {{ limit_req zone=z burst=5 nodelay; proxy_pass http://10.0.0.5; }} }}"
+    ));
+    lossless(&found);
+    let route = table(&found.toml, &["path = \"/a*\""]);
+    assert!(
+        route.contains("limits = { rate = \"30/m\", burst = 6 }"),
+        "{route}"
+    );
+    let found = imported(&format!(
+        "{zone}server {{ listen 80; limit_req zone=z nodelay; location /a {{ proxy_pass http://10.0.0.5; }} }}"
+    ));
+    assert!(!found.losses.is_empty(), "{}", found.toml);
+}
+
+#[test]
+fn mirror_is_a_pool_of_copies() {
+    let text = |more: &str, target: &str| {
+        format!(
+            "upstream test {{ server 10.0.0.9; }}\nserver {{ listen 80; client_max_body_size 100k;\n\
+             location / {{ mirror /mirror; {more} proxy_pass http://10.0.0.5; }}\n\
+             location = /mirror {{ internal; proxy_pass {target}; }} }}"
+        )
+    };
+    let found = imported(&text("", "http://test$request_uri"));
+    lossless(&found);
+    let route = table(&found.toml, &["mirror = {"]);
+    assert!(
+        route.contains("mirror = { pool = \"test\", body = 102400, concurrent = 10000 }"),
+        "{route}"
+    );
+    // The mirror's location is not for clients.
+    assert!(table(&found.toml, &["path = \"/mirror\""]).contains("status = 404"));
+    let found = imported(&text("mirror_request_body off;", "http://test$request_uri"));
+    lossless(&found);
+    assert!(found.toml.contains("body = 0"), "{}", found.toml);
+    // The path of the copy would be another one.
+    let found = imported(&text("", "http://test"));
+    assert!(
+        !found.losses.is_empty() && !found.toml.contains("mirror ="),
+        "{}",
+        found.toml
+    );
+}

@@ -1,0 +1,408 @@
+//! A filter of packets to addresses of this machine: an nf_tables table (linux/netfilter/nf_tables.h) with one chain at
+//! the input hook.
+//!
+//! The table is created and replaced in one batch, which the kernel applies as a whole. It knows no sets, no limits and
+//! no other hooks. Other tables are not read or changed; a packet that this table accepts may still be dropped by
+//! another one.
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+
+use crate::exchange::messages;
+use crate::{Change, Error, Netlink, Result};
+
+/// What passes to the addresses; everything else to them is dropped. Packets of the machine itself, neighbour
+/// discovery and ICMP errors always pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputFilter {
+    /// Name of the table, at most 255 bytes.
+    pub table: String,
+    /// The addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Ports that pass.
+    pub passed: Vec<PassedPorts>,
+}
+
+/// Ports of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PassedPorts {
+    /// The address.
+    pub address: IpAddr,
+    /// IANA protocol number.
+    pub protocol: u8,
+    /// First port.
+    pub first: u16,
+    /// Last port, inclusive.
+    pub last: u16,
+}
+
+// linux/netfilter/nfnetlink.h and nf_tables.h
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+const SUBSYSTEM: u16 = 10;
+const NEW_TABLE: u16 = SUBSYSTEM << 8;
+const DEL_TABLE: u16 = SUBSYSTEM << 8 | 2;
+const NEW_CHAIN: u16 = SUBSYSTEM << 8 | 3;
+const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
+const REQUEST: u16 = 0x1;
+const ACK: u16 = 0x4;
+const CREATE: u16 = 0x400;
+const APPEND: u16 = 0x800;
+const NLMSG_ERROR: u16 = 2;
+const NESTED: u16 = 0x8000;
+const HEADER: usize = 16;
+
+/// Family of the table: both IPv4 and IPv6 (`NFPROTO_INET`).
+const INET: u8 = 1;
+const IPV4: u8 = 2;
+const IPV6: u8 = 10;
+const HOOK_LOCAL_IN: u32 = 1;
+/// Before the tables of a firewall (`NF_IP_PRI_FILTER`, 0): what is dropped here is not logged or answered there.
+const PRIORITY: i32 = -1;
+const CHAIN: &str = "input";
+
+const META_INTERFACE: u32 = 4;
+const META_FAMILY: u32 = 15;
+const META_PROTOCOL: u32 = 16;
+const BASE_NETWORK: u32 = 1;
+const BASE_TRANSPORT: u32 = 2;
+const EQUAL: u32 = 0;
+const AT_MOST: u32 = 3;
+const AT_LEAST: u32 = 5;
+const REGISTER: u32 = 1;
+const VERDICT_REGISTER: u32 = 0;
+const DROP: u32 = 0;
+const PASS: u32 = 1;
+
+/// The loopback interface of every namespace.
+const LOOPBACK: u32 = 1;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+/// ICMP types that pass (IANA): destination unreachable; time exceeded and parameter problem.
+const ICMP_TYPES: [(u8, u8); 2] = [(3, 3), (11, 12)];
+/// ICMPv6 types that pass: errors; neighbour solicitation and advertisement.
+const ICMPV6_TYPES: [(u8, u8); 2] = [(1, 4), (135, 136)];
+
+impl Netlink {
+    /// Adds a filter. A table of the same name is replaced.
+    ///
+    /// # Errors
+    /// The kernel has no nf_tables, or `CAP_NET_ADMIN` is missing.
+    pub fn set_input_filter(&self, filter: &InputFilter) -> Result<()> {
+        let request = format!("add the table {}", filter.table);
+        self.inside(|| apply(&request, batch(filter)))?
+    }
+
+    /// Removes the table of a filter.
+    ///
+    /// # Errors
+    /// `CAP_NET_ADMIN` is missing.
+    pub fn remove_input_filter(&self, table: &str) -> Result<Change> {
+        let request = format!("remove the table {table}");
+        let mut batch = Batch::new();
+        batch.message(DEL_TABLE, 0, |body| body.text(1, table));
+        match self.inside(|| apply(&request, batch))? {
+            Ok(()) => Ok(Change::Made),
+            Err(error) if error.is(Errno::NOENT) => Ok(Change::None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Sends a batch. Returns its first error.
+fn apply(request: &str, batch: Batch) -> Result<()> {
+    let refused = |errno: Errno| Error::refused(request, errno.into());
+    let socket: OwnedFd = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(netlink::NETFILTER),
+    )
+    .map_err(|errno| Error::Socket {
+        source: errno.into(),
+    })?;
+    let (bytes, last) = batch.finish();
+    send(&socket, &bytes, SendFlags::empty()).map_err(refused)?;
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        // The kernel has handled the batch when send() returns, so its answers are there.
+        let (length, _) =
+            recv(&socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT).map_err(refused)?;
+        for message in messages(buffer.get(..length).unwrap_or_default()) {
+            match outcome(message) {
+                Some((_, number)) if number != 0 => {
+                    return Err(refused(Errno::from_raw_os_error(-number)));
+                }
+                Some((sequence, _)) if sequence == last => return Ok(()),
+                Some(_) | None => {}
+            }
+        }
+    }
+}
+
+/// Sequence number and error of an acknowledgement.
+fn outcome(message: &[u8]) -> Option<(u32, i32)> {
+    let field = |at: usize| -> Option<[u8; 4]> { message.get(at..at + 4)?.try_into().ok() };
+    let kind = field(4).map(|it| u16::from_ne_bytes([it[0], it[1]]))?;
+    let sequence = u32::from_ne_bytes(field(8)?);
+    let number = i32::from_ne_bytes(field(HEADER)?);
+    (kind == NLMSG_ERROR).then_some((sequence, number))
+}
+
+/// Creates the table, after a former one was removed.
+fn batch(filter: &InputFilter) -> Batch {
+    let table = filter.table.as_str();
+    let mut batch = Batch::new();
+    // Removing a table that does not exist is an error, creating one that exists is not.
+    batch.message(NEW_TABLE, CREATE, |body| body.text(1, table));
+    batch.message(DEL_TABLE, 0, |body| body.text(1, table));
+    batch.message(NEW_TABLE, CREATE, |body| body.text(1, table));
+    batch.message(NEW_CHAIN, CREATE, |body| {
+        body.text(1, table);
+        body.text(3, CHAIN);
+        body.nested(4, |hook| {
+            hook.number(1, HOOK_LOCAL_IN);
+            hook.number(2, PRIORITY.cast_unsigned());
+        });
+        body.text(7, "filter");
+    });
+    let mut rule = |build: &dyn Fn(&mut Attributes)| {
+        batch.message(NEW_RULE, CREATE | APPEND, |body| {
+            body.text(1, table);
+            body.text(2, CHAIN);
+            body.nested(4, build);
+        });
+    };
+    rule(&|rule| {
+        rule.meta(META_INTERFACE);
+        rule.compare(EQUAL, &LOOPBACK.to_ne_bytes());
+        rule.verdict(PASS);
+    });
+    for ports in &filter.passed {
+        rule(&|rule| {
+            rule.destination(ports.address);
+            rule.protocol(ports.protocol);
+            rule.payload(BASE_TRANSPORT, 2, 2);
+            rule.compare(AT_LEAST, &ports.first.to_be_bytes());
+            rule.compare(AT_MOST, &ports.last.to_be_bytes());
+            rule.verdict(PASS);
+        });
+    }
+    let icmp = ICMP_TYPES.iter().map(|types| (IPV4, ICMP, types));
+    let icmpv6 = ICMPV6_TYPES.iter().map(|types| (IPV6, ICMPV6, types));
+    for (family, protocol, (first, last)) in icmp.chain(icmpv6) {
+        rule(&|rule| {
+            rule.family(family);
+            rule.protocol(protocol);
+            rule.payload(BASE_TRANSPORT, 0, 1);
+            rule.compare(AT_LEAST, &[*first]);
+            rule.compare(AT_MOST, &[*last]);
+            rule.verdict(PASS);
+        });
+    }
+    for address in &filter.addresses {
+        rule(&|rule| {
+            rule.destination(*address);
+            rule.expression("counter", |_| {});
+            rule.verdict(DROP);
+        });
+    }
+    batch
+}
+
+/// Messages that the kernel applies together.
+struct Batch {
+    bytes: Vec<u8>,
+    sequence: u32,
+    /// Position of the last message's flags.
+    flags: usize,
+}
+
+impl Batch {
+    fn new() -> Self {
+        let mut batch = Self {
+            bytes: Vec::new(),
+            sequence: 0,
+            flags: 0,
+        };
+        batch.add(BATCH_BEGIN, REQUEST, 0, SUBSYSTEM, |_| {});
+        batch
+    }
+
+    fn message(&mut self, kind: u16, flags: u16, build: impl FnOnce(&mut Attributes)) {
+        self.add(kind, REQUEST | flags, INET, 0, build);
+    }
+
+    fn add(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        family: u8,
+        resource: u16,
+        build: impl FnOnce(&mut Attributes),
+    ) {
+        let start = self.bytes.len();
+        self.flags = start + 6;
+        let mut body = Attributes(std::mem::take(&mut self.bytes));
+        body.0.extend([0; 4]);
+        body.0.extend(kind.to_ne_bytes());
+        body.0.extend(flags.to_ne_bytes());
+        body.0.extend(self.sequence.to_ne_bytes());
+        body.0.extend([0; 4]);
+        // struct nfgenmsg
+        body.0.extend([family, 0]);
+        body.0.extend(resource.to_be_bytes());
+        build(&mut body);
+        self.bytes = body.0;
+        let length = (self.bytes.len() - start) as u32;
+        self.bytes[start..start + 4].copy_from_slice(&length.to_ne_bytes());
+        self.sequence += 1;
+    }
+
+    /// Returns the bytes, and the sequence number of the last message, which the kernel acknowledges.
+    fn finish(mut self) -> (Vec<u8>, u32) {
+        let at = self.flags;
+        let flags = u16::from_ne_bytes([self.bytes[at], self.bytes[at + 1]]) | ACK;
+        self.bytes[at..at + 2].copy_from_slice(&flags.to_ne_bytes());
+        let last = self.sequence - 1;
+        self.add(BATCH_END, REQUEST, 0, SUBSYSTEM, |_| {});
+        (self.bytes, last)
+    }
+}
+
+/// Attributes of a message, after all that precedes them. Lengths are multiples of four before each.
+struct Attributes(Vec<u8>);
+
+impl Attributes {
+    fn bytes(&mut self, kind: u16, value: &[u8]) {
+        let length = (4 + value.len()) as u16;
+        self.0.extend(length.to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+
+    fn text(&mut self, kind: u16, value: &str) {
+        let mut value = value.as_bytes().to_vec();
+        value.push(0);
+        self.bytes(kind, &value);
+    }
+
+    fn number(&mut self, kind: u16, value: u32) {
+        self.bytes(kind, &value.to_be_bytes());
+    }
+
+    fn nested(&mut self, kind: u16, build: impl FnOnce(&mut Self)) {
+        let start = self.0.len();
+        self.bytes(kind | NESTED, &[]);
+        build(self);
+        let length = (self.0.len() - start) as u16;
+        self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+    }
+
+    /// An expression of a rule.
+    fn expression(&mut self, name: &str, build: impl FnOnce(&mut Self)) {
+        self.nested(1, |element| {
+            element.text(1, name);
+            element.nested(2, build);
+        });
+    }
+
+    fn meta(&mut self, key: u32) {
+        self.expression("meta", |data| {
+            data.number(1, REGISTER);
+            data.number(2, key);
+        });
+    }
+
+    fn payload(&mut self, base: u32, offset: u32, length: u32) {
+        self.expression("payload", |data| {
+            data.number(1, REGISTER);
+            data.number(2, base);
+            data.number(3, offset);
+            data.number(4, length);
+        });
+    }
+
+    /// The rule ends here unless the register compares so with `value`.
+    fn compare(&mut self, operation: u32, value: &[u8]) {
+        self.expression("cmp", |data| {
+            data.number(1, REGISTER);
+            data.number(2, operation);
+            data.nested(3, |nested| nested.bytes(1, value));
+        });
+    }
+
+    fn family(&mut self, family: u8) {
+        self.meta(META_FAMILY);
+        self.compare(EQUAL, &[family]);
+    }
+
+    fn protocol(&mut self, protocol: u8) {
+        self.meta(META_PROTOCOL);
+        self.compare(EQUAL, &[protocol]);
+    }
+
+    fn destination(&mut self, address: IpAddr) {
+        // Offsets in the IPv4 and the IPv6 header.
+        match address {
+            IpAddr::V4(v4) => {
+                self.family(IPV4);
+                self.payload(BASE_NETWORK, 16, 4);
+                self.compare(EQUAL, &v4.octets());
+            }
+            IpAddr::V6(v6) => {
+                self.family(IPV6);
+                self.payload(BASE_NETWORK, 24, 16);
+                self.compare(EQUAL, &v6.octets());
+            }
+        }
+    }
+
+    fn verdict(&mut self, code: u32) {
+        self.expression("immediate", |data| {
+            data.number(1, VERDICT_REGISTER);
+            data.nested(2, |value| {
+                value.nested(2, |verdict| verdict.number(1, code));
+            });
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batch_is_a_list_of_whole_messages_and_the_last_one_is_acknowledged() {
+        let filter = InputFilter {
+            table: "odd".to_owned(),
+            addresses: vec![[192, 0, 2, 1].into(), "2001:db8::1".parse().unwrap()],
+            passed: Vec::new(),
+        };
+        let (bytes, last) = batch(&filter).finish();
+        let all: Vec<&[u8]> = messages(&bytes).collect();
+        assert_eq!(all.iter().map(|it| it.len()).sum::<usize>(), bytes.len());
+        let flags = |message: &[u8]| u16::from_ne_bytes([message[6], message[7]]);
+        let acknowledged: Vec<usize> = (0..all.len())
+            .filter(|index| flags(all[*index]) & ACK != 0)
+            .collect();
+        assert_eq!(acknowledged, [last as usize]);
+        assert_eq!(last as usize, all.len() - 2);
+    }
+
+    #[test]
+    fn acknowledgement_has_a_number_and_an_error() {
+        let mut message = vec![20, 0, 0, 0, 2, 0, 0, 0];
+        message.extend(7_u32.to_ne_bytes());
+        message.extend([0; 4]);
+        message.extend((-2_i32).to_ne_bytes());
+        assert_eq!(outcome(&message), Some((7, -2)));
+        assert_eq!(outcome(&message[..19]), None);
+    }
+}

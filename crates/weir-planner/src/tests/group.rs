@@ -1,0 +1,193 @@
+//! The tables of directors of one group: a function of what they agree on.
+
+use weir_model::{Cluster, Desired, TunnelKind};
+
+use super::*;
+use crate::allocation::{DestSlot, ServerWeight};
+
+fn grouped(servers: &[(&str, u32)]) -> Desired {
+    Desired {
+        cluster: Some(Cluster {
+            etcd: Vec::new(),
+            name: "edge".to_owned(),
+            member: None,
+            ca: None,
+            certificate: None,
+            key: None,
+            user: None,
+            password: None,
+            group_key: None,
+            lease: Cluster::LEASE,
+            agreement: true,
+            files: Vec::new(),
+        }),
+        ..desired(SchedulerKind::Maglev, servers)
+    }
+}
+
+fn reweigh(allocation: &mut Allocation, desired: &Desired, down: &[&str]) {
+    let weights = |_: &str, pool: &Pool| {
+        let mut weights = PoolWeights::configured(pool);
+        for (server, weight) in pool.servers.iter().zip(&mut weights.servers) {
+            if down.contains(&server.name.as_str()) {
+                *weight = ServerWeight {
+                    effective: 0,
+                    removed: true,
+                    down: true,
+                    ..*weight
+                };
+            }
+        }
+        weights
+    };
+    let facts = Facts {
+        services: 16,
+        dests: DEST_ROWS,
+        now_ms: 1,
+        cursor: &|_| Cursor::default(),
+        weights: &weights,
+    };
+    let desired = Indexed::from(desired.clone());
+    allocation.reconcile(&desired, ["one"], &facts).unwrap();
+}
+
+/// The address of each entry.
+fn table(allocation: &Allocation, desired: &Desired) -> Vec<IpAddr> {
+    let rows = rows_of(desired, allocation, &Surroundings::default());
+    let slot = &allocation.services["one"];
+    let address = |id: &u32| {
+        let mut dests = slot.dests.iter();
+        dests.find(|dest| dest.id == *id).unwrap().address
+    };
+    let tables = &rows.services[&slot.row].tables;
+    tables.spread().iter().map(address).collect()
+}
+
+const SERVERS: [(&str, u32); 4] = [
+    ("10.0.0.1", 1),
+    ("10.0.0.2", 2),
+    ("10.0.0.3", 1),
+    ("10.0.0.4", 3),
+];
+
+#[test]
+fn table_does_not_depend_on_history_or_order() {
+    let wanted = grouped(&SERVERS);
+    let (first, _) = planned(&wanted);
+    let mut second = Allocation::default();
+    for servers in [
+        &[("10.0.0.9", 1), ("10.0.0.4", 7)][..],
+        &[("10.0.0.4", 1), ("10.0.0.2", 1)],
+    ] {
+        reconcile(&mut second, &grouped(servers), Cursor::default());
+    }
+    let mut reversed = SERVERS;
+    reversed.reverse();
+    let wanted_reversed = grouped(&reversed);
+    reweigh(&mut second, &wanted_reversed, &["10.0.0.2"]);
+    reweigh(&mut second, &wanted_reversed, &[]);
+    assert_eq!(table(&first, &wanted), table(&second, &wanted_reversed));
+}
+
+#[test]
+fn server_that_is_down_here_is_skipped_entry_by_entry() {
+    let wanted = grouped(&SERVERS);
+    let (mut allocation, _) = planned(&wanted);
+    let agreed = table(&allocation, &wanted);
+    reweigh(&mut allocation, &wanted, &["10.0.0.2"]);
+    let here = table(&allocation, &wanted);
+    let down = ip("10.0.0.2");
+    assert!(agreed.contains(&down) && !here.contains(&down));
+    for (agreed, here) in agreed.iter().zip(&here) {
+        assert!(agreed == here || *agreed == down, "{agreed} became {here}");
+    }
+    // Outside a group the remaining servers share by weight, and other entries change as well.
+    let alone = Desired {
+        cluster: None,
+        ..wanted.clone()
+    };
+    let rebuilt = table(&allocation, &alone);
+    let moved = agreed.iter().zip(&rebuilt);
+    assert!(moved.filter(|(a, b)| a != b && **a != down).count() > 0);
+}
+
+#[test]
+fn sorry_server_is_used_when_all_are_down_here() {
+    let mut wanted = grouped(&SERVERS[..2]);
+    wanted.pools[0].sorry = Some(server("10.0.0.9", 1));
+    let (mut allocation, _) = planned(&wanted);
+    reweigh(&mut allocation, &wanted, &["10.0.0.1", "10.0.0.2"]);
+    let here = table(&allocation, &wanted);
+    assert!(!here.is_empty() && here.iter().all(|it| *it == ip("10.0.0.9")));
+}
+
+fn with_gue(servers: &[(&str, u32)]) -> Desired {
+    let mut wanted = grouped(servers);
+    let service = &mut wanted.services[0];
+    service.forward = Forward::Tunnel;
+    service.tunnel.kind = TunnelKind::Gue;
+    wanted
+}
+
+/// Addresses of the table before the last change; `None` = no row.
+fn former(allocation: &Allocation, desired: &Desired) -> Vec<Option<IpAddr>> {
+    let rows = rows_of(desired, allocation, &Surroundings::default());
+    let slot = &allocation.services["one"];
+    let address = |id: &u32| {
+        let mut dests = slot.dests.iter();
+        dests.find(|dest| dest.id == *id).map(|dest| dest.address)
+    };
+    let tables = &rows.services[&slot.row].tables;
+    tables.former().iter().map(address).collect()
+}
+
+#[test]
+fn second_hop_has_the_table_before_the_last_change() {
+    let (three, four) = (with_gue(&SERVERS[..3]), with_gue(&SERVERS));
+    let (mut allocation, _) = planned(&three);
+    assert_eq!(former(&allocation, &three), []);
+    let before: Vec<_> = table(&allocation, &three).into_iter().map(Some).collect();
+    reconcile(&mut allocation, &four, Cursor::default());
+    assert_eq!(former(&allocation, &four), before);
+    // Checks do not make a version.
+    reweigh(&mut allocation, &four, &["10.0.0.1"]);
+    reweigh(&mut allocation, &four, &[]);
+    assert_eq!(former(&allocation, &four), before);
+
+    // A removed server keeps its row as long as the former table has it.
+    let now: Vec<_> = table(&allocation, &four).into_iter().map(Some).collect();
+    reconcile(&mut allocation, &three, Cursor::default());
+    let ended = |_: &DestSlot| Some(Totals::default());
+    assert_eq!(allocation.release(&ended), Released::default());
+    assert_eq!(former(&allocation, &three), now);
+    let two = with_gue(&SERVERS[..2]);
+    reconcile(&mut allocation, &two, Cursor::default());
+    assert_eq!(allocation.release(&ended).dests, [4]);
+    assert_eq!(former(&allocation, &two), before);
+
+    // Without GUE there is no second hop.
+    let plain = grouped(&SERVERS);
+    reconcile(&mut allocation, &plain, Cursor::default());
+    assert_eq!(former(&allocation, &plain), []);
+    assert_eq!(allocation.release(&ended).dests.len(), 0);
+}
+
+#[test]
+fn header_names_the_former_table() {
+    let (mut allocation, _) = planned(&with_gue(&SERVERS[..3]));
+    let wanted = with_gue(&SERVERS);
+    reconcile(&mut allocation, &wanted, Cursor::default());
+    let rows = rows_of(&wanted, &allocation, &Surroundings::default());
+    let tables = &rows.services[&1].tables;
+    let (header, [.., spread_at]) = tables.header(100);
+    let (spread, former) = (tables.spread().len() as u32, tables.former().len() as u32);
+    assert_eq!((spread, former), (509, 509));
+    assert_eq!(header.former_at, spread_at + spread.div_ceil(4));
+    assert_eq!(header.former_len, former);
+    let end = header.former_at + former.div_ceil(4);
+    let image = tables.image(100);
+    assert_eq!((end - 100) as usize, image.len());
+    assert_eq!(tables.elements(), image.len() as u32);
+    let first = image[(header.former_at - 100) as usize].word;
+    assert_eq!(first, tables.former()[..4]);
+}

@@ -1,0 +1,269 @@
+//! The data plane's table of probes through a service's forward: a map of this process, or of another one.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::spawn_blocking;
+use weir_abi::{Probe, ProbeKey, TUNNEL_CSUM};
+use weir_dataplane::ProbeTable;
+use weir_flow::{abi_forward, abi_tunnel};
+use weir_model::{Forward, ProbePath, Protocol, TunnelChecksum};
+use weir_sys::FrameSocket;
+use weir_wire::{ArpOperation, ArpPacket, MacAddr, Packet};
+
+/// Time limit for an ARP reply on the server's segment. The server has already replied to other packets there.
+const ARP_TIMEOUT: Duration = Duration::from_millis(30);
+const ETHERTYPE_ARP: u16 = 0x0806;
+
+/// The packets of a probe: the director's end of its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathPackets {
+    /// Address and port of the socket.
+    pub local: SocketAddr,
+    /// Its protocol.
+    pub protocol: Protocol,
+}
+
+/// What the data plane observed of a probe's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathObservation {
+    /// Packets sent.
+    pub sent: u32,
+    /// Replies from the VIP.
+    pub answered: u32,
+    /// Replies from the VIP, but from another MAC address.
+    pub stray: u32,
+    /// Replies from the server's address instead of the VIP.
+    pub unturned: u32,
+    /// ICMP type of the last error about the connection; 0 = none.
+    pub error_type: u8,
+    /// Its code.
+    pub error_code: u8,
+}
+
+/// A table of another process. Its operations block.
+pub trait RemotePaths: std::fmt::Debug + Send + Sync {
+    /// Forwards the packets of a probe to a server.
+    ///
+    /// # Errors
+    /// The other process cannot be reached, or refuses.
+    fn add(&self, packets: PathPackets, server: IpAddr, way: &ProbePath) -> io::Result<()>;
+
+    /// What was observed; `None` = there is no such probe.
+    ///
+    /// # Errors
+    /// The other process cannot be reached.
+    fn read(&self, packets: PathPackets) -> io::Result<Option<PathObservation>>;
+
+    /// Ends a probe. Does not wait.
+    fn remove(&self, packets: PathPackets);
+
+    /// Whether the server answers ARP for the VIP.
+    fn claims_vip(&self, packets: PathPackets) -> bool;
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub enum PathTable {
+    /// This process has the map.
+    Local(ProbeTable),
+    /// Another process has it.
+    Remote(Arc<dyn RemotePaths>),
+}
+
+/// The other process has no answer, which says nothing about the server.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unavailable(io::Error);
+
+impl PathTable {
+    pub(crate) async fn add(
+        &self,
+        packets: PathPackets,
+        server: IpAddr,
+        way: ProbePath,
+    ) -> io::Result<()> {
+        match self {
+            Self::Local(table) => table
+                .set(&key(packets), &path_entry(server, &way))
+                .map_err(io::Error::other),
+            Self::Remote(remote) => {
+                let remote = Arc::clone(remote);
+                let added = spawn_blocking(move || remote.add(packets, server, &way)).await;
+                let added = added.unwrap_or_else(|error| Err(io::Error::other(error)));
+                added.map_err(|error| io::Error::other(Unavailable(error)))
+            }
+        }
+    }
+
+    pub(crate) async fn read(&self, packets: PathPackets) -> io::Result<Option<PathObservation>> {
+        match self {
+            Self::Local(table) => {
+                let entry = table.get(&key(packets)).map_err(io::Error::other)?;
+                Ok(entry.map(|entry| path_observation(&entry)))
+            }
+            Self::Remote(remote) => {
+                let remote = Arc::clone(remote);
+                let read = spawn_blocking(move || remote.read(packets)).await;
+                read.unwrap_or_else(|error| Err(io::Error::other(error)))
+            }
+        }
+    }
+
+    pub(crate) async fn claims_vip(&self, packets: PathPackets) -> bool {
+        let asked = match self {
+            Self::Local(table) => {
+                let Ok(Some(entry)) = table.get(&key(packets)) else {
+                    return false;
+                };
+                spawn_blocking(move || claims_vip(&entry, packets.local.ip())).await
+            }
+            Self::Remote(remote) => {
+                let remote = Arc::clone(remote);
+                spawn_blocking(move || remote.claims_vip(packets)).await
+            }
+        };
+        asked.unwrap_or(false)
+    }
+
+    /// If this fails, the map evicts the entry later.
+    pub(crate) fn remove(&self, packets: PathPackets) {
+        match self {
+            Self::Local(table) => drop(table.remove(&key(packets))),
+            Self::Remote(remote) => remote.remove(packets),
+        }
+    }
+}
+
+fn key(packets: PathPackets) -> ProbeKey {
+    ProbeKey {
+        local: packets.local.ip().into(),
+        port: packets.local.port().into(),
+        proto: packets.protocol.number(),
+        ..ProbeKey::ZERO
+    }
+}
+
+/// The row of a probe to a server along a path.
+pub fn path_entry(server: IpAddr, way: &ProbePath) -> Probe {
+    let ProbePath {
+        vip,
+        forward,
+        tunnel,
+        dscp,
+        ..
+    } = *way;
+    Probe {
+        server: server.into(),
+        vip: vip.into(),
+        forward: abi_forward(forward) as u8,
+        tunnel: abi_tunnel(tunnel.kind) as u8,
+        // Probes do not use remote checksum offload: every tunnel endpoint accepts a complete checksum.
+        tunnel_flags: if tunnel.checksum == TunnelChecksum::None {
+            0
+        } else {
+            TUNNEL_CSUM
+        },
+        dscp,
+        tunnel_port: tunnel.port.into(),
+        ..Probe::ZERO
+    }
+}
+
+/// The counters of a row.
+pub const fn path_observation(entry: &Probe) -> PathObservation {
+    PathObservation {
+        sent: entry.sent,
+        answered: entry.answered,
+        stray: entry.stray,
+        unturned: entry.unturned,
+        error_type: entry.error_type,
+        error_code: entry.error_code,
+    }
+}
+
+/// Whether the server of a probe with `direct` answers ARP for the VIP, so that clients would bypass the director.
+/// Without the capability to send ARP, it counts as not claimed. Blocks.
+pub fn claims_vip(observed: &Probe, local: IpAddr) -> bool {
+    let (IpAddr::V4(vip), IpAddr::V4(local)) = (observed.vip.to_ip(), local) else {
+        return false;
+    };
+    observed.forward == abi_forward(Forward::Direct) as u8
+        && matches!(probe_arp(observed, local, vip), Ok(true))
+}
+
+/// Sends an ARP request for the VIP to the server only, and waits for its reply. Blocks.
+fn probe_arp(observed: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, weir_sys::Error> {
+    let socket = FrameSocket::listening(observed.ifindex, ETHERTYPE_ARP)?;
+    let (from, to) = (
+        MacAddr::new(observed.from_mac),
+        MacAddr::new(observed.to_mac),
+    );
+    let request = Packet::ethernet(from, to).arp(&ArpPacket {
+        operation: ArpOperation::Request,
+        sender_mac: from,
+        sender: local,
+        target_mac: MacAddr::ZERO,
+        target: vip,
+    });
+    socket.send(observed.ifindex, &request)?;
+    let (deadline, mut frame) = (Instant::now() + ARP_TIMEOUT, [0; 128]);
+    loop {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        match socket.receive_within(&mut frame, remaining)? {
+            Some(length) if is_arp_reply_for(&frame[..length], observed, vip) => return Ok(true),
+            Some(_) => {}
+            None => return Ok(false),
+        }
+    }
+}
+
+/// Returns whether a frame is the server's ARP reply for the VIP.
+fn is_arp_reply_for(frame: &[u8], observed: &Probe, vip: Ipv4Addr) -> bool {
+    let packet = frame
+        .get(14..)
+        .and_then(|payload| ArpPacket::parse(payload).ok());
+    packet.is_some_and(|packet| {
+        packet.operation == ArpOperation::Reply
+            && packet.sender == vip
+            && packet.sender_mac == MacAddr::new(observed.to_mac)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 5]);
+    const DIRECTOR: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 1]);
+
+    fn accepts(operation: ArpOperation, sender: &str, mac: MacAddr) -> bool {
+        let frame = Packet::ethernet(mac, DIRECTOR).arp(&ArpPacket {
+            operation,
+            sender_mac: mac,
+            sender: sender.parse().unwrap(),
+            target_mac: DIRECTOR,
+            target: "10.0.0.1".parse().unwrap(),
+        });
+        let observed = Probe {
+            to_mac: SERVER.octets(),
+            ..Probe::ZERO
+        };
+        is_arp_reply_for(&frame, &observed, "192.0.2.10".parse().unwrap())
+    }
+
+    #[test]
+    fn only_arp_reply_of_server_is_accepted() {
+        assert!(accepts(ArpOperation::Reply, "192.0.2.10", SERVER));
+        assert!(!accepts(ArpOperation::Reply, "192.0.2.11", SERVER));
+        assert!(!accepts(ArpOperation::Reply, "192.0.2.10", DIRECTOR));
+        assert!(!accepts(ArpOperation::Request, "192.0.2.10", SERVER));
+        assert!(!is_arp_reply_for(
+            &[0; 20],
+            &Probe::ZERO,
+            "192.0.2.10".parse().unwrap()
+        ));
+    }
+}

@@ -1,0 +1,218 @@
+//! Copies of requests for the pool of a route's `mirror`.
+//!
+//! A copy is collected while its request is received. When the request is complete, the copy becomes a session of its
+//! own, whose client is nobody: what a server responds is discarded. It therefore uses the selection, the connections,
+//! TLS and HTTP/2 of all requests, and can neither delay nor change the response to the client.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_http::{
+    Exchange, Framing, Method, Name, Request, RequestEdit, RequestPath, write_request,
+};
+use weir_model::SchedulerKind;
+use weir_select::Selection;
+use weir_select::key::hash_of_request;
+use weir_select::limit::{Admission, Slot};
+
+use super::record::NORMAL_END;
+use super::state::{self, Linger, Phase, Times};
+use super::{Outcome, Session, Step};
+use crate::context::Context;
+use crate::plan::{Detail, Mirror, Service};
+use crate::slab::Key;
+use crate::transport::Transport;
+
+/// Bytes of the framing of a chunked body that are kept in addition to twice the limit.
+const FRAMING_ROOM: usize = 4 << 10;
+
+/// A request that is being copied.
+#[derive(Debug)]
+pub(super) struct MirrorCopy {
+    mirror: Arc<Mirror>,
+    /// The name of the pool, whose index a new configuration may change.
+    pool: String,
+    /// Its position among the copies in progress.
+    slot: Slot,
+    /// Its framing, before the body.
+    exchange: Exchange,
+    /// The head, and what was received of the body.
+    bytes: Vec<u8>,
+    /// Length of the head.
+    head: usize,
+    /// Hash for the scheduler `hash`.
+    hash: u64,
+}
+
+impl Session {
+    /// Begins a copy of a request, if its route has a mirror and the request is in the share that is copied. `edit` is
+    /// that of the request to its own server.
+    #[inline]
+    pub(super) fn begin_copy(
+        &mut self,
+        cx: &mut Context,
+        service: &Service,
+        (head, request, target): (&[u8], &Request, &RequestPath<'_>),
+        edit: &RequestEdit<'_>,
+    ) {
+        let mirror = self.options().and_then(|options| options.mirror.as_ref());
+        let Some(mirror) = mirror.map(Arc::clone) else {
+            return;
+        };
+        let is_tunnel = request.upgrade || request.method == Method::Connect;
+        let chosen = cx.random.below(u64::from(weir_model::Mirror::ALL)) < u64::from(mirror.share);
+        if is_tunnel || !chosen {
+            return;
+        }
+        let most = mirror.body_bytes as u64;
+        let too_long =
+            matches!(request.framing, Framing::Length(bytes) if most > 0 && bytes > most);
+        let slot = match mirror.concurrent.admit(0) {
+            Admission::Counted(slot) if !too_long && !cx.draining => slot,
+            _ => return service.detail(cx.worker, Detail::MirrorSkipped).add(1),
+        };
+        let Some(targets) = service.pools.get(mirror.pool) else {
+            return;
+        };
+        let edit = RequestEdit {
+            set_host: targets.host.as_deref().map(str::as_bytes),
+            ..*edit
+        };
+        let hash = match targets.scheduler.kind {
+            SchedulerKind::Hash => {
+                hash_of_request(&targets.hash_key, self.peer, target, head, &cx.fields)
+            }
+            _ => 0,
+        };
+        let mut request = request.clone();
+        let mut without_body = Vec::new();
+        let fields = match mirror.body_bytes {
+            0 => {
+                request.framing = Framing::None;
+                without_body.clone_from(&cx.fields);
+                for field in &mut without_body {
+                    field.dropped |= matches!(
+                        field.name,
+                        Name::ContentLength | Name::TransferEncoding | Name::Expect
+                    );
+                }
+                &without_body
+            }
+            _ => &cx.fields,
+        };
+        let mut bytes = Vec::new();
+        write_request(head, &request, fields, &edit, &mut bytes);
+        self.request.copy = Some(Box::new(MirrorCopy {
+            pool: targets.pool.clone(),
+            slot,
+            exchange: Exchange::new(&request, service.head.underscores),
+            head: bytes.len(),
+            bytes,
+            hash,
+            mirror,
+        }));
+    }
+
+    /// Whether the body of the request must pass through this process because it is copied.
+    pub(super) const fn is_copied(&self) -> bool {
+        self.request.copy.is_some()
+    }
+
+    /// Adds received parts of the request's body to its copy, and sends the copy when it is complete.
+    #[inline]
+    pub(super) fn copy_content(&mut self, cx: &mut Context, parts: [&[u8]; 2]) {
+        if self.request.copy.is_some() {
+            self.extend_copy(cx, parts);
+        }
+    }
+
+    fn extend_copy(&mut self, cx: &mut Context, parts: [&[u8]; 2]) {
+        let (content, is_done) = (
+            self.request.exchange.request_content(),
+            self.request.exchange.request_done(),
+        );
+        let Some(copy) = &mut self.request.copy else {
+            return;
+        };
+        let most = copy.mirror.body_bytes;
+        if most > 0 {
+            parts
+                .iter()
+                .for_each(|part| copy.bytes.extend_from_slice(part));
+            let framed = copy.bytes.len() - copy.head;
+            if content > most as u64 || framed > 2 * most + FRAMING_ROOM {
+                self.request.copy = None;
+                self.count_copy(cx, Detail::MirrorSkipped);
+                return;
+            }
+        }
+        if is_done || most == 0 {
+            self.send_copy(cx);
+        }
+    }
+
+    fn send_copy(&mut self, cx: &mut Context) {
+        let Some(copy) = self.request.copy.take() else {
+            return;
+        };
+        let copy = *copy;
+        let mut exchange = copy.exchange;
+        let pools = &self.local.service.pools;
+        let pool = pools.iter().position(|pool| pool.pool == copy.pool);
+        let whole =
+            exchange.client_data(&copy.bytes[copy.head..]).is_ok() && exchange.request_done();
+        let Some(pool) = pool.filter(|_| whole && !cx.draining) else {
+            self.count_copy(cx, Detail::MirrorSkipped);
+            return;
+        };
+        let local = Rc::clone(&self.local);
+        let mut session = Self::new(Transport::nowhere(), self.peer, self.port, local);
+        session.request = state::Request::new(exchange);
+        session.request.pool = pool;
+        session.request.slot = Some(copy.slot);
+        session.request.selection = Selection::new(copy.hash);
+        session.to_server = copy.bytes.into();
+        session.mirror = Some(copy.mirror);
+        cx.copies.push(session);
+    }
+
+    fn count_copy(&self, cx: &Context, detail: Detail) {
+        self.local.service.detail(cx.worker, detail).add(1);
+    }
+
+    /// Whether it sends a copy of another session's request.
+    pub(crate) const fn is_copy(&self) -> bool {
+        self.mirror.is_some()
+    }
+
+    /// Starts a session that sends a copy.
+    pub(crate) fn begin_as_copy(&mut self, key: Key, cx: &mut Context) -> Outcome {
+        self.count_copy(cx, Detail::Mirrored);
+        self.request.times = Times::beginning(cx.now_us);
+        self.phase = Phase::Connect;
+        let total = self.timeouts().total;
+        if total > 0 {
+            self.request.deadline_ms = cx.now + total;
+        }
+        let step = self.connect(key, cx);
+        self.run(step, key, cx)
+    }
+
+    /// The copy was answered with this status, or failed (0): the session ends.
+    pub(super) fn end_copy(&mut self, cx: &mut Context, status: u16) -> Step {
+        self.leave_server(cx, false);
+        self.record(cx, status);
+        self.phase = Phase::Linger(Linger::Discard);
+        Step::Close
+    }
+
+    /// Records the end of a copy for its pool and server only.
+    pub(super) fn record_copy(&mut self, cx: &Context, status: u16) {
+        let end = std::mem::replace(&mut self.request.termination, NORMAL_END);
+        if status == 0 || end != NORMAL_END {
+            self.count_copy(cx, Detail::MirrorFailed);
+        }
+        let done = self.finished(cx, status, end);
+        self.count_for_server(cx, &done);
+    }
+}

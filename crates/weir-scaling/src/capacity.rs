@@ -1,0 +1,125 @@
+//! What one director of a group needs, calculated from measured costs.
+
+use serde::Serialize;
+
+/// The traffic of the whole group.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Load {
+    /// Number of directors; at least 1.
+    pub directors: u32,
+    /// Rate of each director's link in bits per second, fully used in the clients' direction.
+    pub link: f64,
+    /// Mean length of the clients' packets in bytes, with Ethernet header.
+    pub packet: f64,
+    /// Concurrent flows.
+    pub flows: f64,
+    /// New flows per second.
+    pub new_flows: f64,
+}
+
+/// Costs on one CPU. The defaults are those of docs/performance.md.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Costs {
+    /// Nanoseconds for a packet of an established flow, with flows that do not fit into the CPU's cache.
+    pub packet: f64,
+    /// Nanoseconds for the first packet of a flow.
+    pub new_flow: f64,
+    /// Nanoseconds to send a flow to another director.
+    pub sync_send: f64,
+    /// Nanoseconds to insert a flow that another director sent.
+    pub sync_receive: f64,
+    /// Bytes of a flow in a datagram.
+    pub sync_bytes: f64,
+    /// Bytes of a place of the flow table.
+    pub place: f64,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self {
+            packet: 254.0,
+            new_flow: 500.0,
+            sync_send: 1_500.0,
+            sync_receive: 1_500.0,
+            sync_bytes: 48.0,
+            place: 82.0,
+        }
+    }
+}
+
+/// What one director needs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Need {
+    /// Packets per second.
+    pub packets: f64,
+    /// CPUs for packets of established flows.
+    pub cpus_packets: f64,
+    /// CPUs for first packets.
+    pub cpus_new_flows: f64,
+    /// CPUs for `[sync]` with all other directors.
+    pub cpus_sync: f64,
+    /// Bytes of a flow table for the director's own flows, half of whose places stay free.
+    pub memory: f64,
+    /// The same for the flows of all directors, as `[sync]` needs it.
+    pub memory_sync: f64,
+    /// Bits per second that `[sync]` sends, and receives.
+    pub sync_bits: f64,
+}
+
+/// Calculates the need of one director.
+#[must_use]
+pub fn need(load: &Load, costs: &Costs) -> Need {
+    let directors = f64::from(load.directors.max(1));
+    let packets = load.link / 8.0 / load.packet;
+    let own = load.new_flows / directors;
+    // Each flow is sent to each other director, so a director sends as many as it receives.
+    let others = load.new_flows - own;
+    let table = |flows: f64| flows * 2.0 * costs.place;
+    let seconds = |nanoseconds: f64| nanoseconds / 1e9;
+    Need {
+        packets,
+        cpus_packets: packets * seconds(costs.packet),
+        cpus_new_flows: own * seconds(costs.new_flow),
+        cpus_sync: others * seconds(costs.sync_send + costs.sync_receive),
+        memory: table(load.flows / directors),
+        memory_sync: table(load.flows),
+        sync_bits: others * costs.sync_bytes * 8.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn need_of_a_group_of_64() {
+        let load = Load {
+            directors: 64,
+            link: 100e9,
+            packet: 500.0,
+            flows: 64e6,
+            new_flows: 640e3,
+        };
+        let need = need(&load, &Costs::default());
+        assert!((need.packets - 25e6).abs() < 1.0);
+        assert!((need.cpus_packets - 6.35).abs() < 1e-9);
+        assert!((need.cpus_new_flows - 0.005).abs() < 1e-9);
+        // 10 000 own flows to 63 directors, and 630 000 flows of these.
+        assert!((need.cpus_sync - 1.89).abs() < 1e-9);
+        assert!((need.memory - 164e6).abs() < 1.0);
+        assert!((need.memory_sync - 64.0 * 164e6).abs() < 1.0);
+        assert!((need.sync_bits - 630e3 * 48.0 * 8.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn single_director_sends_to_nobody() {
+        let load = Load {
+            directors: 0,
+            link: 1e9,
+            packet: 100.0,
+            flows: 1e3,
+            new_flows: 1e3,
+        };
+        assert_eq!(need(&load, &Costs::default()).sync_bits, 0.0);
+    }
+}

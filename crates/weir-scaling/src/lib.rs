@@ -1,0 +1,16 @@
+//! A group of directors behind an ECMP router: connections that break when something changes, and what each needs.
+//!
+//! [`router`] models how a router selects a director, [`design`] how a director selects a server. [`simulation`] lets
+//! servers and directors change and counts the connections of a sample that reach another server than before.
+//! [`capacity`] calculates packets, CPUs and memory of one director from measured costs. No I/O; the same seed gives
+//! the same result. `weir lab scaling` prints both, and docs/scaling.md explains them.
+
+pub mod capacity;
+pub mod design;
+pub mod router;
+pub mod simulation;
+
+pub use capacity::{Costs, Load, Need};
+pub use design::Design;
+pub use router::Router;
+pub use simulation::{Error, Group, Outcome, Scenario, Simulation};

@@ -1,0 +1,191 @@
+//! The dashboard in a browser: it shows what the status document says, acts, is accessible, and logs no error. Only in
+//! the long form of the tests: the browser has 300 MB.
+
+use serde_json::{Value, json};
+
+use super::browser::Browser;
+use super::daemon::AdminDaemon;
+
+pub(super) fn is_soak() -> bool {
+    std::env::var_os("WEIR_SOAK").is_some()
+}
+
+const ROWS: &str = "return [...document.querySelectorAll('#list tbody tr[data-id]')].map(row => \
+                    [...row.cells].map(cell => cell.textContent))";
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "one visit of the page")]
+fn page_shows_the_status_and_drains_a_server_at_length() {
+    if !is_soak() {
+        return;
+    }
+    let daemon = AdminDaemon::start_with(
+        "",
+        "\"127.0.0.1:1\", { address = \"127.0.0.1:2\", weight = 3 }, \"127.0.0.1:3\"",
+    );
+    let browser = Browser::start();
+    let page = format!("http://{}/", daemon.admin);
+    browser.open(&page);
+    browser.until(
+        "the rows",
+        "return document.querySelectorAll('#list tbody tr[data-id]').length === 3",
+    );
+    let rows = browser.run(ROWS);
+    let status: Value = serde_json::from_str(&daemon.weir(&["status", "--json"]).1).expect("JSON");
+    let servers = status["services"][0]["servers"]
+        .as_array()
+        .expect("servers");
+    for server in servers {
+        let row = rows.as_array().expect("rows").iter();
+        let row: Vec<&str> = row
+            .map(|row| row.as_array().expect("cells"))
+            .find(|row| row[1] == server["address"])
+            .expect("a row of each server")
+            .iter()
+            .map(|cell| cell.as_str().unwrap_or_default())
+            .collect();
+        let weight = server["effective_weight"].to_string();
+        assert_eq!(
+            [row[0], row[2], row[3], row[4], row[14]],
+            [
+                server["state"].as_str().expect("a state"),
+                server["pool"].as_str().expect("a pool"),
+                "s",
+                &weight,
+                server["reason"].as_str().expect("a reason")
+            ]
+        );
+    }
+    let summary = browser.run("return document.getElementById('summary').textContent");
+    assert_eq!(summary, "revision 1, 1 service, 3 servers: 3 unchecked");
+
+    // Without a token there are no actions.
+    browser.run("document.querySelector('#list tbody tr[data-id]').click()");
+    let actions = browser.until(
+        "the panel",
+        "return document.getElementById('panel-actions').textContent",
+    );
+    assert!(
+        actions.as_str().expect("a text").starts_with("read-only"),
+        "{actions}"
+    );
+    // With one, a server is drained after a question.
+    let own = daemon.own_token();
+    browser.run(&format!(
+        "sessionStorage.setItem('weir-token', {}); location.hash = ''; location.reload()",
+        json!(own.trim())
+    ));
+    browser.until(
+        "the role",
+        "return document.getElementById('role').textContent.includes('write') && \
+         !!document.querySelector('#list tbody tr[data-id*=\"127.0.0.1:2\"]')",
+    );
+    browser.run("document.querySelector('#list tbody tr[data-id*=\"127.0.0.1:2\"]').click()");
+    browser.until(
+        "the button",
+        "return !!document.querySelector('#panel-actions button')",
+    );
+    browser.run(
+        "[...document.querySelectorAll('#panel-actions button')].find(it => it.textContent === 'drain').click()",
+    );
+    browser.until(
+        "the question",
+        "return document.getElementById('confirm').open",
+    );
+    browser.run("document.querySelector('#confirm button[value=yes]').click()");
+    let shown = "return [...document.querySelectorAll('#list tbody tr[data-id*=\"127.0.0.1:2\"] td')].some(it => \
+                 it.textContent === 'drain')";
+    browser.until("the state on the page", shown);
+    let (_, status) = daemon.weir(&["status", "--json"]);
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(status["services"][0]["servers"][1]["state"], "drain");
+    assert_eq!(browser.complaints(), Vec::<Value>::new());
+}
+
+/// Prints how long the page takes for its work, and the daemon for the metrics, with 10 000 servers.
+fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
+    for count in [1_000, 10_000] {
+        let spent = browser.run(&format!(
+            "const all = report; report = {{ ...all, services: all.services.map((it) => ({{ ...it, servers: \
+             it.servers.slice(0, {count}) }})) }}; const begun = performance.now(); gather(); services(); filter(); \
+             charts(); const spent = performance.now() - begun; report = all; return [rows.length, spent]"
+        ));
+        assert_eq!(spent[0], count);
+        println!(
+            "{count} servers: the page is brought up to date within {} ms",
+            spent[1]
+        );
+    }
+    let spent = browser.run(
+        "const view = document.getElementById('viewport'); const begun = performance.now(); for (let at = 0; at < \
+         100; at++) { view.scrollTop = at * 3000; draw(); view.getBoundingClientRect(); } return (performance.now() - \
+         begun) / 100",
+    );
+    println!("10000 servers: a scrolled list is drawn within {spent} ms");
+    let begun = std::time::Instant::now();
+    let metrics = daemon.get("/metrics", None);
+    println!(
+        "10000 servers: /metrics, {} bytes, within {:?}",
+        metrics.len(),
+        begun.elapsed()
+    );
+    assert!(metrics.matches("\nweir_server_weight{").count() == 10_000);
+}
+
+/// What a browser measures with 10 000 servers is printed; no time is asserted. The table contains only visible rows.
+#[test]
+fn page_of_10000_servers_contains_the_visible_rows_at_length() {
+    if !is_soak() {
+        return;
+    }
+    let servers: Vec<String> = (0..10_000)
+        .map(|n| {
+            format!(
+                "\"127.{}.{}.{}:1\"",
+                1 + n / 62_500,
+                n / 250 % 250,
+                1 + n % 250
+            )
+        })
+        .collect();
+    let daemon = AdminDaemon::start("");
+    let config = std::fs::read_to_string(daemon.config()).expect("a file");
+    daemon.write(
+        "weir.toml",
+        &config.replace("\"127.0.0.1:1\"", &servers.join(",\n")),
+    );
+    let (is_done, said) = daemon.weir(&["reload"]);
+    assert!(is_done, "{said}");
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", daemon.admin));
+    browser.until(
+        "the summary",
+        "return document.getElementById('summary').textContent.includes('10000 servers')",
+    );
+    let rows = browser.run("return document.querySelectorAll('#list tbody tr[data-id]').length");
+    assert!(
+        (1..200).contains(&rows.as_u64().expect("a number")),
+        "{rows}"
+    );
+    let count = browser.run("return document.getElementById('count').textContent");
+    assert_eq!(count, "10000 of 10000");
+    let paint =
+        browser.run("return performance.getEntriesByName('first-contentful-paint')[0].startTime");
+    let loaded = browser.run(
+        "const status = performance.getEntriesByType('resource').find(it => it.name.endsWith('v1/status')); return \
+         status.responseEnd",
+    );
+    println!(
+        "10000 servers: first contentful paint {paint} ms, status received {loaded} ms after the navigation"
+    );
+    print_durations(&browser, &daemon);
+    browser.run(
+        "const search = document.getElementById('search'); search.value = '127.1.3.7:'; \
+         search.dispatchEvent(new Event('input'))",
+    );
+    browser.until(
+        "the search",
+        "return document.getElementById('count').textContent === '1 of 10000'",
+    );
+    assert_eq!(browser.complaints(), Vec::<Value>::new());
+}

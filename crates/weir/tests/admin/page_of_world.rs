@@ -1,0 +1,561 @@
+//! The dashboard of a director with services of both planes, checks, a route, traffic and reloads: every part of the
+//! page against the status document, keyboard and mouse, accessibility, and the pictures of the manual.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::browser::Browser;
+use super::page::is_soak;
+use super::world::{Family, World, privileged, wait_for};
+
+/// Where `make screenshots` wants the pictures of the manual.
+const PICTURES: &str = "WEIR_SCREENSHOTS";
+
+const CONFIG: &str = r#"
+[node]
+[check.page]
+kind = "http"
+path = "/name"
+interval = "1s"
+[pool.web]
+scheduler = "wrr"
+servers = ["S0:80", { address = "S1:80", weight = 3 }, "S1:81"]
+check = "page"
+[pool.images]
+servers = ["S0:80", "S1:80"]
+check = { kind = "tcp", interval = "1s" }
+[service.shop]
+listen = ["VIP:80"]
+forward = "nat"
+pool = "web"
+[service.www]
+listen = ["DIRECTOR:8080"]
+forward = "proxy"
+protocol = "http"
+pool = "web"
+[[route]]
+service = "www"
+path = "/big"
+pool = "images"
+"#;
+
+fn config() -> String {
+    let family = Family::V4;
+    CONFIG
+        .replace("S0", &family.server(0).to_string())
+        .replace("S1", &family.server(1).to_string())
+        .replace("VIP", &family.vip().to_string())
+        .replace("DIRECTOR", &family.director().to_string())
+}
+
+/// Forwards connections to the control socket, as `ssh -L` does. Ends with the test program.
+fn forward(socket: PathBuf) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = UnixStream::connect(&socket) else {
+                continue;
+            };
+            std::thread::spawn(move || splice(&client, &server));
+        }
+    });
+    address
+}
+
+fn splice(client: &TcpStream, server: &UnixStream) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = io::copy(&mut &*client, &mut &*server);
+            let _ = server.shutdown(Shutdown::Write);
+        });
+        let _ = io::copy(&mut &*server, &mut &*client);
+        let _ = client.shutdown(Shutdown::Both);
+    });
+}
+
+/// A world with traffic, and its dashboard in a browser.
+struct Scene {
+    world: World,
+    browser: Browser,
+    page: String,
+    load: Option<std::process::Child>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut world = World::new(2);
+        world.start_nginx(64 << 10);
+        world.route_replies_through_director();
+        world.start_director(&config());
+        world.reload(&config().replace("interval = \"1s\"", "interval = \"500ms\""));
+        let family = Family::V4;
+        // More and less load in turn, some requests for what does not exist.
+        let script = format!(
+            "n=0; while :; do n=$((n + 1)); curl -s -o /dev/null -m 2 http://{vip}/name; curl -s -o /dev/null -m 2 \
+             http://{director}:8080/name http://{director}:8080/big http://{director}:8080/none$((n % 5)) \
+             http://{director}:8080/name; sleep 0.$((1 + n / 40 % 4))5; done",
+            vip = family.vip(),
+            director = family.director(),
+        );
+        let load = world
+            .command("client", "sh")
+            .args(["-c", &script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the clients start");
+        wait_for("the check and the traffic", Duration::from_secs(30), || {
+            let status = world.status();
+            status["services"][0]["servers"][2]["state"] == "down"
+                && status["services"][1]["requests"].as_u64() > Some(20)
+        });
+        let address = forward(world.path("run-director").join("weir.sock"));
+        let browser = Browser::start();
+        let page = format!("http://{address}/");
+        browser.open(&page);
+        browser.until(
+            "the rows",
+            "return document.querySelectorAll('#list tbody tr[data-id]').length === 8",
+        );
+        Self {
+            world,
+            browser,
+            page,
+            load: Some(load),
+        }
+    }
+
+    /// Ends the traffic, so that the page and the document can be compared.
+    fn end_load(&mut self) {
+        if let Some(mut load) = self.load.take() {
+            let _ = load.kill();
+            let _ = load.wait();
+        }
+    }
+
+    /// The rows of a table by the titles of its columns.
+    fn table(&self, id: &str) -> Vec<BTreeMap<String, String>> {
+        let script = format!(
+            "const table = document.getElementById('{id}'); const clean = (cell) => cell.textContent.replace(/ [↑↓]$/, \
+             ''); const heads = [...table.tHead.rows[0].cells].map(clean); return \
+             [...table.tBodies[0].rows].filter((row) => !row.ariaHidden).map((row) => \
+             Object.fromEntries([...row.cells].map((cell, at) => [heads[at], cell.textContent])))"
+        );
+        serde_json::from_value(self.browser.run(&script)).expect("rows")
+    }
+
+    fn press(&self, text: &str) {
+        self.browser.keys(text);
+    }
+
+    /// The state of a server of a service in the document.
+    fn server(&self, service: usize, server: usize) -> Value {
+        self.world.status()["services"][service]["servers"][server].clone()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.end_load();
+    }
+}
+
+fn text(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[test]
+fn every_part_of_the_page_equals_the_status_at_length() {
+    if !is_soak() || !privileged() {
+        return;
+    }
+    let mut scene = Scene::new();
+    // The director has recorded points before the page was opened.
+    scene.browser.until(
+        "the history",
+        "const points = series.get('all') || []; return points.length > 1 && points[0].time < performance.timeOrigin",
+    );
+    let charts = "return [...document.querySelectorAll('#charts canvas')].filter((it) => it.ariaLabel || \
+                  it.getAttribute('aria-label')).length";
+    assert_eq!(scene.browser.run(charts), 6);
+    scene.browser.until(
+        "rates in the chart",
+        "return rate('all', 'requests').some((it) => it[1] > 1) && latency('all', 0.5).length > 0",
+    );
+    scene.browser.until(
+        "rates of the servers",
+        "return rows.some((it) => it.rate > 0)",
+    );
+    scene.end_load();
+    // Counters rest when the last request has ended.
+    let revision = scene.world.status()["revision"].clone();
+    let settled = || {
+        let mut status = scene.world.status();
+        for service in status["services"].as_array_mut().expect("services") {
+            for server in service["servers"].as_array_mut().expect("servers") {
+                server["checks"] = Value::Null;
+                server["since"] = Value::Null;
+                server["reason"] = Value::Null;
+                server["latency"] = Value::Null;
+                server["unused_ms"] = Value::Null;
+            }
+        }
+        // Probes are packets and flows, too.
+        status["services"].clone()
+    };
+    let mut before = settled();
+    wait_for("the end of all flows", Duration::from_secs(60), || {
+        let now = settled();
+        std::mem::replace(&mut before, now.clone()) == now
+    });
+    scene.browser.run("return refresh()");
+    let status = scene.world.status();
+    let shown = scene
+        .browser
+        .run("return document.documentElement.dataset.revision");
+    assert_eq!(
+        (shown.as_str(), &status["revision"]),
+        (Some("2"), &revision)
+    );
+    services(&scene, &status);
+    servers(&scene, &status);
+    others(&scene, &status);
+    assert_eq!(scene.browser.complaints(), Vec::<Value>::new());
+}
+
+fn services(scene: &Scene, status: &Value) {
+    let rows = scene.table("services");
+    for service in status["services"].as_array().expect("services") {
+        let name = text(&service["name"]);
+        let row = rows.iter().find(|row| row["Service"] == name);
+        let row = row.unwrap_or_else(|| panic!("{name}: {rows:#?}"));
+        assert_eq!(row["Listen"], text(&service["listen"][0]));
+        assert_eq!(row["Forward"], text(&service["forward"]));
+        assert_eq!(row["VIP"], text(&service["vip"]));
+        assert_eq!(row["Pool"], text(&service["pool"]));
+        assert_eq!(row["Connections"], service["connections"].to_string());
+        let servers = service["servers"].as_array().expect("servers");
+        let up = servers.iter().filter(|it| it["state"] == "up").count();
+        assert_eq!(row["Servers"], format!("{up}/{}", servers.len()));
+        if service["protocol"] == "http" {
+            let classes = service["responses"].as_array().expect("classes").iter();
+            let classes: Vec<String> = classes.map(ToString::to_string).collect();
+            assert_eq!(row["1xx–5xx"], classes.join(" "));
+            assert!(row["p50"].ends_with("ms"), "{row:?}");
+        }
+    }
+    // Pools and routes of the proxy service follow it.
+    for name in ["↳ web", "↳ images"] {
+        assert!(rows.iter().any(|row| row["Service"] == name), "{rows:#?}");
+    }
+    let route = rows.iter().find(|row| row["Service"].contains("/big"));
+    let ended = &status["services"][1]["routes"][0]["exchanges"]["ended"];
+    assert_eq!(route.expect("the route")["Connections"], ended.to_string());
+}
+
+fn servers(scene: &Scene, status: &Value) {
+    let rows = scene.table("list");
+    assert_eq!(rows[0]["State"], "down", "the worst is first");
+    let mut compared = 0;
+    for service in status["services"].as_array().expect("services") {
+        for server in service["servers"].as_array().expect("servers") {
+            let pool = server["pool"].as_str().unwrap_or("web");
+            let row = rows.iter().find(|row| {
+                row["Server"] == server["address"].as_str().expect("an address")
+                    && row["Pool"] == pool
+                    && row["Service"] == service["name"].as_str().expect("a name")
+            });
+            let row = row.unwrap_or_else(|| panic!("{server}: {rows:#?}"));
+            assert_eq!(row["State"], text(&server["state"]));
+            let weight = match (&server["effective_weight"], &server["weight"]) {
+                (effective, own) if effective == own => own.to_string(),
+                (effective, own) => format!("{effective}/{own}"),
+            };
+            assert_eq!(row["Weight"], weight);
+            assert_eq!(row["Active"], server["active_connections"].to_string());
+            assert_eq!(row["Connections"], server["connections"].to_string());
+            if service["protocol"] == "http" {
+                assert_eq!(row["Requests"], server["requests"].to_string());
+                let errors = server["exchanges"]["errors"].as_object();
+                let errors: u64 = errors
+                    .into_iter()
+                    .flat_map(|it| it.values())
+                    .filter_map(Value::as_u64)
+                    .sum();
+                assert_eq!(row["Errors"], errors.to_string());
+                assert_eq!(row["p99"].ends_with("ms"), server["latency"].is_object());
+            }
+            // A probe may have ended between the two documents: all marks are the same for such a server.
+            let marks = server["checks"][0]["results"].as_str().expect("results");
+            let mark = marks.chars().last().expect("a probe");
+            let same = row["Probes"].chars().all(|it| it == mark);
+            assert!(!row["Probes"].is_empty() && same, "{row:?} {marks}");
+            let words = |text: &str| text.split(" in ").next().map(str::to_owned);
+            let reason = server["reason"].as_str().expect("a reason");
+            assert_eq!(words(&row["Reason"]), words(reason));
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 8);
+}
+
+fn others(scene: &Scene, status: &Value) {
+    let interfaces = scene.table("interfaces");
+    assert_eq!(interfaces.len(), 1);
+    for (column, field) in [
+        ("Interface", "interface"),
+        ("Mode", "mode"),
+        ("Reason", "reason"),
+    ] {
+        assert_eq!(interfaces[0][column], text(&status["xdp"][0][field]));
+    }
+    let ways = scene
+        .browser
+        .run("return document.getElementById('ways').textContent");
+    assert!(text(&ways).starts_with("fast path: "), "{ways}");
+    let packets = scene.table("packets");
+    let reasons = status["reasons"].as_array().expect("reasons");
+    assert_eq!(packets.len(), reasons.len());
+    for (row, reason) in packets.iter().zip(reasons) {
+        assert_eq!(row["Outcome"], text(&reason["reason"]));
+        assert_eq!(row["Meaning"], text(&reason["description"]));
+    }
+    let reloads = scene
+        .browser
+        .run("return document.getElementById('reloads').textContent");
+    let change = text(&status["reloads"][0]["changes"][0]);
+    assert!(
+        !change.is_empty() && text(&reloads).contains(&change),
+        "{reloads}"
+    );
+    assert!(text(&reloads).contains("revision 2"), "{reloads}");
+    let summary = scene
+        .browser
+        .run("return document.getElementById('summary').textContent");
+    assert_eq!(summary, "revision 2, 2 services, 8 servers: 6 up, 2 down");
+}
+
+#[test]
+fn keyboard_filters_and_actions_work_at_length() {
+    if !is_soak() || !privileged() {
+        return;
+    }
+    let scene = Scene::new();
+    let browser = &scene.browser;
+    assert_eq!(browser.run("return role"), "write");
+    // Filter, search and order.
+    browser.run(
+        "const state = document.getElementById('state'); state.value = 'down'; state.dispatchEvent(new \
+         Event('change'))",
+    );
+    assert_eq!(scene.table("list").len(), 2);
+    browser.run(
+        "const state = document.getElementById('state'); state.value = ''; state.dispatchEvent(new Event('change'))",
+    );
+    scene.press("/images");
+    browser.until(
+        "the search",
+        "return shown.length === 2 && shown.every((it) => it.pool === 'images')",
+    );
+    // Escape leaves the field, which keeps its text; without it the letters below would be part of the search.
+    scene.press("\u{e00c}");
+    browser.run(
+        "const search = document.getElementById('search'); search.value = 'shop'; search.dispatchEvent(new \
+         Event('input')); [...document.querySelectorAll('#list thead button')].find((it) => \
+         it.textContent.startsWith('Weight')).click()",
+    );
+    let order = "return shown.map((it) => it.effective)";
+    assert_eq!(browser.run(order), json!([0, 1, 3]));
+    browser.run(
+        "[...document.querySelectorAll('#list thead button')].find((it) => \
+         it.textContent.startsWith('Weight')).click()",
+    );
+    assert_eq!(browser.run(order), json!([3, 1, 0]));
+    browser.run("document.activeElement.blur()");
+    // The first row is selected, opened, closed and drained by keys.
+    scene.press("j");
+    browser.until("the selection", "return selected === shown[0].id");
+    scene.press("\u{e007}");
+    browser.until("the server", "return document.getElementById('panel').open");
+    let facts = browser.run("return document.getElementById('panel-facts').textContent");
+    for part in ["configured 3", "Check http", "Bytes in, out"] {
+        assert!(text(&facts).contains(part), "{part}: {facts}");
+    }
+    assert!(text(&browser.run("return location.hash")).contains("shop"));
+    scene.press("\u{e00c}");
+    browser.until("the list", "return !document.getElementById('panel').open");
+    let confirm = "return document.getElementById('confirm').open";
+    scene.press("d");
+    browser.until("the question", confirm);
+    browser.run("document.querySelector('#confirm button[value=no]').click()");
+    assert_eq!(scene.server(0, 1)["state"], "up");
+    for (key, state) in [("d", "drain"), ("m", "maint"), ("r", "up")] {
+        scene.press(key);
+        browser.until("the question", confirm);
+        browser.run("document.querySelector('#confirm button[value=yes]').click()");
+        let row =
+            format!("return rows.find((it) => it.id === selected).server.state === '{state}'");
+        wait_for("the state", Duration::from_secs(20), || {
+            scene.server(0, 1)["state"] == state
+        });
+        browser.until(state, &row);
+    }
+    link_opens_a_server(&scene);
+    assert_eq!(browser.complaints(), Vec::<Value>::new());
+}
+
+/// A link opens the server, and its weight is set there.
+fn link_opens_a_server(scene: &Scene) {
+    let browser = &scene.browser;
+    browser.open("about:blank");
+    let id = format!("shop web {}:80", Family::V4.server(0));
+    browser.open(&format!("{}#{}", scene.page, id.replace(' ', "%20")));
+    browser.until("the server", "return document.getElementById('panel').open");
+    // So does the address of an open page, and the browser's back closes the server.
+    browser.open("about:blank");
+    browser.open(&scene.page);
+    browser.until("the rows", "return rows.length === 8");
+    browser.run(&format!("location.hash = {}", json!(id)));
+    browser.until("the server", "return document.getElementById('panel').open");
+    browser.until(
+        "the role",
+        "return !!document.querySelector('#panel-actions input')",
+    );
+    browser.run(
+        "document.querySelector('#panel-actions input').value = 7; \
+         [...document.querySelectorAll('#panel-actions button')].find((it) => it.textContent === 'weight').click()",
+    );
+    browser.until(
+        "the question",
+        "return document.getElementById('confirm').open",
+    );
+    browser.run("document.querySelector('#confirm button[value=yes]').click()");
+    browser.until(
+        "the layers of the weight",
+        "return document.getElementById('panel-facts').textContent.includes('configured 1, override weight 7: 7')",
+    );
+    assert_eq!(scene.server(0, 0)["effective_weight"], 7);
+    browser.run("history.back()");
+    browser.until("the list", "return !document.getElementById('panel').open");
+}
+
+/// What axe reports as serious or critical, on every view in light and dark, on wide and narrow screens.
+#[test]
+fn page_is_accessible_at_length() {
+    if !is_soak() || !privileged() {
+        return;
+    }
+    let scene = Scene::new();
+    let browser = &scene.browser;
+    browser.load_axe();
+    browser.run("document.body.append(document.createElement('img'))");
+    let control = browser.axe();
+    let is_found = control.iter().any(|it| it["id"] == "image-alt");
+    assert!(is_found, "axe finds an image without text: {control:#?}");
+    browser.run("document.body.lastChild.remove()");
+    let mut views = 0;
+    let mut found = Vec::new();
+    for (width, height) in [(1280, 900), (360, 740)] {
+        browser.resize(width, height);
+        for theme in ["light", "dark"] {
+            browser.run(&format!("theme('{theme}'); charts(); draw()"));
+            for view in ["", "open(shown[0].id)", "keys", "token", "confirm"] {
+                match view {
+                    "" => Value::Null,
+                    "keys" | "token" | "confirm" => {
+                        browser.run(&format!("document.getElementById('{view}').showModal()"))
+                    }
+                    script => browser.run(script),
+                };
+                for violation in browser.axe() {
+                    if matches!(violation["impact"].as_str(), Some("serious" | "critical")) {
+                        found.push(format!("{width} {theme} {view:?}: {violation:#}"));
+                    }
+                }
+                let overflow = browser.run(
+                    "return document.documentElement.scrollWidth - document.documentElement.clientWidth",
+                );
+                assert_eq!(overflow, 0, "{width} {theme} {view:?} scrolls sideways");
+                browser
+                    .run("for (const it of document.querySelectorAll('dialog[open]')) it.close()");
+                views += 1;
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert_eq!(views, 20);
+    println!("axe: nothing serious in {views} views");
+}
+
+/// Writes the pictures of the manual; without a directory for them their sizes are printed.
+#[test]
+fn pictures_of_the_manual_are_small_at_length() {
+    if !is_soak() || !privileged() {
+        return;
+    }
+    let directory = std::env::var_os(PICTURES).map(PathBuf::from);
+    let scene = Scene::new();
+    let browser = &scene.browser;
+    // The charts have something to show.
+    let minutes = if directory.is_some() { 6 } else { 0 };
+    wait_for(
+        "the history",
+        Duration::from_secs(60 * minutes + 30),
+        || {
+            let history = scene.world.api("/v1/history");
+            let history: Value = serde_json::from_str(&history).expect("JSON");
+            let first = history["points"][0]["at_ms"].as_u64().expect("a point");
+            let now = history["now_ms"].as_u64().expect("a time");
+            now - first >= 60_000 * minutes
+        },
+    );
+    browser.run("series.clear(); recalled.clear(); return refresh()");
+    for (name, size, theme, script) in [
+        ("dashboard", (1280, 960), "light", ""),
+        ("dashboard-dark", (1280, 960), "dark", ""),
+        ("server", (1000, 760), "light", "open(shown[2].id)"),
+        ("narrow", (390, 760), "dark", ""),
+    ] {
+        browser.resize(size.0, size.1);
+        browser.run(&format!("theme('{theme}'); {script}; return refresh()"));
+        if name == "server" {
+            browser.until(
+                "its charts",
+                "return (series.get('server ' + opened) || []).length > 4",
+            );
+        }
+        let picture = browser.screenshot();
+        browser.run("for (const it of document.querySelectorAll('dialog[open]')) it.close()");
+        let bytes = picture.len() * 3 / 4;
+        println!("{name}: {} KB", bytes / 1000);
+        assert!((5_000..200_000).contains(&bytes), "{name}: {bytes}");
+        if let Some(directory) = &directory {
+            write(directory, name, &picture);
+        }
+    }
+}
+
+fn write(directory: &Path, name: &str, picture: &str) {
+    std::fs::create_dir_all(directory).expect("a directory");
+    let file = std::fs::File::create(directory.join(format!("{name}.png"))).expect("a file");
+    let mut decoder = Command::new("base64")
+        .arg("-d")
+        .stdin(Stdio::piped())
+        .stdout(file)
+        .spawn()
+        .expect("base64 runs");
+    let mut pipe = decoder.stdin.take().expect("a pipe");
+    io::Write::write_all(&mut pipe, picture.as_bytes()).expect("written");
+    drop(pipe);
+    assert!(decoder.wait().expect("it ends").success());
+}

@@ -1,0 +1,363 @@
+//! Directors of a group forward packets: all of them choose the same server for a flow.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::net::{AddressFamily, SocketType};
+
+use super::*;
+
+/// Outside the segment: the client's routes decide which director gets its packets.
+pub(super) const VIP: &str = "192.0.2.10";
+const FLOWS: u16 = 32;
+
+pub(super) fn published(forward: &str, servers: &[&str]) -> String {
+    let servers: Vec<String> = servers.iter().map(|it| format!("\"{it}\"")).collect();
+    let service = |name: &str, forward: &str, port: u16| {
+        format!(
+            "[service.{name}]\nlisten = [\"{VIP}:{port}\"]\nforward = \"{forward}\"\npool = \"web\"\n"
+        )
+    };
+    format!(
+        "[pool.web]\nscheduler = \"maglev\"\nservers = [{}]\n[pool.web.check]\nkind = \"tcp\"\nport = 80\ninterval = \
+         \"100ms\"\ntimeout = \"90ms\"\nfall = 2\nrise = 1\n{}{}",
+        servers.join(", "),
+        service("web", forward, 80),
+        service("translated", "nat", 8080),
+    )
+}
+
+impl Group {
+    pub(super) fn layer4(etcd: usize, directors: usize, servers: usize) -> Self {
+        let mut group = Self::with(etcd, directors, servers, false);
+        group.is_bare = true;
+        group.start_all();
+        group
+    }
+
+    pub(super) fn api(&self, n: usize) -> Api {
+        let directory = self.world.path(&format!("run-{}", DIRECTORS[n]));
+        Api::connect(&directory.join("weir.sock"))
+    }
+
+    /// The server that a director would choose for each of the flows.
+    fn choices(&self, n: usize, port: u16) -> Vec<String> {
+        self.choices_of(n, port, 0..FLOWS)
+    }
+
+    fn choices_of(&self, n: usize, port: u16, flows: Range<u16>) -> Vec<String> {
+        let mut api = self.api(n);
+        for flow in flows.clone() {
+            let packet = format!("tcp 10.71.0.2:{} {VIP}:{port}", 50_000 + flow);
+            api.post("/v1/explain", &serde_json::json!({ "packet": packet }));
+        }
+        let explained = flows.map(|_| api.receive());
+        explained
+            .map(|it| it["server"].as_str().unwrap_or("none").to_owned())
+            .collect()
+    }
+
+    /// Waits until all directors choose the same servers, which fulfil a condition.
+    fn wait_for_agreement(&self, what: &str, port: u16, is_due: impl Fn(&[String]) -> bool) {
+        wait_for(what, PATIENCE, || {
+            let first = self.choices(0, port);
+            is_due(&first) && (1..self.directors.len()).all(|n| self.choices(n, port) == first)
+        });
+    }
+
+    /// Sends the client's packets for the VIP to a director.
+    pub(super) fn route_to(&self, n: usize) {
+        self.world.ip(
+            "client",
+            &format!("route replace {VIP}/32 via 10.71.0.{}", host_number(n)),
+        );
+    }
+
+    /// The server that answers a request from a port of the client.
+    fn answered_by(&self, from: u16, port: u16) -> String {
+        let work = move || {
+            let mut stream = connect(from, port)?;
+            ask(&mut stream)
+        };
+        let answer = self.world.inside("client", work).join();
+        answer.expect("no panic").expect("an answer")
+    }
+}
+
+/// A connection to the API of a daemon.
+pub(super) struct Api(BufReader<UnixStream>);
+
+impl Api {
+    fn connect(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).expect("the API");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        Self(BufReader::new(stream))
+    }
+
+    /// Sends a request; several may be under way.
+    pub(super) fn post(&mut self, path: &str, body: &Value) {
+        self.send("POST", path, &body.to_string());
+    }
+
+    pub(super) fn get(&mut self, path: &str) {
+        self.send("GET", path, "");
+    }
+
+    fn send(&mut self, method: &str, path: &str, body: &str) {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: weir\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        let stream = self.0.get_mut();
+        stream
+            .write_all((head + body).as_bytes())
+            .expect("a request");
+    }
+
+    pub(super) fn receive(&mut self) -> Value {
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            self.0.read_line(&mut line).expect("a response");
+            let line = line.trim().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse().expect("a length");
+            }
+        }
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).expect("a body");
+        serde_json::from_slice(&body).expect("JSON")
+    }
+}
+
+/// A connection to the VIP from a certain port.
+pub(super) fn connect(from: u16, port: u16) -> std::io::Result<TcpStream> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, from)))?;
+    let vip: Ipv4Addr = VIP.parse().expect("an address");
+    rustix::net::connect(&socket, &SocketAddr::from((vip, port)))?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    Ok(stream)
+}
+
+/// The name of the server on a connection that stays open.
+pub(super) fn ask(stream: &mut TcpStream) -> std::io::Result<String> {
+    stream.write_all(b"GET /name HTTP/1.1\r\nhost: a\r\n\r\n")?;
+    let mut answer = Vec::new();
+    let mut buffer = [0; 1024];
+    while !answer.ends_with(b"\n")
+        || !answer.windows(4).any(|it| it == b"\r\n\r\n")
+        || answer.ends_with(b"\r\n\r\n")
+    {
+        match stream.read(&mut buffer)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            length => answer.extend_from_slice(&buffer[..length]),
+        }
+    }
+    let text = String::from_utf8_lossy(&answer);
+    Ok(text.lines().last().unwrap_or_default().to_owned())
+}
+
+/// The name of the server in the pool, as nginx returns it.
+fn name(address: &str) -> String {
+    let last: u16 = address
+        .rsplit('.')
+        .next()
+        .expect("an address")
+        .parse()
+        .expect("a number");
+    format!("server{}", last - 20)
+}
+
+pub(super) const POOL: [&str; 3] = ["10.71.0.20", "10.71.0.21", "10.71.0.22"];
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
+fn all_directors_choose_the_same_server() {
+    if !privileged() {
+        return;
+    }
+    let group = Group::layer4(1, 3, 3);
+    group
+        .world
+        .prepare_servers(&["--forward", "direct", "--vip", VIP]);
+    let answer = group.publish(0, &published("direct", &POOL[..2]), "0s");
+    assert!(answer.status.success(), "{answer:?}");
+    let has = |choices: &[String], server: &str| choices.iter().any(|it| it == server);
+    group.wait_for_agreement("the first servers", 80, |it| {
+        has(it, POOL[0]) && has(it, POOL[1]) && !has(it, "none")
+    });
+
+    // A publication adds a server. Under nat the choice is the same.
+    let answer = group.publish(1, &published("direct", &POOL), "0s");
+    assert!(answer.status.success(), "{answer:?}");
+    group.wait_for_agreement("the third server", 80, |it| {
+        POOL.iter().all(|one| has(it, one))
+    });
+    group.wait_for_agreement("the same under nat", 8080, |it| {
+        POOL.iter().all(|one| has(it, one))
+    });
+
+    // The packets take the same way, whichever director gets them.
+    let chosen = group.choices(0, 80);
+    for n in 0..3 {
+        group.route_to(n);
+        for flow in (0..FLOWS).step_by(6) {
+            let server = group.answered_by(50_000 + flow, 80);
+            assert_eq!(
+                server,
+                name(&chosen[usize::from(flow)]),
+                "director {n}, flow {flow}"
+            );
+        }
+    }
+
+    // Weights and overrides reach the tables of all directors.
+    group.succeed(2, &["server", "web/10.71.0.20", "weight", "20"]);
+    let of_first = |it: &[String]| it.iter().filter(|one| *one == POOL[0]).count();
+    group.wait_for_agreement("the weight", 8080, |it| {
+        of_first(it) > usize::from(FLOWS) * 3 / 4
+    });
+    group.succeed(0, &["server", "web/10.71.0.20", "drain"]);
+    group.wait_for_agreement("the drain", 8080, |it| of_first(it) == 0);
+    group.succeed(1, &["server", "web/10.71.0.20", "ready"]);
+    group.wait_for_agreement("the end of the override", 8080, |it| of_first(it) > 0);
+
+    // A server that one director does not reach is skipped there alone: its other choices stay the same.
+    let before = group.choices(0, 8080);
+    group
+        .world
+        .ip("second", "route add blackhole 10.71.0.21/32");
+    wait_for("the failed check", PATIENCE, || {
+        group.state(1, POOL[1]) == "down"
+    });
+    wait_for("the skip", PATIENCE, || {
+        !has(&group.choices(1, 8080), POOL[1])
+    });
+    assert_eq!(
+        (group.choices(0, 8080), group.choices(2, 8080)),
+        (before.clone(), before.clone())
+    );
+    let others: BTreeSet<String> = group
+        .choices(1, 8080)
+        .into_iter()
+        .zip(&before)
+        .filter_map(|(here, there)| match there == POOL[1] {
+            true => Some(here),
+            false => {
+                assert_eq!(&here, there);
+                None
+            }
+        })
+        .collect();
+    assert_eq!(others.len(), 2, "the others share its flows: {others:?}");
+    group
+        .world
+        .ip("second", "route del blackhole 10.71.0.21/32");
+    group.wait_for_agreement("its return", 8080, |it| *it == before);
+
+    // All directors see it down, and skip it in the same way.
+    group.world.kill_nginx(1);
+    group.wait_for_agreement("the loss of a server", 8080, |it| !has(it, POOL[1]));
+}
+
+fn tunnelled(servers: &[&str]) -> String {
+    let servers: Vec<String> = servers.iter().map(|it| format!("\"{it}\"")).collect();
+    format!(
+        "[pool.web]\nscheduler = \"maglev\"\nservers = [{}]\n[pool.web.check]\nkind = \"tcp\"\nport = 80\ninterval = \
+         \"100ms\"\ntimeout = \"90ms\"\n[service.web]\nlisten = [\"{VIP}:80\"]\nforward = \"tunnel\"\ntunnel = \
+         \"gue\"\npool = \"web\"\n",
+        servers.join(", ")
+    )
+}
+
+impl Group {
+    /// Opens a connection from each port of the flows. Returns them with the names of their servers.
+    fn open(&self) -> Vec<(TcpStream, String)> {
+        let work = || {
+            let open = |flow: u16| {
+                let mut stream = connect(50_000 + flow, 80).expect("a connection");
+                let server = ask(&mut stream).expect("an answer");
+                (stream, server)
+            };
+            (0..FLOWS).map(open).collect()
+        };
+        self.world.inside("client", work).join().expect("no panic")
+    }
+
+    /// Number of packets that a server has sent to the second hop.
+    fn second_hops(&self, server: usize) -> u64 {
+        let mut command = self.world.weir(&format!("server{server}"));
+        let output = command.args(["real-server", "show", "--json"]).output();
+        let shown: Value = serde_json::from_slice(&output.expect("it runs").stdout).expect("JSON");
+        shown["counts"]["second-hop"].as_u64().expect("a count")
+    }
+}
+
+#[test]
+fn connections_survive_a_new_server_and_the_loss_of_a_director() {
+    if !privileged() {
+        return;
+    }
+    let group = Group::layer4(1, 2, 4);
+    let pool = ["10.71.0.20", "10.71.0.21", "10.71.0.22", "10.71.0.23"];
+    let arguments = ["--forward", "tunnel", "--tunnel", "gue", "--vip", VIP];
+    group.world.prepare_servers(&arguments);
+    let answer = group.publish(0, &tunnelled(&pool[..3]), "0s");
+    assert!(answer.status.success(), "{answer:?}");
+    let has = |choices: &[String], server: &str| choices.iter().any(|it| it == server);
+    group.wait_for_agreement("the servers", 80, |it| {
+        pool[..3].iter().all(|one| has(it, one))
+    });
+    group.route_to(0);
+    let mut connections = group.open();
+
+    // Every connection is known to the first director alone, which is lost right after a change of the servers.
+    let answer = group.publish(1, &tunnelled(&pool), "0s");
+    assert!(answer.status.success(), "{answer:?}");
+    wait_for("the new server", PATIENCE, || {
+        has(&group.choices(1, 80), pool[3])
+    });
+    group.route_to(1);
+    let chosen = group.choices(1, 80);
+    let moved = chosen.iter().zip(&connections);
+    let moved = moved
+        .filter(|(now, (_, server))| name(now) != *server)
+        .count();
+    assert!(
+        moved > 0,
+        "no connection has another server in the new table"
+    );
+    let mut broken = 0;
+    for (stream, server) in &mut connections {
+        match ask(stream) {
+            Ok(answer) => assert_eq!(&answer, server),
+            Err(error) => {
+                eprintln!("a connection to {server} broke: {error}");
+                broken += 1;
+            }
+        }
+    }
+    println!("{moved} of {FLOWS} connections have another server in the new table, {broken} broke");
+    assert_eq!(broken, 0);
+    let forwarded: u64 = (0..4).map(|n| group.second_hops(n)).sum();
+    assert!(
+        forwarded >= moved as u64,
+        "{forwarded} packets took the second hop"
+    );
+
+    // New connections go to the server of the new table.
+    let chosen = group.choices_of(1, 80, FLOWS..2 * FLOWS);
+    let flow = chosen.iter().position(|it| it == pool[3]).expect("a flow");
+    let flow = FLOWS + u16::try_from(flow).expect("few");
+    assert_eq!(group.answered_by(50_000 + flow, 80), "server3");
+}

@@ -1,0 +1,275 @@
+//! `mirror` of routes: what copies contain, and that neither a slow nor a dead mirror changes responses.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use super::keeper::until;
+use super::origin::Origin;
+use super::receiver::Receiver;
+use super::{Client, GET, Proxy, free_address, fs};
+
+/// A daemon whose only route sends copies to `mirror`.
+fn proxy(origin: &Origin, pool: &str, mirror: &str) -> Proxy {
+    let proxy = Proxy::start("http", &[free_address()], "");
+    proxy.reload(&text(&proxy, origin, pool, mirror));
+    proxy
+}
+
+fn text(proxy: &Proxy, origin: &Origin, pool: &str, mirror: &str) -> String {
+    let (server, listen) = (origin.address(), proxy.listen);
+    format!(
+        "[pool.p]\nservers = [\"{server}\"]\n\n[pool.m]\n{pool}\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \
+         \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n\n[[route]]\nservice = \"s\"\npool = \"p\"\nmirror = {mirror}\n"
+    )
+}
+
+/// A number of the service.
+fn count(proxy: &Proxy, name: &str) -> u64 {
+    let service = &proxy.status()["services"][0];
+    let number = service["details"][name].as_u64();
+    number.or(service[name].as_u64()).expect("a number")
+}
+
+fn post(path: &str, length: usize) -> String {
+    let body = "x".repeat(length);
+    format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
+#[test]
+fn copies_have_head_and_body_and_their_responses_are_discarded() {
+    let (origin, mirror) = (Origin::start("o"), Receiver::start());
+    mirror.respond(500);
+    let pool = format!(
+        "servers = [\"{}\"]\nhost = \"mirror.example\"",
+        mirror.address
+    );
+    let proxy = proxy(&origin, &pool, "{ pool = \"m\", body = 100000 }");
+    let mut client = Client::connect(proxy.listen);
+    let (head, body) = client.ask("GET /a?b HTTP/1.1\r\nHost: h\r\nX-One: 1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let seen = String::from_utf8_lossy(&body).into_owned();
+    assert!(seen.contains("\nHost: h\r\n"), "{seen}");
+    // Received with the head, collected before the server is selected, and while the request is forwarded.
+    for length in [10, 10_000, 90_000] {
+        let (head, body) = client.ask(&post("/sum", length));
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert_eq!(body, length.to_string().as_bytes());
+    }
+    let chunked = "POST /sum HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    assert_eq!(client.ask(chunked).1, b"5");
+    until("the copies", || mirror.received().len() == 5);
+    let received = mirror.received().clone();
+    let first = &received[0].head;
+    assert!(
+        first.starts_with("GET /a?b HTTP/1.1\r\nHost: mirror.example\r\nX-One: 1\r\n"),
+        "{first}"
+    );
+    assert!(first.contains("X-Forwarded-For: 127.0.0.1\r\n"), "{first}");
+    let lengths: Vec<usize> = received[1..4].iter().map(|it| it.body.len()).collect();
+    assert_eq!(lengths, [10, 10_000, 90_000]);
+    assert!(
+        received[1..4]
+            .iter()
+            .all(|it| it.body.iter().all(|byte| *byte == b'x'))
+    );
+    assert_eq!(received[4].text(), "5\r\nhello\r\n0\r\n\r\n");
+    // Responses with errors are complete; only the client's requests count for the service.
+    let of_mirror = |proxy: &Proxy| {
+        let status = proxy.status();
+        let servers = status["services"][0]["servers"].as_array().cloned();
+        let mut servers = servers.unwrap_or_default().into_iter();
+        let name = mirror.address.to_string();
+        servers.find(|server| server["address"] == *name)
+    };
+    until("the responses", || {
+        of_mirror(&proxy).is_some_and(|server| server["active_connections"] == 0)
+    });
+    assert_eq!(count(&proxy, "mirrored"), 5);
+    assert_eq!(count(&proxy, "mirror_failed"), 0);
+    assert_eq!(count(&proxy, "requests"), 5);
+    assert_eq!(count(&proxy, "active"), 0);
+    let status = proxy.status();
+    assert_eq!(
+        status["services"][0]["responses"][4].as_u64(),
+        Some(0),
+        "{status:#}"
+    );
+}
+
+#[test]
+fn longer_bodies_and_upgrades_are_not_copied() {
+    let (origin, mirror) = (Origin::start("o"), Receiver::start());
+    let pool = format!("servers = [\"{}\"]", mirror.address);
+    let proxy = proxy(&origin, &pool, "{ pool = \"m\", body = 1000 }");
+    let mut client = Client::connect(proxy.listen);
+    assert_eq!(client.ask(&post("/sum", 1001)).1, b"1001");
+    let body = "x".repeat(1001);
+    let chunked = format!(
+        "POST /sum HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n{body}\r\n0\r\n\r\n"
+    );
+    assert_eq!(client.ask(&chunked).1, b"1001");
+    assert_eq!(count(&proxy, "mirror_skipped"), 2);
+    let mut upgraded = Client::connect(proxy.listen);
+    let (head, _) = upgraded
+        .ask("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    // Without bodies every request can be copied.
+    proxy.reload(&text(&proxy, &origin, &pool, "{ pool = \"m\", body = 0 }"));
+    assert_eq!(client.ask(&post("/sum", 70_000)).1, b"70000");
+    until("the copy", || !mirror.received().is_empty());
+    let received = mirror.received().clone();
+    assert_eq!(received.len(), 1, "{received:?}");
+    let head = &received[0].head;
+    assert!(
+        head.starts_with("POST /sum ") && !head.to_ascii_lowercase().contains("content-length"),
+        "{head}"
+    );
+    // No request at all.
+    proxy.reload(&text(
+        &proxy,
+        &origin,
+        &pool,
+        "{ pool = \"m\", percent = 0 }",
+    ));
+    (0..50).for_each(|_| drop(client.ask(GET)));
+    assert_eq!(count(&proxy, "mirrored"), 1);
+}
+
+#[test]
+fn slow_and_dead_mirrors_change_no_response() {
+    let origin = Origin::start("o");
+    // It accepts and never responds.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("an address");
+    silent.set_nonblocking(true).expect("nonblocking");
+    let address = silent.local_addr().expect("an address");
+    let slow = format!("servers = [\"{address}\"]");
+    let proxy = proxy(&origin, &slow, "{ pool = \"m\", concurrent = 4 }");
+    let ask = |times: usize| {
+        let mut client = Client::connect(proxy.listen);
+        for _ in 0..times {
+            let (head, body) = client.ask(GET);
+            assert!(
+                head.starts_with("HTTP/1.1 200 ") && body.starts_with(b"o\n"),
+                "{head}"
+            );
+        }
+    };
+    ask(100);
+    assert_eq!(
+        (count(&proxy, "mirrored"), count(&proxy, "mirror_skipped")),
+        (4, 96)
+    );
+    let connections = std::iter::from_fn(|| silent.accept().ok()).collect::<Vec<_>>();
+    assert_eq!(connections.len(), 4);
+    // The copies end, which frees their positions.
+    drop(connections);
+    until("the failures", || count(&proxy, "mirror_failed") == 4);
+    drop(silent);
+    let dead = format!("servers = [\"{}\"]", free_address());
+    proxy.reload(&text(&proxy, &origin, &dead, "\"m\""));
+    ask(100);
+    until("the failures", || count(&proxy, "mirror_failed") == 104);
+    assert_eq!(count(&proxy, "mirror_skipped"), 96);
+    assert_eq!(count(&proxy, "requests"), 200);
+    assert_eq!(
+        proxy.status()["services"][0]["responses"][1].as_u64(),
+        Some(200)
+    );
+}
+
+#[test]
+fn copies_in_progress_do_not_delay_the_end() {
+    let origin = Origin::start("o");
+    let silent = TcpListener::bind("127.0.0.1:0").expect("an address");
+    let address = silent.local_addr().expect("an address");
+    let mut proxy = proxy(&origin, &format!("servers = [\"{address}\"]"), "\"m\"");
+    // The end of the drain would close what is in progress, and log it.
+    let file = proxy.directory.join("weir.toml");
+    let patient = format!(
+        "[node]\ndrain_timeout = \"10m\"\n\n{}",
+        fs::read_to_string(&file).expect("written")
+    );
+    proxy.reload(&patient);
+    drop(Client::connect(proxy.listen).ask(GET));
+    let _copy = silent.accept().expect("the copy");
+    assert!(proxy.terminate().success());
+}
+
+#[test]
+fn requests_over_http2_are_copied_to_http2_servers() {
+    let origin = Origin::start("o");
+    let (second, mirror) = (
+        Proxy::start("http", &[free_address()], ""),
+        Receiver::start(),
+    );
+    // The mirror is another Weir, which speaks HTTP/2 and forwards to the receiver.
+    second.reload(&format!(
+        "[pool.p]\nservers = [\"{}\"]\n\n[service.s]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \
+         \"http\"\npool = \"p\"\n",
+        mirror.address, second.listen
+    ));
+    let pool = format!("servers = [\"{}\"]\nhttp2 = true", second.listen);
+    let proxy = proxy(&origin, &pool, "\"m\"");
+    let output = Command::new("curl")
+        .args([
+            "-s",
+            "--http2-prior-knowledge",
+            "--max-time",
+            "20",
+            "-d",
+            "hello",
+        ])
+        .arg(format!("http://{}/sum", proxy.listen))
+        .output()
+        .expect("curl runs: tools/install-deps.sh");
+    assert_eq!(output.stdout, b"5");
+    until("the copy", || !mirror.received().is_empty());
+    let received = mirror.received().clone();
+    assert!(
+        received[0].head.starts_with("POST /sum HTTP/1.1\r\n"),
+        "{received:?}"
+    );
+    assert_eq!(received[0].text(), "hello");
+    assert_eq!(count(&second, "h2_requests"), 1);
+    assert_eq!(count(&proxy, "h2_requests"), 1);
+    assert_eq!(count(&proxy, "h2_active"), 0);
+}
+
+#[test]
+fn explain_plan_and_errors_name_the_mirror() {
+    let origin = Origin::start("o");
+    let pool = "servers = [\"127.0.0.1:1\"]";
+    let proxy = proxy(
+        &origin,
+        pool,
+        "{ pool = \"m\", percent = 2.5, concurrent = 7 }",
+    );
+    let said = "2.50 % to pool m, bodies up to 65536 bytes, 7 at once";
+    let asked = format!("GET http://{}/", proxy.listen);
+    let (done, output) = proxy.weir(&["explain", "--request", &asked]);
+    assert!(
+        done && output.contains(&format!("copies: {said}")),
+        "{output}"
+    );
+    let check = |text: &str| {
+        let file = proxy.directory.join("other.toml");
+        fs::write(&file, text).expect("written");
+        proxy.weir(&["check", "-c", file.to_str().expect("plain")])
+    };
+    for (mirror, said) in [
+        ("\"absent\"", "pool `absent` does not exist"),
+        ("{ percent = 5 }", "pool"),
+        ("{ pool = \"m\", percent = 101 }", "percent"),
+        ("{ pool = \"m\", body = \"1GiB\" }", "body"),
+        ("{ pool = \"m\", fraction = 5 }", "did you mean `percent`"),
+    ] {
+        let (done, output) = check(&text(&proxy, &origin, pool, mirror));
+        assert!(!done && output.contains(said), "{mirror}: {output}");
+    }
+    let answered = text(&proxy, &origin, pool, "\"m\"").replace(
+        "service = \"s\"\npool = \"p\"\n",
+        "service = \"s\"\nstatus = 204\n",
+    );
+    let (_, output) = check(&answered);
+    assert!(output.contains("`mirror` has no effect"), "{output}");
+}

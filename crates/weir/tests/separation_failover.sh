@@ -1,0 +1,175 @@
+# Runs a director with an account `weir` that has what other processes of root do for it: virtual routers with
+# programs, announced VIPs, a notifier. The director is in the network namespace of this script, its client and its
+# server are in others. $1 is the program, $2 an empty directory that everybody can enter. Prints what the test
+# compares.
+set -u
+weir=$1 room=$2
+. "$(dirname "$0")/separation_common.sh"
+
+space
+client=$!
+space
+server=$!
+in_client() { nsenter -t $client -n "$@"; }
+in_server() { nsenter -t $server -n "$@"; }
+keeper= origin= bird=
+trap 'kill $keeper $origin $bird $client $server 2>/dev/null; wait 2>/dev/null' EXIT
+wait_for is_apart $client
+wait_for is_apart $server
+ip link set lo up
+sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
+ip link add to_client type veth peer name eth0 netns $client
+ip link add to_server type veth peer name eth0 netns $server
+ip address add 10.78.1.1/24 dev to_client
+ip address add 10.78.2.1/24 dev to_server
+ip link set to_client up
+ip link set to_server up
+in_client ip address add 10.78.1.2/24 dev eth0
+in_client ip link set eth0 up
+in_client ip route add default via 10.78.1.1
+in_server ip link set lo up
+in_server ip address add 10.78.2.2/24 dev eth0
+in_server ip link set eth0 up
+in_server ip route add default via 10.78.2.1
+start_origin() {
+  (cd "$room/web" && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
+  origin=$!
+}
+start_origin
+
+cat >bird.conf <<END
+router id 10.78.1.1;
+protocol device {}
+include "$room/routes.conf";
+END
+touch routes.conf
+bird -f -c bird.conf -s bird.ctl -P bird.pid >/dev/null 2>&1 &
+bird=$!
+wait_for test -S bird.ctl
+
+cat >weir.toml <<END
+[node]
+interfaces = ["to_client", "to_server"]
+[check.open]
+kind = "tcp"
+interval = "100ms"
+fall = 2
+rise = 1
+[pool.p]
+servers = ["10.78.2.2:80"]
+check = "open"
+[service.translated]
+listen = ["10.78.1.100:80"]
+forward = "nat"
+pool = "p"
+[notify.page]
+command = ["/bin/sh", "-c", "(id -un; cat) >> $room/out/page"]
+user = "daemon"
+[vrrp.outside]
+interface = "to_client"
+virtual_router_id = 51
+version = 3
+priority = 150
+advert_interval = "100ms"
+addresses = ["10.78.1.100/24"]
+notify_master = ["/bin/sh", "-c", "id -un > $room/out/master"]
+notify_user = "daemon"
+[announce]
+speaker = "bird"
+socket = "$room/bird.ctl"
+include = "$room/routes.conf"
+END
+chmod 600 weir.toml
+export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/weir WEIR_TEST_ATTEMPTS=1
+cd /
+"$weir" run -c "$room/weir.toml" >"$room/out/log" 2>&1 &
+keeper=$!
+
+page() { in_client curl -s --max-time 2 "http://${1:-10.78.1.100}/page" | grep -q found; }
+process() { pgrep -P $keeper -f "$1"; }
+is_new() { new=$(process "$1") && [ "$new" != "$2" ]; }
+served() { page && echo "$1: served"; }
+holds() { ip -o address show dev to_client | grep -q "inet $1/"; }
+lacks() { ! holds "$1"; }
+routes() { birdc -s "$room/bird.ctl" show route; }
+announces() { routes | grep -q "^$1/32"; }
+withdraws() { ! announces "$1"; }
+daemon() { process 'weir.* run '; }
+rights() { awk '/^(Uid|CapEff|NoNewPrivs):/ {print $2}' "/proc/$(daemon)/status" | xargs; }
+
+wait_for page
+served start
+echo "daemon: $(rights)"
+echo "directory: $(stat -c '%U %G %a' "$room/run")"
+wait_for test -s "$room/out/master"
+echo "program of the router: $(cat "$room/out/master")"
+wait_for announces 10.78.1.100
+echo "announced: yes"
+is_active() { "$weir" status --json | grep -q '"state": *"active"'; }
+wait_for is_active
+echo "status: active"
+
+# A change of a server reaches the notifier and the announced VIPs.
+kill $origin
+wait_for withdraws 10.78.1.100
+echo "withdrawn: yes"
+wait_for test -s "$room/out/page"
+echo "notifier: $(head -1 "$room/out/page")"
+start_origin
+wait_for announces 10.78.1.100
+served again
+
+# What root's file does not have is refused.
+wait_for grep -q 'does not permit this \[vrrp\] of the daemon' "$room/out/log"
+lacks 192.0.2.77 && echo "address of the attempt: absent"
+sed 's/10.78.1.100/10.78.1.101/' "$room/weir.toml" >"$room/text"
+chmod 600 "$room/text"
+"$weir" reload -c "$room/text" >"$room/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
+served after-refusal
+cp "$room/text" "$room/weir.toml"
+"$weir" reload >"$room/out/reload" 2>&1 && echo "file: applied" || cat "$room/out/reload"
+moved() { holds 10.78.1.101 && lacks 10.78.1.100 && announces 10.78.1.101 && page 10.78.1.101; }
+wait_for moved
+echo "file: moved"
+
+# Each process may die.
+was=$(daemon)
+kill -9 "$was"
+wait_for is_new 'weir.* run ' "$was"
+wait_for "$weir" status
+moved && echo "killed daemon: served"
+echo "daemon: $(rights)"
+sleep 1.1
+was=$(process 'helper --config')
+kill -9 "$was"
+wait_for is_new 'helper --config' "$was"
+wait_for moved
+echo "killed helper: served"
+was=$(process announcer)
+kill -9 "$was"
+wait_for is_new announcer "$was"
+wait_for moved
+echo "killed announcer: served"
+"$weir" upgrade "$weir" >"$room/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$room/out/upgrade"
+# The former daemon has ended.
+is_alone() { [ "$(daemon | wc -l)" = 1 ]; }
+wait_for is_alone
+wait_for moved
+echo "daemon: $(rights)"
+"$weir" node drain >/dev/null
+wait_for lacks 10.78.1.101
+echo "drained: released"
+"$weir" node ready >/dev/null
+wait_for moved
+echo "ready: served"
+# Without virtual routers nothing remains.
+sed -i -e '/^\[vrrp/,$d' "$room/weir.toml"
+"$weir" reload >"$room/out/reload" 2>&1 && echo "without: applied" || cat "$room/out/reload"
+wait_for lacks 10.78.1.101
+wait_for withdraws 10.78.1.101
+echo "without: removed"
+kill $keeper
+wait $keeper
+keeper=
+echo "stopped: $(stat -c '%U %a' "$room/run")"
+"$weir" clean >/dev/null 2>&1 && echo "clean: done"

@@ -1,0 +1,163 @@
+# Runs two directors with an account `weir` that exchange flows; the first one also probes a server through the path of
+# its service. The first director is in the network namespace of this script, the second one, the client and the server
+# are in others. $1 is the program, $2 an empty directory that everybody can enter. Prints what the test compares.
+set -u
+weir=$1 room=$2
+. "$(dirname "$0")/separation_common.sh"
+
+space
+client=$!
+space
+server=$!
+space
+peer=$!
+in_client() { nsenter -t $client -n "$@"; }
+in_server() { nsenter -t $server -n "$@"; }
+first= second= origin= held=
+trap 'kill $first $second $origin $held $client $server $peer 2>/dev/null; wait 2>/dev/null' EXIT
+for one in $client $server $peer; do wait_for is_apart "$one"; done
+ip link set lo up
+sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
+# link NAME PID NUMBER: a link to another namespace with addresses of 10.79.NUMBER.0/24.
+link() {
+  ip link add "$1" type veth peer name eth0 netns "$2"
+  ip address add "10.79.$3.1/24" dev "$1"
+  ip link set "$1" up
+  nsenter -t "$2" -n ip address add "10.79.$3.2/24" dev eth0
+  nsenter -t "$2" -n ip link set eth0 up
+  nsenter -t "$2" -n ip link set lo up
+  nsenter -t "$2" -n ip route add default via "10.79.$3.1"
+}
+link to_client $client 1
+link to_server $server 2
+link to_peer $peer 3
+# The VIP of `direct` is on the server, which answers ARP for it at first.
+in_server ip address add 10.79.9.2/32 dev lo
+(cd web && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
+origin=$!
+
+head -c 32 /dev/urandom | base64 >sync.key
+chmod 600 sync.key
+# config OWN PEER NODE
+config() {
+  cat <<END
+[node]
+$3
+[pool.p]
+servers = ["10.79.2.2:80"]
+[pool.q]
+servers = ["10.79.2.2"]
+check = { kind = "tcp", via = "path", interval = "100ms", fall = 1, rise = 1 }
+[service.translated]
+listen = ["10.79.9.1:80"]
+forward = "nat"
+pool = "p"
+[service.direct]
+listen = ["10.79.9.2:80"]
+forward = "direct"
+pool = "q"
+[sync]
+listen = "10.79.3.$1:8482"
+peers = ["10.79.3.$2:8482"]
+key = { file = "$room/sync.key" }
+END
+}
+config 1 2 'interfaces = ["to_client", "to_server"]
+vip_interface = "to_client"' >first.toml
+config 2 1 'interfaces = ["eth0"]' >second.toml
+chmod 600 first.toml second.toml
+cd /
+at_first() { WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/first "$@"; }
+at_second() { WEIR_RUNTIME_DIR=$room/run2 WEIR_PIN_DIR=$room/bpf/second nsenter -t $peer -n "$@"; }
+# Not by the functions, whose process would be another one.
+WEIR_TEST_ATTEMPTS=1 WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/first \
+  "$weir" run -c "$room/first.toml" >"$room/out/log" 2>&1 &
+first=$!
+WEIR_RUNTIME_DIR=$room/run2 WEIR_PIN_DIR=$room/bpf/second \
+  nsenter -t $peer -n "$weir" run -c "$room/second.toml" >"$room/out/log2" 2>&1 &
+second=$!
+
+page() { in_client curl -s --max-time 2 http://10.79.9.1/page | grep -q found; }
+process() { pgrep -P "$1" -f "$2"; }
+is_new() { new=$(process "$1" "$2") && [ "$new" != "$3" ]; }
+rights() { awk '/^(Uid|CapEff|NoNewPrivs):/ {print $2}' "/proc/$(process "$1" 'weir.* run ')/status" | xargs; }
+wait_for page
+echo "start: served"
+wait_for at_second "$weir" status
+echo "first daemon: $(rights $first)"
+echo "second daemon: $(rights $second)"
+
+# Flows.
+nsenter -t $client -n python3 -c '
+import socket, time
+held = socket.create_connection(("10.79.9.1", 80))
+time.sleep(1000)' >/dev/null 2>&1 &
+held=$!
+is_established() { at_first "$weir" status --json | grep -q '"state": *"established"'; }
+wait_for is_established
+echo "peer: established"
+has_flow() { at_second "$weir" ipvsadm -Lnc | grep -q '10.79.1.2:.*10.79.9.1:80.*10.79.2.2:80'; }
+wait_for has_flow
+echo "flow: at the peer"
+at_first "$weir" ipvsadm -L --daemon | grep -q 'master sync daemon' && echo "daemons: listed"
+at_first "$weir" ipvsadm --stop-daemon master && echo "daemon: stopped by root"
+at_first "$weir" ipvsadm -L --daemon | grep -q 'master sync daemon' || echo "daemons: stopped"
+at_first "$weir" ipvsadm --start-daemon master && echo "daemon: started by root"
+
+# Checks through the path of a service.
+reason() { at_first "$weir" status | grep -q "$1"; }
+wait_for reason 'the server answers ARP for the VIP 10.79.9.2'
+echo "path: the server answers ARP"
+in_server sysctl -qw net.ipv4.conf.all.arp_ignore=1
+path_is_up() { at_first "$weir" status | grep -Eq '10.79.2.2 +direct +up'; }
+wait_for path_is_up
+echo "path: up"
+in_server ip address del 10.79.9.2/32 dev lo
+wait_for reason 'VIP 10.79.9.2 not on lo'
+echo "path: VIP missing"
+in_server ip address add 10.79.9.2/32 dev lo
+wait_for path_is_up
+echo "path: up"
+
+# Without the process that has the engine, checks report nothing about servers.
+engine=$(process $first 'helper --engine')
+kill -9 "$engine"
+wait_for is_new $first 'helper --engine' "$engine"
+wait_for at_first "$weir" status
+wait_for is_established
+wait_for path_is_up
+page && echo "new engine: served"
+daemon=$(process $first 'weir.* run ')
+kill -9 "$daemon"
+wait_for is_new $first 'weir.* run ' "$daemon"
+wait_for at_first "$weir" status
+wait_for is_established
+wait_for path_is_up
+echo "new daemon: $(rights $first)"
+at_first "$weir" upgrade "$weir" >"$room/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$room/out/upgrade"
+wait_for is_established
+wait_for path_is_up
+page && echo "upgraded: served"
+grep -q 'server went down.*privileged process' "$room/out/log" || echo "no server went down for want of the engine"
+
+# A text cannot name another peer; the file can.
+sed 's/10.79.3.2:8482/10.79.3.9:8482/' "$room/first.toml" >"$room/text"
+chmod 600 "$room/text"
+at_first "$weir" reload -c "$room/text" >"$room/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
+cp "$room/text" "$room/first.toml"
+at_first "$weir" reload >"$room/out/reload" 2>&1 && echo "file: applied" || cat "$room/out/reload"
+has_peer() { at_first "$weir" status | grep -q '10.79.3.9:8482'; }
+wait_for has_peer
+echo "file: new peer"
+# What still needs root is refused.
+printf '[cluster]\nname = "g"\netcd = ["http://127.0.0.1:1"]\n' >>"$room/first.toml"
+at_first "$weir" reload >"$room/out/reload" 2>&1 && echo "cluster: applied"
+grep -o 'which needs the rights of root in the daemon' "$room/out/reload" | head -1
+kill $first
+wait $first
+first=
+at_first "$weir" clean >/dev/null 2>&1 && echo "clean: done"
+kill $second
+wait $second
+second=
+at_second "$weir" clean >/dev/null 2>&1 && echo "clean: done"

@@ -1,0 +1,148 @@
+//! Idle connections and downloads by each forwarding method, while the active director's links are cut.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, SocketAddrV4, TcpStream};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
+
+use super::world::{privileged, wait_for};
+use super::{Held, PATIENCE, Pair, Plan, SNAT, VIP};
+
+/// Bytes of a download, many times what the client's receive buffer holds.
+pub(super) const BODY: usize = 96 << 10;
+const RECEIVE_BUFFER: usize = 8 << 10;
+/// What a download has received before the cut.
+const BEGUN: usize = 2 << 10;
+
+/// The methods: forwarding method, and more lines of the service.
+const METHODS: [(&str, &str, &str); 4] = [
+    ("direct", "direct", ""),
+    ("tunnel", "tunnel", ""),
+    ("nat", "nat", ""),
+    ("nat and snat", "nat", SNAT),
+];
+
+/// A download of which the client has read the beginning.
+struct Download {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Download {
+    fn begin() -> Option<Self> {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).ok()?;
+        sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER).ok()?;
+        let vip: SocketAddrV4 = format!("{VIP}:80").parse().ok()?;
+        connect(&socket, &SocketAddr::V4(vip)).ok()?;
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        stream
+            .write_all(b"GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .ok()?;
+        let mut received = vec![0; BEGUN];
+        stream.read_exact(&mut received).ok()?;
+        Some(Self { stream, received })
+    }
+
+    /// Whether the rest arrives.
+    fn is_complete(&mut self) -> bool {
+        if self.stream.read_to_end(&mut self.received).is_err() {
+            return false;
+        }
+        let head = self.received.windows(4).position(|it| it == b"\r\n\r\n");
+        head.is_some_and(|at| self.received.len() - at - 4 == BODY)
+    }
+}
+
+/// Whether a director cannot compute the server and the translation from a packet.
+fn needs_flows(plan: Plan) -> bool {
+    plan.scheduler == "wlc" || plan.forward == "nat"
+}
+
+/// How many idle connections and downloads break, of `count` each.
+fn broken(plan: Plan, count: usize) -> (usize, usize) {
+    let mut pair = Pair::serving(plan, BODY);
+    pair.start("director", &plan);
+    pair.start("second", &plan);
+    let mut held = pair.hold(count);
+    let begun = pair.world.inside("client", move || {
+        (0..count)
+            .map(|_| Download::begin().expect("it begins"))
+            .collect::<Vec<Download>>()
+    });
+    let mut downloads = begun.join().expect("all begin");
+    if plan.sync {
+        wait_for("the flows on the second director", PATIENCE, || {
+            let is_sent = pair.peer("director")["queued"] == 0;
+            // What the other director computes itself is not sent.
+            is_sent
+                && (!needs_flows(plan)
+                    || pair.total("second") >= 2 * count as u64
+                        && pair.counts("second") == pair.counts("director"))
+        });
+    }
+    pair.move_to("second", Some("director"));
+    let lost = |kept: usize| count - kept;
+    let idle = held
+        .iter_mut()
+        .map(|it| usize::from(Held::continues(it)))
+        .sum();
+    let complete = downloads
+        .iter_mut()
+        .map(|it| usize::from(it.is_complete()))
+        .sum();
+    // The network and the second director work.
+    assert_eq!(pair.hold(4).len(), 4);
+    (lost(idle), lost(complete))
+}
+
+fn plan(forward: &'static str, service: &'static str, scheduler: &'static str) -> Plan {
+    Plan {
+        forward,
+        service,
+        scheduler,
+        sync: true,
+    }
+}
+
+#[test]
+fn nothing_breaks_when_the_active_director_is_cut_off() {
+    if !privileged() {
+        return;
+    }
+    assert_eq!(broken(plan("tunnel", "", "wlc"), 40), (0, 0));
+    assert_eq!(broken(plan("nat", SNAT, "maglev"), 40), (0, 0));
+}
+
+/// Without `[sync]` a director knows no flows of the other: it finds the server only if its scheduler computes it from
+/// the packet, and no translation.
+#[test]
+fn only_synchronized_connections_survive_by_each_method_at_length() {
+    if std::env::var_os("WEIR_SOAK").is_none() || !privileged() {
+        return;
+    }
+    let count = std::env::var("WEIR_CUT_CONNECTIONS").ok();
+    let count = count.and_then(|it| it.parse().ok()).unwrap_or(1_000);
+    for (name, forward, service) in METHODS {
+        for scheduler in ["wlc", "maglev"] {
+            for sync in [true, false] {
+                let plan = Plan {
+                    sync,
+                    ..plan(forward, service, scheduler)
+                };
+                let (idle, downloads) = broken(plan, count);
+                println!(
+                    "{name}, {scheduler}, [sync] {}: {idle} of {count} idle connections and {downloads} of {count} \
+                     downloads broken",
+                    if sync { "on" } else { "off" }
+                );
+                if sync || !needs_flows(plan) {
+                    assert_eq!((idle, downloads), (0, 0));
+                } else {
+                    assert!(idle > 0 && downloads > 0, "what [sync] is for");
+                }
+            }
+        }
+    }
+}

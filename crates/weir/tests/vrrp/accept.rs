@@ -1,0 +1,180 @@
+//! `accept = false`: the active director drops packets to the addresses that are for no service; keepalived's
+//! `no_accept`.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::config;
+use super::interop;
+use super::pair::{Pair, VIP};
+use super::world::privileged;
+
+/// Address of a service of layer 4.
+const BALANCED: &str = "10.0.0.12";
+const VIP_V6: &str = "2001:db8::10";
+
+/// What connecting to an address from the client gives: the first byte, or none.
+fn first_byte(pair: &Pair, address: &str) -> Option<u8> {
+    let address: SocketAddr = address.parse().expect("an address");
+    let connected = pair.world.inside("client", move || {
+        let limit = Duration::from_secs(1);
+        let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;
+        stream.set_read_timeout(Some(limit)).ok()?;
+        stream.write_all(b"?").ok()?;
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        Some(byte[0])
+    });
+    connected.join().expect("it ends")
+}
+
+fn answers_ping(pair: &Pair, address: &str) -> bool {
+    let ping = format!("ping -c 1 -W 1 {address}");
+    pair.world.output("client", &ping).status.success()
+}
+
+/// Whether the client has resolved an address.
+fn is_resolved(pair: &Pair, address: &str) -> bool {
+    let shown = pair
+        .world
+        .output("client", &format!("ip neigh show {address}"));
+    String::from_utf8_lossy(&shown.stdout).contains("lladdr")
+}
+
+fn has_filter(pair: &Pair) -> bool {
+    let listed = pair.world.output("director", "nft list tables");
+    String::from_utf8_lossy(&listed.stdout).contains("table inet weir_vrrp_outside\n")
+}
+
+/// Servers that send a byte: of the proxy on the director, of the service of layer 4 on the second host, and one that
+/// belongs to no service.
+fn start_servers(pair: &mut Pair) {
+    for (host, port, byte) in [
+        ("director", "TCP-LISTEN:9,bind=127.0.0.1", "p"),
+        ("director", "TCP6-LISTEN:8081", "o"),
+        ("second", "TCP-LISTEN:80", "b"),
+    ] {
+        let mut server = pair.world.command(host, "socat");
+        let server = server
+            .arg(format!("{port},fork,reuseaddr"))
+            .arg(format!("SYSTEM:head -c 1 >/dev/null; printf {byte}"))
+            .spawn()
+            .expect("socat");
+        pair.world.adopt(server);
+    }
+}
+
+fn prepare(pair: &mut Pair) {
+    for (host, number) in [("client", 2), ("director", 3)] {
+        pair.ip(
+            host,
+            &format!("addr add 2001:db8::{number}/64 dev eth0 nodad"),
+        );
+    }
+    let directory = format!("ip netns exec {}", pair.world.namespace("second"));
+    super::world::sh(&format!(
+        "{directory} sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"
+    ));
+    pair.ip("second", &format!("addr add {BALANCED}/32 dev lo"));
+    start_servers(pair);
+}
+
+fn with(accept: bool) -> String {
+    let more = format!(
+        "accept = {accept}\nexcluded_addresses = [\"{VIP_V6}/64\", \"{BALANCED}/32\"]\n\
+         [pool.web]\nservers = [\"10.0.0.4\"]\n\
+         [service.web]\nlisten = [\"{BALANCED}:80\"]\nforward = \"direct\"\npool = \"web\""
+    );
+    config(150, &more)
+}
+
+#[test]
+fn director_without_accept_serves_nothing_but_services() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    prepare(&mut pair);
+    pair.start("director", &with(false));
+    pair.wait_for_holder("director");
+    pair.wait_for("the service of the proxy", || {
+        first_byte(&pair, &format!("{VIP}:8080")) == Some(b'p')
+    });
+    pair.wait_for("the service of layer 4", || {
+        first_byte(&pair, &format!("{BALANCED}:80")) == Some(b'b')
+    });
+    for address in [VIP, VIP_V6, BALANCED] {
+        assert!(!answers_ping(&pair, address), "{address}");
+        assert!(is_resolved(&pair, address), "{address}");
+    }
+    for address in ["10.0.0.3", "2001:db8::3"] {
+        assert!(answers_ping(&pair, address), "{address}");
+    }
+    assert_eq!(first_byte(&pair, "10.0.0.3:8081"), Some(b'o'));
+    assert_eq!(first_byte(&pair, "[2001:db8::3]:8081"), Some(b'o'));
+    for address in [format!("{VIP}:8081"), format!("[{VIP_V6}]:8081")] {
+        assert_eq!(first_byte(&pair, &address), None, "{address}");
+    }
+    let own = pair.world.output("director", &format!("ping -c 1 {VIP}"));
+    assert!(own.status.success(), "the director's own packets");
+
+    // A reload changes it, in both directions, and a filter that another program removed is added again.
+    pair.reload("director", &with(true));
+    pair.wait_for("an answer", || answers_ping(&pair, VIP));
+    assert!(answers_ping(&pair, VIP_V6) && !has_filter(&pair));
+    pair.reload("director", &with(false));
+    pair.wait_for("no answer", || !answers_ping(&pair, VIP));
+    assert!(has_filter(&pair));
+    super::world::sh(&format!(
+        "ip netns exec {} nft flush ruleset",
+        pair.world.namespace("director")
+    ));
+    pair.reload("director", &with(false));
+    pair.wait_for("the filter", || has_filter(&pair));
+
+    // It is removed with the addresses, also those that a killed director leaves.
+    pair.weir("director", &["vrrp", "outside", "release"]);
+    pair.wait_for("the end of the filter", || !has_filter(&pair));
+    pair.weir("director", &["vrrp", "outside", "resume"]);
+    pair.wait_for("the filter", || {
+        has_filter(&pair) && pair.holds("director", VIP)
+    });
+    for name in ["vrrp-agent", "helper"] {
+        pair.suspend(pair.process("director", name));
+    }
+    pair.kill_all("director");
+    assert!(has_filter(&pair));
+    pair.weir("director", &["clean"]);
+    assert!(!has_filter(&pair) && !pair.holds("director", VIP));
+}
+
+/// Neither of them answers, and both resolve the address and hand it over.
+#[test]
+fn neither_weir_nor_keepalived_answers_without_accept() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let keepalived = format!(
+        "global_defs {{\n  vrrp_version 3\n  nftables\n}}\nvrrp_instance v {{\n  state BACKUP\n  interface eth0\n  \
+         virtual_router_id 51\n  priority 100\n  advert_int 0.1\n  no_accept\n  virtual_ipaddress {{\n    \
+         {VIP}/24 dev eth0\n  }}\n}}\n"
+    );
+    interop::start_keepalived(&mut pair, &keepalived);
+    pair.wait_for("keepalived to have the address", || {
+        pair.holds("second", VIP)
+    });
+    let is_silent = |pair: &Pair| !answers_ping(pair, VIP) && is_resolved(pair, VIP);
+    pair.wait_for("keepalived not to answer", || is_silent(&pair));
+    pair.start("director", &config(150, "accept = false"));
+    pair.wait_for_holder("director");
+    pair.ip("client", "neigh flush dev eth0");
+    assert!(is_silent(&pair), "Weir answers");
+    // The advertisements themselves are received and sent.
+    pair.stop("director");
+    pair.wait_for("keepalived to have the address again", || {
+        pair.holds("second", VIP) && !pair.holds("director", VIP)
+    });
+    assert!(is_silent(&pair), "keepalived answers");
+}

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Fetches axe-core, which finds problems of accessibility in pages, for the long test of the dashboard:
+#   tools/axe.sh DIRECTORY
+#
+# It is used by the test only and never distributed (MPL-2.0). npm checks its content against the hash of the lock file.
+set -euo pipefail
+
+directory=${1:?usage: tools/axe.sh DIRECTORY}
+source=$(cd "$(dirname "$0")/axe" && pwd)
+mkdir -p "$directory"
+if [[ -s $directory/node_modules/axe-core/axe.min.js ]]; then
+  cmp -s "$source/package-lock.json" "$directory/package-lock.json" && exit 0
+fi
+command -v npm >/dev/null || { echo "npm is missing; tools/install-deps.sh --soak installs it" >&2; exit 1; }
+cp "$source/package.json" "$source/package-lock.json" "$directory"
+npm ci --prefix "$directory" --ignore-scripts --no-audit --no-fund --loglevel=error >&2
