@@ -70,7 +70,7 @@ pub(super) enum ToDaemon {
         /// The last daemon had given up its rights; this one must not have more.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         confined: bool,
-        /// The helper of the VRRP agent and the announcer read root's file, so that the daemon needs no rights for them.
+        /// The helper of the VRRP agent and the announcer read root's file: the daemon needs no rights for them.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         reads_file: bool,
     },
