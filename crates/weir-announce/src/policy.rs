@@ -128,7 +128,7 @@ pool = "p"
         );
         assert!(
             !permitted.covers(&facts("192.0.2.1", own.clone())),
-            "of nobody"
+            "of no service"
         );
         let other = Announce {
             speaker: Speaker::Bird {

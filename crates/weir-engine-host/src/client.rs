@@ -67,7 +67,7 @@ impl EngineClient {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// Sends a request whose answer nobody needs.
+    /// Sends a request without waiting for its answer.
     pub fn order(&self, request: &Request) {
         let number = self.shared.numbers.fetch_add(1, Ordering::Relaxed);
         if !self.is_lost()

@@ -3,7 +3,7 @@
 //!
 //! Its caller can only name what the configuration contains: a virtual router by its name, a tracked object by its
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
-//! The text of a daemon without rights only selects among the contents of root's file ([`RootSection`]). An address that
+//! The text of a daemon without rights only selects among contents of root's file ([`RootSection`]). An address that
 //! it found present is never removed. When the channel is closed, it removes every address that it has added, because
 //! nothing advertises them any more. The keeper holds both ends of the channel, so the helper and its caller can be
 //! replaced separately: a new helper adopts the record of the former one.

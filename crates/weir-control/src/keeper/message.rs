@@ -75,7 +75,7 @@ pub(super) enum ToDaemon {
         /// From the helper service: no process of this keeper is root.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         facts: Option<Facts>,
-        /// The helper of the VRRP agent and the announcer read root's file, so that the daemon needs no rights for them.
+        /// The helper of the VRRP agent and the announcer read root's file: the daemon needs no rights for them.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         reads_file: bool,
     },

@@ -173,8 +173,7 @@ impl Traffic {
             None => traffic.handover_file.read(),
         };
         let mut handover = handover.unwrap_or_default();
-        let kept_tickets = kept.take_file(TICKETS).map(File::from);
-        let tickets = match kept_tickets {
+        let tickets = match kept.take_file(TICKETS).map(File::from) {
             Some(mut file) if takeover.is_none() => Handover::read(&mut file).tickets(),
             _ => handover.tickets(),
         };
