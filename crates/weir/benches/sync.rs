@@ -37,6 +37,9 @@ fn number(name: &str, default: u32) -> u32 {
     text.and_then(|it| it.parse().ok()).unwrap_or(default)
 }
 
+/// What is printed: its text, unit, goal and value.
+type Column = (&'static str, &'static str, f64, fn(&Round) -> f64);
+
 /// The result of a round: CPU time for each flow of sender and receiver, and missing flows in milliseconds.
 #[derive(Clone, Copy, Debug)]
 struct Round {
@@ -74,7 +77,7 @@ fn print_row(forward: &str, rounds: &[Round]) {
         .map(|it| it.reached)
         .fold(f64::INFINITY, f64::min);
     println!("sync, {forward}: at least {reached:.0} flows began each second");
-    let values: [(&str, &str, f64, fn(&Round) -> f64); 3] = [
+    let values: [Column; 3] = [
         ("CPU of the sender for a flow", "us", cpu, |it| it.sender_us),
         ("CPU of the receiver for a flow", "us", cpu, |it| {
             it.receiver_us
