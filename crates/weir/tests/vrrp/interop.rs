@@ -303,7 +303,7 @@ fn all_cells(base: Cell, addresses: &[&'static str]) {
                 || cell.plain && (cell.version == 2 || cell.is_v6())
                 || cell.virtual_mac && cell.unicast);
             let is_supported =
-                !(cell.plain && version < vec![2, 2, 8]) && !(cell.hmac && version < vec![2, 4, 2]);
+                !(cell.plain && version < vec![2, 2, 8] || cell.hmac && version < vec![2, 4, 2]);
             if is_possible && !is_supported {
                 println!("unsupported by this keepalived: {cell:?}");
             } else if is_possible {
