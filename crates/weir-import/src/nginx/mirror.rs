@@ -1,9 +1,7 @@
 //! `mirror` of a location: copies of requests for the pool of another location.
 
-use super::action::{host, server_tls};
-use super::header::inherited;
-use super::target::{pool, url};
-use super::tree::Node;
+use super::target::{host, pool, server_tls, url};
+use super::tree::{Node, inherited};
 use super::{Context, limit};
 use crate::document::Entry;
 use crate::note::Notes;

@@ -10,10 +10,10 @@ use weir_select::limit::Slot;
 use weir_select::route::Rejection;
 
 use super::bulk::Bulk;
-use super::mirror::MirrorCopy;
 use super::record::NORMAL_END;
 use super::trace::Trace;
 use super::transfer::Transfer;
+use crate::context::MirrorCopy;
 use crate::encoder::Encoder;
 use crate::queue::Queue;
 use crate::static_file::Query;

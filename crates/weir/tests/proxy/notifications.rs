@@ -1,7 +1,7 @@
 //! `[notify.NAME]`: a server that fails is reported by a program, a web request and a mail, in few messages.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
