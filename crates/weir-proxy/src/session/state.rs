@@ -242,6 +242,15 @@ impl Request {
         }
     }
 
+    /// Takes the slots of a request that the limits have admitted before, if they have.
+    pub(super) fn admit(&mut self, admitted: Option<Box<Admitted>>) {
+        if let Some(admitted) = admitted {
+            self.admitted = true;
+            self.slot = admitted.slot;
+            self.more_slots = admitted.more_slots;
+        }
+    }
+
     /// What remains of it after its response.
     pub(super) fn finished(&mut self) -> Self {
         Self::new(std::mem::replace(&mut self.exchange, Exchange::idle()))
