@@ -52,7 +52,7 @@ impl Maps {
         self.named.contains_key(name)
     }
 
-    /// The variable that stands for `{map.NAME}`.
+    /// The variable that becomes `{map.NAME}`.
     pub(super) fn token(name: &str) -> String {
         format!("${{{TOKEN}{name}}}")
     }

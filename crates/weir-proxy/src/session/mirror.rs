@@ -1,7 +1,7 @@
 //! Copies of requests for the pool of a route's `mirror`.
 //!
 //! A copy is collected while its request is received. When the request is complete, the copy becomes a session of its
-//! own, whose client is nobody: what a server responds is discarded. It therefore uses the selection, the connections,
+//! own, without a client: what a server responds is discarded. It therefore uses the selection, the connections,
 //! TLS and HTTP/2 of all requests, and can neither delay nor change the response to the client.
 
 use std::rc::Rc;
