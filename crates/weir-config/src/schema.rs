@@ -67,9 +67,11 @@ fn property(key: &Key) -> Value {
 /// The default as JSON: a number, a boolean, a list, otherwise a string.
 fn default(kind: &Kind, text: &str) -> Value {
     match kind {
-        Kind::Integer { .. } | Kind::Size { .. } | Kind::Flag | Kind::List(_) => {
-            serde_json::from_str(text).unwrap_or(Value::Null)
-        }
+        Kind::Integer { .. }
+        | Kind::Factor { .. }
+        | Kind::Size { .. }
+        | Kind::Flag
+        | Kind::List(_) => serde_json::from_str(text).unwrap_or(Value::Null),
         Kind::Either(first, _) => default(first, text),
         _ => json!(text),
     }

@@ -4,12 +4,14 @@ mod upstream;
 mod waiting;
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_http::Field;
+use weir_http::{Exchange, Field};
 use weir_model::SplitMix64;
+use weir_select::limit::Slot;
 use weir_select::{Balancer, Budget};
 use weir_sys::{Clock, now_ns};
 
@@ -18,9 +20,8 @@ use crate::h2::{H2ClientConn, Wakeups};
 use crate::idle_pool::IdlePool;
 use crate::log::Note;
 use crate::pipe::Pipes;
-use crate::plan::Service;
+use crate::plan::{Mirror, Service};
 use crate::queue::Inbox;
-use crate::session::Session;
 use crate::slab::{Key, Slab};
 use crate::wheel::Wheel;
 
@@ -69,6 +70,28 @@ pub(crate) struct Local {
     pub(crate) gone: bool,
 }
 
+/// A copy of a request for a mirror, from the request's head on.
+#[derive(Debug)]
+pub(crate) struct MirrorCopy {
+    pub(crate) local: Rc<Local>,
+    pub(crate) mirror: Arc<Mirror>,
+    /// The name of the pool, whose index a new configuration may change.
+    pub(crate) pool: String,
+    /// The client, and the port of the listener.
+    pub(crate) peer: SocketAddr,
+    pub(crate) port: u16,
+    /// Its position among the copies in progress.
+    pub(crate) slot: Slot,
+    /// Its framing, before the body.
+    pub(crate) exchange: Exchange,
+    /// The head, and what was received of the body.
+    pub(crate) bytes: Vec<u8>,
+    /// Length of the head.
+    pub(crate) head: usize,
+    /// Hash for the scheduler `hash`.
+    pub(crate) hash: u64,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -113,7 +136,7 @@ pub(crate) struct Context {
     /// Sessions that wait for a server and are not in epoll, and when they are added.
     unwatched: Vec<Key>,
     /// Copies of requests that are to be sent.
-    pub(crate) copies: Vec<Session>,
+    pub(crate) copies: Vec<MirrorCopy>,
     /// Number of the last job.
     tickets: u64,
     watch_at: u64,

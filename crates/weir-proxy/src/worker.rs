@@ -172,8 +172,8 @@ impl Worker {
 
     /// Starts the sessions of copied requests.
     fn send_copies(&mut self) {
-        for session in std::mem::take(&mut self.cx.copies) {
-            let key = self.sessions.insert(session);
+        for copy in std::mem::take(&mut self.cx.copies) {
+            let key = self.sessions.insert(Session::of_copy(copy));
             self.turn(key, Session::begin_as_copy);
         }
     }

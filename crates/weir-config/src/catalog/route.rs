@@ -325,9 +325,9 @@ pub(crate) static ROUTE_MIRROR: Section = Section {
     purpose: "Copies of a route's requests for another pool. A copy is not sent if the limits of this table do not \
               allow it, or if the pool has no usable server with a free slot; it is never sent twice and never queued. \
               `weir status --json` and the metrics count the copies that were sent, that failed and that were skipped.",
-    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[pool.canary]\nservers = [\"10.0.0.9\"]\n\n[service.web]\nlisten = \
-              [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \
-              \"web\"\npool = \"web\"\nmirror = { pool = \"canary\", percent = 5 }\n",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[pool.canary]\nservers = [\"10.0.0.9\"]\n\n\
+              [service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n\
+              [[route]]\nservice = \"web\"\npool = \"web\"\nmirror = { pool = \"canary\", percent = 5 }\n",
     keys: &[
         Key::new(
             "pool",

@@ -2,7 +2,7 @@
 //! location.
 
 use super::Context;
-use super::tree::Node;
+use super::tree::{Node, inherited};
 use super::variable::{Clients, replace};
 use crate::document::Entry;
 use crate::edit::{Edits, beginning_with_slash};
@@ -217,16 +217,6 @@ fn expiry(text: &str) -> Option<u64> {
         number.parse::<u64>().ok()?.checked_mul(millis)
     });
     found.or_else(|| super::time(text))
-}
-
-/// A level inherits the directives of the outer one, unless it has directives of the same kind.
-pub(super) fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Node> {
-    let lines_of = |level: &&'n [Node]| -> Vec<&'n Node> {
-        let lines = level.iter().filter(|line| line.keyword() == keyword);
-        lines.collect()
-    };
-    let mut levels = levels.iter().map(lines_of);
-    levels.find(|lines| !lines.is_empty()).unwrap_or_default()
 }
 
 /// Statuses of responses that `add_header` without `always` applies to.

@@ -1,8 +1,9 @@
 //! `location`, and its `if` blocks: routes of one server block.
 
 use super::action::action;
-use super::header::{edits, inherited, new_path, of_answer, of_files};
-use super::tree::Node;
+use super::header::{edits, new_path, of_answer, of_files};
+use super::path::{absolute, candidates, endings, escaped, prefix};
+use super::tree::{Node, inherited};
 use super::when::{When, access_rules, when};
 use super::{Context, reason};
 use crate::document::Entry;
@@ -558,39 +559,6 @@ fn content(
     Some((Action::Files(keys, node.position), root.position))
 }
 
-/// A path relative to nginx's own directory, which depends on how it was built: that of the packages.
-pub(super) fn absolute(path: &str) -> String {
-    const PREFIX: &str = "/usr/share/nginx";
-    match path.starts_with('/') || path.is_empty() {
-        true => path.to_owned(),
-        false => format!("{PREFIX}/{path}"),
-    }
-}
-
-/// `try` of `files` for the words of `try_files`, whose last one may be a location with a pool; `None` = it does
-/// something else.
-fn candidates(words: &[String], has_pool: bool) -> Option<Vec<String>> {
-    let (last, first) = words.split_last()?;
-    let mut all = Vec::new();
-    for word in first {
-        let word = word.replace("$uri", "{path}");
-        if word.contains(['$', '@', '=']) || !word.starts_with(['/', '{']) {
-            return None;
-        }
-        all.push(word);
-    }
-    // Without a file: a page, or the status 404.
-    match last.as_str() {
-        "=404" => {}
-        name if has_pool && name.starts_with('@') => {}
-        page if page.starts_with('/') && !page.contains(['$', '?']) && !page.ends_with('/') => {
-            all.push(page.to_owned());
-        }
-        _ => return None,
-    }
-    (!all.is_empty()).then_some(all)
-}
-
 /// Returns whether no client, or none that routes can tell, gets to the location.
 fn is_refused(node: &Node) -> bool {
     let mut inner = node.inner().iter();
@@ -747,57 +715,4 @@ fn is_below_prefix(server: &Node, text: &str) -> bool {
 
 fn is_expression(node: &Node) -> bool {
     node.keyword() == "location" && matches!(node.word(1), Some("~" | "~*"))
-}
-
-/// `/` matches every path.
-fn prefix(text: &str) -> Option<String> {
-    (text != "/").then(|| format!("{}*", escaped(text)))
-}
-
-/// Escapes a decoded nginx path as routes compare it.
-fn escaped(text: &str) -> String {
-    let mut path = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_graphic() && !b"\"#%<>?\\^`{|}".contains(&byte) {
-            path.push(char::from(byte));
-        } else {
-            path.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    path
-}
-
-/// Parses `\.(png|jpg)$`, an expression that is a list of file extensions.
-fn endings(pattern: &str) -> Option<Vec<String>> {
-    let inner = pattern.strip_prefix("\\.")?.strip_suffix('$')?;
-    let inner = match inner.strip_prefix('(') {
-        Some(rest) => rest.trim_start_matches("?:").strip_suffix(')')?,
-        None => inner,
-    };
-    let plain =
-        |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let words: Vec<&str> = inner.split('|').collect();
-    let all = words.iter().all(|word| plain(word));
-    all.then(|| words.iter().map(|word| format!("*.{word}")).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_percent_encoded() {
-        assert_eq!(escaped("/a b/\u{e9}%20;x=1"), "/a%20b/%C3%A9%2520;x=1");
-    }
-
-    #[test]
-    fn list_of_extensions_is_parsed() {
-        assert_eq!(
-            endings(r"\.(png|jpg)$"),
-            Some(vec!["*.png".into(), "*.jpg".into()])
-        );
-        assert_eq!(endings(r"\.php$"), Some(vec!["*.php".into()]));
-        assert_eq!(endings(r"^/a/\d+"), None);
-        assert_eq!(endings(r"\.(a|)$"), None);
-    }
 }

@@ -1,9 +1,7 @@
 //! `mirror` of a location: copies of requests for the pool of another location.
 
-use super::action::{host, server_tls};
-use super::header::inherited;
-use super::target::{pool, url};
-use super::tree::Node;
+use super::target::{host, pool, server_tls, url};
+use super::tree::{Node, inherited};
 use super::{Context, limit};
 use crate::document::Entry;
 use crate::note::Notes;
@@ -74,26 +72,7 @@ fn copies(
     if !text.ends_with("$request_uri") || to.path.is_some() {
         return Err("copies have the path of the request, as with `$request_uri`".to_owned());
     }
-    let is_same = |name: &str| {
-        matches!(
-            name.to_ascii_lowercase().as_str(),
-            "host" | "content-length"
-        )
-    };
-    let fields = |levels: &[&[Node]]| -> Vec<Vec<String>> {
-        let lines = inherited(levels, "proxy_set_header").into_iter();
-        let others = lines.filter(|line| !line.word(1).is_some_and(is_same));
-        others.map(|line| line.words.clone()).collect()
-    };
-    if fields(&own) != fields(levels) {
-        let changed = inherited(&own, "proxy_set_header");
-        for line in changed
-            .iter()
-            .filter(|line| !line.word(1).is_some_and(is_same))
-        {
-            notes.add(line.position, "copies have the fields of their requests");
-        }
-    }
+    note_fields(&own, levels, notes);
     let tls = match to.tls {
         true => server_tls(context, &own),
         false => Vec::new(),
@@ -123,4 +102,28 @@ fn copies(
         Entry::implied("concurrent", CONCURRENT_MAX),
     ];
     Ok(Entry::new("mirror", table, line.position))
+}
+
+/// Reports fields of copies that differ from those of their requests; `Host` is a key of the pool.
+fn note_fields(own: &[&[Node]], levels: &[&[Node]], notes: &mut Notes) {
+    let is_same = |name: &str| {
+        matches!(
+            name.to_ascii_lowercase().as_str(),
+            "host" | "content-length"
+        )
+    };
+    let fields = |levels: &[&[Node]]| -> Vec<Vec<String>> {
+        let lines = inherited(levels, "proxy_set_header").into_iter();
+        let others = lines.filter(|line| !line.word(1).is_some_and(is_same));
+        others.map(|line| line.words.clone()).collect()
+    };
+    if fields(own) != fields(levels) {
+        let changed = inherited(own, "proxy_set_header");
+        for line in changed
+            .iter()
+            .filter(|line| !line.word(1).is_some_and(is_same))
+        {
+            notes.add(line.position, "copies have the fields of their requests");
+        }
+    }
 }

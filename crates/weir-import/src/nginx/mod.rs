@@ -11,6 +11,7 @@ mod listen;
 mod location;
 mod mirror;
 mod page;
+mod path;
 mod route;
 mod server;
 mod stream;

@@ -82,7 +82,7 @@ fn page<'n>(
         .or_else(|| root(server.inner()))
         .or_else(|| root(outer))
         .unwrap_or_else(|| "html".to_owned());
-    let root = super::location::absolute(&root);
+    let root = super::path::absolute(&root);
     let file = format!("{}{uri}", root.trim_end_matches('/'));
     let entries = vec![
         Entry::new("status", codes.join(","), line.position).essential(),

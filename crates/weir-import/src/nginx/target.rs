@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::Context;
-use super::tree::Node;
+use super::tree::{Node, inherited};
 use super::upstream::{self, keepalive};
 use crate::Environment;
 use crate::document::{Entry, Item};
@@ -165,6 +165,50 @@ pub(super) fn pool(
         pool: name,
         idle: None,
     })
+}
+
+/// The `Host` that servers get instead of the client's, and its line: what `proxy_set_header Host` sets, or without
+/// such a line the name in `proxy_pass`.
+pub(super) fn host(levels: &[&[Node]], to: &Url, from: Position) -> Option<(String, Position)> {
+    let lines = inherited(levels, "proxy_set_header").into_iter();
+    let is_host = |line: &&Node| {
+        line.word(1)
+            .is_some_and(|name| name.eq_ignore_ascii_case("Host"))
+    };
+    let Some(line) = lines.rev().find(is_host) else {
+        return Some((to.host.clone(), from));
+    };
+    match line.word(2)? {
+        "$proxy_host" => Some((to.host.clone(), line.position)),
+        value if value.contains('$') => None,
+        value => Some((value.to_owned(), line.position)),
+    }
+}
+
+/// Keys of a pool's `tls`. By default nginx does not verify certificates.
+pub(super) fn server_tls(context: &mut Context<'_>, levels: &[&[Node]]) -> Vec<Entry> {
+    let mut find = |keyword: &str| {
+        let found = levels
+            .iter()
+            .find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword));
+        if let Some(node) = found {
+            context.used.insert(node.position);
+        }
+        found.and_then(|node| Some((node.word(1)?.to_owned(), node.position)))
+    };
+    let mut tls = Vec::new();
+    match find("proxy_ssl_verify") {
+        Some((on, position)) if on == "on" => tls.push(Entry::new("verify", true, position)),
+        Some((_, position)) => tls.push(Entry::new("verify", false, position)),
+        None => tls.push(Entry::implied("verify", false)),
+    }
+    if let Some((file, position)) = find("proxy_ssl_trusted_certificate") {
+        tls.push(Entry::new("ca", file, position));
+    }
+    if let Some((name, position)) = find("proxy_ssl_name").filter(|(name, _)| !name.contains('$')) {
+        tls.push(Entry::new("server_name", name, position));
+    }
+    tls
 }
 
 #[cfg(test)]

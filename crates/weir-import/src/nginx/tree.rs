@@ -53,6 +53,16 @@ impl Node {
     }
 }
 
+/// A level inherits the directives of the outer one, unless it has directives of the same kind.
+pub(super) fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Node> {
+    let lines_of = |level: &&'n [Node]| -> Vec<&'n Node> {
+        let lines = level.iter().filter(|line| line.keyword() == keyword);
+        lines.collect()
+    };
+    let mut levels = levels.iter().map(lines_of);
+    levels.find(|lines| !lines.is_empty()).unwrap_or_default()
+}
+
 const MAX_DEPTH: usize = 16;
 
 const MAX_FILES: usize = 1000;

@@ -4,14 +4,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 
 use super::tree::Node;
-use super::variable::{Clients, replace};
+use super::variable::{Clients, TOKEN, replace};
 use super::when::{listed, negated};
 use crate::document::{Document, Entry, Item, Table, Value};
 use crate::name::plain;
 use crate::note::Position;
-
-/// Begins the name of a variable that stands for a `[map.NAME]`.
-pub(super) const TOKEN: &str = "weir_map_";
 
 /// A value, and the conditions of the requests that have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +52,7 @@ impl Maps {
         self.named.contains_key(name)
     }
 
-    /// The variable that stands for `{map.NAME}`.
+    /// The variable that becomes `{map.NAME}`.
     pub(super) fn token(name: &str) -> String {
         format!("${{{TOKEN}{name}}}")
     }

@@ -1,6 +1,7 @@
 //! nginx's variables in texts that are made for a request.
 
-use super::value_map::TOKEN;
+/// Begins the name of a variable that is replaced by a `[map.NAME]`.
+pub(super) const TOKEN: &str = "weir_map_";
 
 /// What a text is made for: variables that are constant for a service.
 #[derive(Clone, Copy, Debug)]

@@ -94,7 +94,7 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
     let inner = text.strip_prefix('(')?.strip_suffix(')')?.trim();
     let mut all = Condition::default();
     for one in inner.split(AND) {
-        match single(one, scheme)? {
+        match known(one).or_else(|| single(one, scheme))? {
             When::Always => {}
             When::Never => return Some(When::Never),
             When::Matches(condition) => all = all.and(&condition)?,
@@ -106,13 +106,15 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
     })
 }
 
+/// A condition that this importer has made; `None` = one of the file.
+fn known(inner: &str) -> Option<When> {
+    match inner.strip_prefix(LISTED) {
+        Some(rest) => of_list(rest).map(When::Matches),
+        None => (inner == ALWAYS).then_some(When::Always),
+    }
+}
+
 fn single(inner: &str, scheme: &str) -> Option<When> {
-    if inner == ALWAYS {
-        return Some(When::Always);
-    }
-    if let Some(rest) = inner.strip_prefix(LISTED) {
-        return of_list(rest).map(When::Matches);
-    }
     let mut parts = inner.splitn(3, ' ');
     let (variable, sign, value) = match (parts.next()?, parts.next(), parts.next()) {
         (variable, Some(sign), Some(value)) => (variable, sign, value.trim()),

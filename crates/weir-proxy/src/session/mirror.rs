@@ -1,7 +1,7 @@
 //! Copies of requests for the pool of a route's `mirror`.
 //!
 //! A copy is collected while its request is received. When the request is complete, the copy becomes a session of its
-//! own, whose client is nobody: what a server responds is discarded. It therefore uses the selection, the connections,
+//! own, without a client: what a server responds is discarded. It therefore uses the selection, the connections,
 //! TLS and HTTP/2 of all requests, and can neither delay nor change the response to the client.
 
 use std::rc::Rc;
@@ -13,36 +13,18 @@ use weir_http::{
 use weir_model::SchedulerKind;
 use weir_select::Selection;
 use weir_select::key::hash_of_request;
-use weir_select::limit::{Admission, Slot};
+use weir_select::limit::Admission;
 
 use super::record::NORMAL_END;
 use super::state::{self, Linger, Phase, Times};
 use super::{Outcome, Session, Step};
-use crate::context::Context;
-use crate::plan::{Detail, Mirror, Service};
+use crate::context::{Context, MirrorCopy};
+use crate::plan::{Detail, Service};
 use crate::slab::Key;
 use crate::transport::Transport;
 
 /// Bytes of the framing of a chunked body that are kept in addition to twice the limit.
 const FRAMING_ROOM: usize = 4 << 10;
-
-/// A request that is being copied.
-#[derive(Debug)]
-pub(super) struct MirrorCopy {
-    mirror: Arc<Mirror>,
-    /// The name of the pool, whose index a new configuration may change.
-    pool: String,
-    /// Its position among the copies in progress.
-    slot: Slot,
-    /// Its framing, before the body.
-    exchange: Exchange,
-    /// The head, and what was received of the body.
-    bytes: Vec<u8>,
-    /// Length of the head.
-    head: usize,
-    /// Hash for the scheduler `hash`.
-    hash: u64,
-}
 
 impl Session {
     /// Begins a copy of a request, if its route has a mirror and the request is in the share that is copied. `edit` is
@@ -103,6 +85,9 @@ impl Session {
         let mut bytes = Vec::new();
         write_request(head, &request, fields, &edit, &mut bytes);
         self.request.copy = Some(Box::new(MirrorCopy {
+            local: Rc::clone(&self.local),
+            peer: self.peer,
+            port: self.port,
             pool: targets.pool.clone(),
             slot,
             exchange: Exchange::new(&request, service.head.underscores),
@@ -152,28 +137,33 @@ impl Session {
     }
 
     fn send_copy(&mut self, cx: &mut Context) {
-        let Some(copy) = self.request.copy.take() else {
+        let Some(mut copy) = self.request.copy.take() else {
             return;
         };
-        let copy = *copy;
-        let mut exchange = copy.exchange;
-        let pools = &self.local.service.pools;
-        let pool = pools.iter().position(|pool| pool.pool == copy.pool);
-        let whole =
-            exchange.client_data(&copy.bytes[copy.head..]).is_ok() && exchange.request_done();
-        let Some(pool) = pool.filter(|_| whole && !cx.draining) else {
+        let body = &copy.bytes[copy.head..];
+        let whole = copy.exchange.client_data(body).is_ok() && copy.exchange.request_done();
+        // A new configuration may have removed the pool.
+        copy.local = Rc::clone(&self.local);
+        let mut pools = self.local.service.pools.iter();
+        if !whole || cx.draining || !pools.any(|pool| pool.pool == copy.pool) {
             self.count_copy(cx, Detail::MirrorSkipped);
             return;
-        };
-        let local = Rc::clone(&self.local);
-        let mut session = Self::new(Transport::nowhere(), self.peer, self.port, local);
-        session.request = state::Request::new(exchange);
-        session.request.pool = pool;
+        }
+        cx.copies.push(*copy);
+    }
+
+    /// The session that sends a copy.
+    pub(crate) fn of_copy(copy: MirrorCopy) -> Self {
+        let mut pools = copy.local.service.pools.iter();
+        let pool = pools.position(|pool| pool.pool == copy.pool);
+        let mut session = Self::new(Transport::nowhere(), copy.peer, copy.port, copy.local);
+        session.request = state::Request::new(copy.exchange);
+        session.request.pool = pool.unwrap_or(0);
         session.request.slot = Some(copy.slot);
         session.request.selection = Selection::new(copy.hash);
         session.to_server = copy.bytes.into();
         session.mirror = Some(copy.mirror);
-        cx.copies.push(session);
+        session
     }
 
     fn count_copy(&self, cx: &Context, detail: Detail) {

@@ -143,11 +143,7 @@ impl Session {
         local.budget.earn(service.retry_percent);
         self.request = state::Request::new(exchange);
         self.request.gate = gate;
-        if let Some(admitted) = admitted {
-            self.request.admitted = true;
-            self.request.slot = admitted.slot;
-            self.request.more_slots = admitted.more_slots;
-        }
+        self.request.admit(admitted);
         self.request.times = state::Times::beginning(cx.now_us);
         if service.timeouts.total > 0 {
             self.request.deadline_ms = cx.now + service.timeouts.total;

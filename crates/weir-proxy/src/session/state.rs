@@ -10,10 +10,10 @@ use weir_select::limit::Slot;
 use weir_select::route::Rejection;
 
 use super::bulk::Bulk;
-use super::mirror::MirrorCopy;
 use super::record::NORMAL_END;
 use super::trace::Trace;
 use super::transfer::Transfer;
+use crate::context::MirrorCopy;
 use crate::encoder::Encoder;
 use crate::queue::Queue;
 use crate::static_file::Query;
@@ -239,6 +239,15 @@ impl Request {
             copy: None,
             trace: None,
             termination: NORMAL_END,
+        }
+    }
+
+    /// Takes the slots of a request that the limits have admitted before, if they have.
+    pub(super) fn admit(&mut self, admitted: Option<Box<Admitted>>) {
+        if let Some(admitted) = admitted {
+            self.admitted = true;
+            self.slot = admitted.slot;
+            self.more_slots = admitted.more_slots;
         }
     }
 

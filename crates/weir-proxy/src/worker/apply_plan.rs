@@ -149,7 +149,7 @@ impl Worker {
         self.wake_h2_servers();
     }
 
-    /// Closes sessions that wait for a request, and those of copies, for which nobody waits.
+    /// Closes sessions that wait for a request, and those of copies, for which no client waits.
     pub(super) fn end_idle_sessions(&mut self) {
         let ends = |session: &Session| session.is_idle() || session.is_copy();
         for key in self.sessions.keys() {
