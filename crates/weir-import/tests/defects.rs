@@ -825,3 +825,22 @@ fn programs_of_servers_and_groups_are_kept() {
         "{pool}"
     );
 }
+
+#[test]
+fn file_with_defaults_alone_is_imported() {
+    let imported = of_haproxy(
+        "global\n maxconn 4000\ndefaults\n mode http\n timeout connect 5s\n timeout server 30s\n retries 2\n option \
+         forwardfor\n",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let defaults = table(&imported.toml, &["[defaults.service]"]);
+    for part in [
+        "connect = \"5s\"",
+        "server = \"30s\"",
+        "retries = 2",
+        "connections = 4000",
+        "x_forwarded = { for = \"append\" }",
+    ] {
+        assert!(defaults.contains(part), "{part}: {defaults}");
+    }
+}
