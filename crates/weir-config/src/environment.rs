@@ -167,7 +167,8 @@ mod tests {
     }
 
     const TEXT: &str = "[pool.a]\nservers = [\"${SERVER}:${PORT:-80}\", { address = \"${SERVER}\" }]\n\
-                        [service.a]\nlisten = [\"0.0.0.0:${PORT:-80}\"]\nforward = \"proxy\"\nprotocol = \"tcp\"\npool = \"a\"\n";
+                        [service.a]\nlisten = [\"0.0.0.0:${PORT:-80}\"]\nforward = \
+                        \"proxy\"\nprotocol = \"tcp\"\npool = \"a\"\n";
 
     #[test]
     fn addresses_get_values_of_variables() {

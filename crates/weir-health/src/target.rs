@@ -62,7 +62,7 @@ impl Target {
     pub const fn kind(&self) -> &'static str {
         match (&self.probe, &self.tls) {
             (Probe::Http(_), Some(_)) => "https",
-            (Probe::Tcp, Some(_)) => "tls",
+            (Probe::Tcp | Probe::Exchange(_), Some(_)) => "tls",
             (probe, _) => probe.as_str(),
         }
     }

@@ -17,6 +17,7 @@ const HIDDEN: &[&str] = &[
     "bytes",
     "command",
     "entries",
+    "exchange",
     "headers",
     "payload",
     "send",

@@ -24,6 +24,10 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
             POOL.to_owned() + "check = {}\n" + &service("nat", "")
         ),
         "check" => checked(key, line),
+        "exchange" => {
+            let step = frame.inline(&["expect = \"OK\""]);
+            checked("exchange", &format!("exchange = [{{ {step} }}]"))
+        }
         "expect" => frame.expect(),
         "route" | "route-not" | "address-file" | "host-file" | "response-header" | "route-pool"
         | "route-rewrite" | "route-limits" | "route-mirror" | "basic-auth" | "files" => {

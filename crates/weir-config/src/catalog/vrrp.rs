@@ -86,7 +86,7 @@ pub(crate) static VRRP: Section = Section {
         Key::new(
             "addresses",
             Kind::List(&Kind::Network),
-            Default("[]"),
+            Absent("none"),
             "Virtual addresses, listed in advertisements; all of one family. Without a prefix length: /32 or /128. An \
              address that is already on the interface is never removed. Without addresses, the virtual router only \
              decides which director is active, for `notify` and `excluded_addresses`; it uses IPv4 unless `source` or \

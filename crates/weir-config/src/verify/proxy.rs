@@ -117,7 +117,8 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                     format!("service `{name}` does not process HTTP requests"),
                 )
                 .also(&proxy.name, "its protocol is \"tcp\"")
-                .cause("in a tcp service, a route can only compare `host` with the SNI, and `source`, and select a `pool` or `close`")
+                .cause("in a tcp service, a route can only compare `host` with the SNI, and `source`, and select a \
+                        `pool` or `close`")
                 .fix("remove other conditions and actions, or set protocol = \"http\" there"),
             ),
             None => {

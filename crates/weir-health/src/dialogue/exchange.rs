@@ -83,7 +83,7 @@ impl Dialogue for Exchange {
 
     fn end(&mut self) -> Outcome {
         let step = self.at + 1;
-        let received = quoted(&self.received);
+        let received = quoted(self.received.trim_ascii_start());
         Outcome::failed(format!("closed in step {step} after {received}"))
     }
 }

@@ -346,7 +346,7 @@ fn scheduler(
     {
         notes.remark(
             line.position,
-            "not imported: `hash` of Weir is consistent, and `source` keeps clients on their servers as far as possible",
+            "not imported: `hash` of Weir is consistent, and `source` keeps clients on their servers",
         );
     }
     let position = line.position;

@@ -140,7 +140,11 @@ impl Checks {
             steps.extend(found);
         }
         // Without an expectation the connection is enough.
-        let expects = |item: &Item| matches!(&item.value, Value::Table(keys) if keys.iter().any(|key| key.key != "send"));
+        let is_expectation = |key: &Entry| key.key != "send";
+        let expects = |item: &Item| match &item.value {
+            Value::Table(keys) => keys.iter().any(is_expectation),
+            _ => false,
+        };
         let length = steps.iter().rposition(expects).map_or(0, |at| at + 1);
         for step in steps.drain(length..) {
             if let Some(position) = step.from {

@@ -143,7 +143,7 @@ pub(super) fn variants(
         }
         if is_lost {
             for change in changes.rules.iter().filter(|change| change.when == at) {
-                let why = "not imported for all requests: a route cannot combine its condition with those of other rules";
+                let why = "not imported for all requests: a route cannot combine its condition with others";
                 notes.add(change.line.position, why);
             }
         }

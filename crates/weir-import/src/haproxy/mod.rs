@@ -109,6 +109,18 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
             notes.remark(*position, "not imported: no backend uses it");
         }
     }
+    if let Some((position, lines)) = file.defaults.take().filter(|_| file.proxies.is_empty()) {
+        let alone = Proxy {
+            position,
+            name: String::new(),
+            takes_clients: true,
+            has_servers: true,
+            lines,
+            defaults: Vec::new(),
+        };
+        service::defaults(&mut context, &alone, &mut notes);
+        file.proxies.push(alone);
+    }
     for proxy in &file.proxies {
         note_unused_lines(&context, proxy, &variables, &mut notes);
     }

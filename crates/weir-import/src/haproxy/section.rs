@@ -45,6 +45,8 @@ const SECTIONS: &[&str] = &[
 /// The proxies of the file, and the lines of `global`.
 #[derive(Debug, Default)]
 pub(super) struct File {
+    /// The last `defaults`, with its line.
+    pub(super) defaults: Option<(Position, Vec<Line>)>,
     pub(super) proxies: Vec<Proxy>,
     pub(super) global: Vec<Line>,
     /// The first mailer of each `mailers` section.
@@ -91,6 +93,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                 if let Some(name) = head.word(1) {
                     named.push((name.to_owned(), all.clone()));
                 }
+                file.defaults = Some((head.position, all.clone()));
                 last = all;
             }
             kind @ ("frontend" | "backend" | "listen") => {

@@ -81,6 +81,26 @@ pub(super) fn service(
     context.writer.document.push(table);
 }
 
+/// `[defaults.service]` of a file that has only `defaults`, because its other sections are in other files.
+pub(super) fn defaults(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
+    let mut table = Table::new(&["defaults", "service"], proxy.position);
+    timeouts(context, &mut table, proxy, proxy, notes);
+    retry_on(context, &mut table, proxy, notes);
+    limits(context, &mut table, proxy, proxy, (&[], &[], true), notes);
+    if let Some(line) = proxy.option("forwardfor").filter(|_| proxy.is_http()) {
+        context.mark_used(line);
+        table.push(Entry::implied("forwarded", false));
+        table.push(forward_for(line, notes));
+    }
+    if proxy.is_http() {
+        compression(context, &mut table, [proxy, proxy]);
+        error_pages(context, &mut table, [proxy, proxy]);
+    }
+    if !table.entries.is_empty() {
+        context.writer.document.push(table);
+    }
+}
+
 /// `option forwardfor except 127.0.0.0/8`.
 fn forward_for(line: &Line, notes: &mut Notes) -> Entry {
     let mut fields = vec![Entry::new("for", "append", line.position)];

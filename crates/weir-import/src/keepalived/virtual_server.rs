@@ -16,7 +16,7 @@ use super::field::{self, Located};
 use super::tree::Node;
 use crate::layer4::{Method, Persistent, Real, Sourced, Virtual, Writer, mask_length, name_of};
 use crate::mail::Mail;
-use crate::note::Notes;
+use crate::note::{Notes, Position};
 
 pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: &mut Notes) {
     let Some(header) = header(globals, node, notes) else {
@@ -57,12 +57,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         directives.settings.unused(notes);
     }
     let (method, scheduler) = implied(&directives, &found, node, notes);
-    let name = match &header {
-        Header::Group(name, _) => (*name).to_owned(),
-        _ => listen
-            .first()
-            .map_or(String::new(), |(listen, _)| name_of(listen)),
-    };
+    let name = name_of_service(&header, &listen);
     limit_quorum(&mut directives, &found, notes);
     let persistent = persistence(&directives, ipv6, node, notes);
     if persistent.is_some() && listen.len() > 1 {
@@ -88,12 +83,27 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         lines: node.lines(),
     };
     let pool = writer.write(spec, notes);
-    let mut tables = writer.document.tables.iter_mut();
-    if let Some(table) = tables.find(|it| it.path == ["pool", &pool]) {
-        notify::write(table, &programs, notes);
-    }
+    notified(writer, &pool, &programs, notes);
     let alerts = directives.alerts.or(globals.alerts);
     writer.mails.extend(mail(globals, alerts, pool));
+}
+
+/// Adds the programs that changes of the pool and its servers call.
+fn notified(writer: &mut Writer, pool: &str, programs: &[Program], notes: &mut Notes) {
+    let mut tables = writer.document.tables.iter_mut();
+    if let Some(table) = tables.find(|it| it.path == ["pool", pool]) {
+        notify::write(table, programs, notes);
+    }
+}
+
+/// Returns the name of the service and its pool.
+fn name_of_service(header: &Header<'_>, listen: &[(String, Position)]) -> String {
+    match header {
+        Header::Group(name, _) => (*name).to_owned(),
+        Header::Address(..) | Header::Mark(_) => listen
+            .first()
+            .map_or(String::new(), |(listen, _)| name_of(listen)),
+    }
 }
 
 /// The mails of a virtual server, if it sends any.

@@ -37,7 +37,7 @@ pub(super) fn summary(checks: &[Check]) -> String {
 fn kind(check: &Check) -> &'static str {
     match (&check.probe, &check.target.tls) {
         (Probe::Http(_), Some(_)) => "https",
-        (Probe::Tcp, Some(_)) => "tls",
+        (Probe::Tcp | Probe::Exchange(_), Some(_)) => "tls",
         (probe, _) => probe.as_str(),
     }
 }
@@ -173,6 +173,8 @@ fn probe(edits: Edits, old: &Probe, new: &Probe) -> Edits {
             })
             .compare("user", &old.user, &new.user, text)
             .compare("dynamic", old.dynamic, new.dynamic, bool::to_string),
+        (Probe::Tcp | Probe::Exchange(_), Probe::Exchange(_))
+        | (Probe::Exchange(_), Probe::Tcp) => edits.compare_hidden("exchange", old, new),
         (Probe::File { path: old }, Probe::File { path: new }) => {
             edits.compare("file", old, new, text)
         }

@@ -1,0 +1,183 @@
+//! Rules and settings that the importers carry over without a loss.
+
+use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived};
+
+const BACKEND: &str = "backend app\n server a 10.0.0.5:80\n";
+
+fn checked(imported: Imported) -> Imported {
+    let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
+    assert!(parsed.is_ok(), "{parsed:?}\n{}", imported.toml);
+    imported
+}
+
+fn of_haproxy(text: &str) -> Imported {
+    checked(haproxy("haproxy.cfg", text, &EmptyEnvironment))
+}
+
+fn of_frontend(lines: &str) -> Imported {
+    of_haproxy(&format!(
+        "defaults\n mode http\nfrontend web\n bind :80\n {lines}\n default_backend app\n{BACKEND}"
+    ))
+}
+
+/// Returns the table that contains all of these.
+fn table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
+    let mut tables = toml.split("\n\n");
+    let found = tables.find(|table| parts.iter().all(|part| table.contains(part)));
+    found.unwrap_or_else(|| panic!("no table with {parts:?}:\n{toml}"))
+}
+
+#[test]
+fn changes_with_conditions_become_routes() {
+    let imported = of_frontend(
+        "acl api path_beg /api\n http-request set-header X-Api 1 if api\n http-request set-header X-All 1",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let api = table(&imported.toml, &["[[route]]", "path = \"/api*\""]);
+    assert!(
+        api.contains("set_header = [\"X-Api: 1\", \"X-All: 1\"]"),
+        "{api}"
+    );
+    let rest = imported.toml.rsplit("[[route]]").next().unwrap_or_default();
+    assert!(rest.contains("set_header = [\"X-All: 1\"]"), "{rest}");
+}
+
+#[test]
+fn allowed_requests_are_exempt_from_later_rules() {
+    for (accept, reject) in [
+        ("http-request allow", "http-request deny"),
+        (
+            "tcp-request connection accept",
+            "tcp-request connection reject",
+        ),
+    ] {
+        let imported = of_frontend(&format!("{accept} if {{ src 10.0.0.0/8 }}\n {reject}"));
+        assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+        assert!(
+            imported
+                .toml
+                .contains("not = { source = [\"10.0.0.0/8\"] }"),
+            "{}",
+            imported.toml
+        );
+    }
+}
+
+#[test]
+fn users_of_haproxy_are_asked_for() {
+    let text = format!(
+        "userlist staff\n user anna insecure-password secret\ndefaults\n mode http\nfrontend web\n bind :80\n \
+         acl known http_auth(staff)\n http-request auth realm Staff if {{ path_beg /admin }} !known\n \
+         default_backend app\n{BACKEND}"
+    );
+    let imported = of_haproxy(&text);
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let admin = table(&imported.toml, &["[[route]]", "path = \"/admin*\""]);
+    assert!(admin.contains("users = [\"anna:$5$"), "{admin}");
+    assert!(admin.contains("realm = \"Staff\""), "{admin}");
+    assert_eq!(
+        imported.toml.matches("basic_auth").count(),
+        1,
+        "{}",
+        imported.toml
+    );
+}
+
+#[test]
+fn tcp_service_keeps_its_access_rules() {
+    let text = format!(
+        "defaults\n mode tcp\nfrontend db\n bind :3306\n acl inside src -f /etc/haproxy/inside.lst\n \
+         tcp-request connection reject unless inside\n default_backend app\n{BACKEND}"
+    );
+    let imported = of_haproxy(&text);
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let route = table(&imported.toml, &["[[route]]", "close = true"]);
+    let condition = "not = { source = [{ file = \"/etc/haproxy/inside.lst\" }] }";
+    assert!(route.contains(condition), "{route}");
+}
+
+#[test]
+fn tcp_checks_of_haproxy_are_exchanges() {
+    let imported = of_haproxy(
+        "defaults\n mode tcp\nlisten redis\n bind :6379\n option tcp-check\n tcp-check connect\n tcp-check send \
+         PING\\r\\n\n tcp-check expect string +PONG\n tcp-check send QUIT\\r\\n\n server a 10.0.0.5:6379 check\n",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let check = table(&imported.toml, &["[pool.redis.check]"]);
+    let steps = "exchange = [{ send = \"PING\\r\\n\" }, { expect = \"+PONG\" }]";
+    assert!(check.contains(steps), "{check}");
+}
+
+#[test]
+fn ports_from_the_environment_remain_variables() {
+    let text = format!(
+        "defaults\n mode http\nfrontend web\n bind *:$PORT\n default_backend app\n{BACKEND}"
+    );
+    let imported = of_haproxy(&text);
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    assert!(
+        imported.toml.contains("listen = [\"0.0.0.0:${PORT}\"]"),
+        "{}",
+        imported.toml
+    );
+}
+
+#[test]
+fn maps_of_haproxy_choose_pools() {
+    let imported = of_haproxy(&format!(
+        "defaults\n mode http\nfrontend web\n bind :80\n use_backend \
+         %[req.hdr(host),lower,map(/etc/haproxy/hosts.map,app)]\n{BACKEND}"
+    ));
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let map = table(&imported.toml, &["[map.hosts]"]);
+    assert!(map.contains("file = \"/etc/haproxy/hosts.map\""), "{map}");
+    let route = table(&imported.toml, &["[[route]]", "map = \"hosts\""]);
+    assert!(route.contains("default = \"app\""), "{route}");
+}
+
+#[test]
+fn programs_of_servers_and_groups_are_kept() {
+    let imported = checked(keepalived(
+        "keepalived.conf",
+        "vrrp_sync_group G {\n group {\n A\n B\n }\n notify_master /bin/up\n track_interface {\n eth1\n }\n}\n\
+         vrrp_instance A {\n interface eth0\n virtual_router_id 1\n}\nvrrp_instance B {\n interface eth0\n \
+         virtual_router_id 2\n virtual_ipaddress {\n 192.0.2.1\n }\n}\nvirtual_server 192.0.2.1 80 {\n protocol \
+         TCP\n real_server 10.0.0.5 80 {\n notify_down \"/bin/down it\"\n TCP_CHECK {\n }\n }\n}\n",
+        &EmptyEnvironment,
+    ));
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let first = table(&imported.toml, &["[vrrp.A]"]);
+    assert!(first.contains("notify_master = [\"/bin/up\"]"), "{first}");
+    assert!(!first.contains("addresses"), "{first}");
+    assert_eq!(
+        imported
+            .toml
+            .matches("track = [{ interface = \"eth1\" }]")
+            .count(),
+        2
+    );
+    let pool = table(&imported.toml, &["[pool.", "servers"]);
+    assert!(
+        pool.contains("'10.0.0.5:80':*:down) exec '/bin/down'"),
+        "{pool}"
+    );
+}
+
+#[test]
+fn file_with_defaults_alone_is_imported() {
+    let imported = of_haproxy(
+        "global\n maxconn 4000\ndefaults\n mode http\n timeout connect 5s\n timeout server 30s\n retries 2\n option \
+         forwardfor\n",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let defaults = table(&imported.toml, &["[defaults.service]"]);
+    for part in [
+        "connect = \"5s\"",
+        "server = \"30s\"",
+        "retries = 2",
+        "connections = 4000",
+        "x_forwarded = { for = \"append\" }",
+    ] {
+        assert!(defaults.contains(part), "{part}: {defaults}");
+    }
+}
