@@ -370,7 +370,6 @@ impl Tables {
                 self.former_at(at)
             },
             former_len: self.former.len() as u32,
-            ..Extent::ZERO
         };
         (header, [list_at, hash_at, spread_at])
     }

@@ -386,7 +386,9 @@ fn publication_reaches_all_directors_or_stops() {
     fs::remove_file(group.state_dir(2).join("cluster.json")).expect("its record");
     group.start(2);
     wait_for("the configuration", PATIENCE, || group.get(2, 8080));
-    let published = group.publish(2, &config(8081, &SERVERS), "0s");
+    // A large one, in several chunks.
+    let large = format!("{}# {}\n", config(8081, &SERVERS), "x".repeat(300_000));
+    let published = group.publish(2, &large, "0s");
     assert!(published.status.success(), "{published:?}");
     assert!(group.get(0, 8081) && group.get(1, 8081) && group.get(2, 8081));
 }

@@ -207,7 +207,7 @@ pub(super) async fn take_in(
     next: Next,
 ) -> Response {
     let path = request.uri().path();
-    let holds_text = matches!(path, "/v1/plan" | "/v1/reload")
+    let holds_text = matches!(path, "/v1/plan" | "/v1/reload" | "/v1/cluster/publish")
         && required(request.method(), path) == Role::Write;
     let most = if holds_text {
         MAX_TEXT_BODY_BYTES

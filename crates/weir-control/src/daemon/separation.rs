@@ -11,7 +11,7 @@ mod service;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::{Signal, geteuid};
 use weir_engine_host::EngineClient;
@@ -81,14 +81,12 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
         && !kept.confined
     {
         tracing::info!("the daemon runs as root: {reason}");
-        weir_runtime_dir::give_to_root(&options.runtime_dir);
+        give_to_root(options);
         return Ok(false);
     }
     let roots = desired.as_ref().map(file_roots).unwrap_or_default();
     let roots: Vec<&Path> = roots.iter().map(Path::new).collect();
-    let is_grouped = desired.as_ref().is_some_and(|it| it.cluster.is_some());
-    let state = group::state_directory(&options.runtime_dir).filter(|_| is_grouped);
-    let state = state.filter(|directory| group::prepare_state_directory(directory));
+    let state = state_directory(options, desired.as_ref());
     let group = desired.and_then(|desired| desired.node.socket_group);
     let groups: Vec<u32> = group
         .and_then(|group| names::group_id(&group))
@@ -110,6 +108,20 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     #[cfg(debug_assertions)]
     attempt::run(options, &kept.link, kept.engine.as_ref());
     Ok(true)
+}
+
+fn give_to_root(options: &Options) {
+    weir_runtime_dir::give_to_root(&options.runtime_dir);
+    if let Some(state) = group::state_directory(&options.runtime_dir) {
+        weir_runtime_dir::give_to_root(&state);
+    }
+}
+
+/// The state directory of a member of a group, if it can be used.
+fn state_directory(options: &Options, desired: Option<&Desired>) -> Option<PathBuf> {
+    let is_grouped = desired.is_some_and(|it| it.cluster.is_some());
+    let state = group::state_directory(&options.runtime_dir).filter(|_| is_grouped);
+    state.filter(|directory| group::prepare_state_directory(directory))
 }
 
 /// The directories whose files routes send. The account must be able to read them as well.
