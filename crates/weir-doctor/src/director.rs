@@ -193,7 +193,8 @@ fn missing_vips(
             "the daemon could not add it to `vip_interface`; its log contains the reason"
         }
         (None, true) => {
-            "this machine does not answer ARP for it: unless another director has it now, or a router sends packets for it here, clients cannot reach it"
+            "this machine does not answer ARP for it: unless another director has it now, or a router sends packets \
+             for it here, clients cannot reach it"
         }
         (None, false) => "clients cannot connect to the proxy service",
     };

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use weir_control::runtime_dir::{self, OtherNamespace, RuntimeDir};
 use weir_engine::{Cleaned, Paths};
-use weir_real_server::{DownRequest, Options};
+use weir_real_server::{DownRequest, Options, Step};
 
 use super::{Outcome, block_on};
 use crate::arguments::GlobalOptions;
@@ -40,61 +40,11 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
             ));
         }
     }
-    let (steps, cleaned, virtual_addresses) = block_on(async {
-        // The real server's pins are in a directory below the director's.
-        let steps = match weir_real_server::down(&options, &DownRequest::default()).await {
-            Err(error) if force => {
-                terminal::eprint(&format!("weir: not undone: {error}\n"));
-                Vec::new()
-            }
-            other => other.map_err(Failure::failed)?,
-        };
-        let cleaned = weir_engine::clean(&paths).await.map_err(Failure::failed)?;
-        let virtual_addresses = match &other {
-            None => weir_helper::remove_recorded(&global.runtime_dir)
-                .await
-                .map_err(Failure::failed)?,
-            Some(_) => 0,
-        };
-        Ok::<_, Failure>((steps, cleaned, virtual_addresses))
-    })??;
+    let is_here = other.is_none();
+    let undone = block_on(undo(&options, &paths, force, is_here))??;
     weir_protect::restore(&global.runtime_dir);
     let forgotten = held.forget().map_err(Failure::failed)?;
-    text.extend(steps.iter().map(|step| format!("{step}\n")));
-    text.push_str(&removed(global, &cleaned));
-    for (count, one, many) in [
-        (
-            virtual_addresses,
-            "virtual address removed",
-            "virtual addresses removed",
-        ),
-        (
-            cleaned.neighbours,
-            "neighbour entry released",
-            "neighbour entries released",
-        ),
-        (
-            cleaned.offloads,
-            "interface with offloads restored",
-            "interfaces with offloads restored",
-        ),
-        (
-            cleaned.marks,
-            "rule of firewall marks removed",
-            "rules of firewall marks removed",
-        ),
-        (
-            forgotten,
-            "file removed from the runtime directory",
-            "files removed from the runtime directory",
-        ),
-    ] {
-        match count {
-            0 => {}
-            1 => text.push_str(&format!("1 {one}\n")),
-            more => text.push_str(&format!("{more} {many}\n")),
-        }
-    }
+    text.push_str(&undone.list(global, forgotten));
     if text.is_empty() {
         text.push_str("nothing to remove\n");
     }
@@ -102,19 +52,93 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The data plane and the addresses.
-fn removed(global: &GlobalOptions, cleaned: &Cleaned) -> String {
-    let mut text = String::new();
-    if cleaned.data_plane {
-        let directory = global.pin_dir.display();
-        text.push_str(&format!(
-            "programs and maps removed, pinned in {directory}\n"
-        ));
+/// What was reverted.
+struct Undone {
+    /// Steps of `real-server down`.
+    steps: Vec<Step>,
+    cleaned: Cleaned,
+    virtual_addresses: usize,
+}
+
+/// Reverts the changes to the kernel; `is_here` = the daemon ran in this network namespace.
+async fn undo(
+    options: &Options,
+    paths: &Paths,
+    force: bool,
+    is_here: bool,
+) -> Result<Undone, Failure> {
+    // The real server's pins are in a directory below the director's.
+    let steps = match weir_real_server::down(options, &DownRequest::default()).await {
+        Err(error) if force => {
+            terminal::eprint(&format!("weir: not undone: {error}\n"));
+            Vec::new()
+        }
+        other => other.map_err(Failure::failed)?,
+    };
+    let cleaned = weir_engine::clean(paths).await.map_err(Failure::failed)?;
+    let virtual_addresses = if is_here {
+        let removed = weir_helper::remove_recorded(&options.runtime_dir).await;
+        removed.map_err(Failure::failed)?
+    } else {
+        0
+    };
+    Ok(Undone {
+        steps,
+        cleaned,
+        virtual_addresses,
+    })
+}
+
+impl Undone {
+    /// The server's settings, the data plane, the addresses, and counts of the others, in a line each. `forgotten` =
+    /// files of the runtime directory.
+    fn list(&self, global: &GlobalOptions, forgotten: usize) -> String {
+        let mut text: String = self.steps.iter().map(|step| format!("{step}\n")).collect();
+        if self.cleaned.data_plane {
+            let directory = global.pin_dir.display();
+            text.push_str(&format!(
+                "programs and maps removed, pinned in {directory}\n"
+            ));
+        }
+        for (interface, address) in &self.cleaned.addresses {
+            text.push_str(&format!("{address} removed from {interface}\n"));
+        }
+        let removed = [
+            (
+                self.virtual_addresses,
+                "virtual address removed",
+                "virtual addresses removed",
+            ),
+            (
+                self.cleaned.neighbours,
+                "neighbour entry released",
+                "neighbour entries released",
+            ),
+            (
+                self.cleaned.offloads,
+                "interface with offloads restored",
+                "interfaces with offloads restored",
+            ),
+            (
+                self.cleaned.marks,
+                "rule of firewall marks removed",
+                "rules of firewall marks removed",
+            ),
+            (
+                forgotten,
+                "file removed from the runtime directory",
+                "files removed from the runtime directory",
+            ),
+        ];
+        for (count, one, many) in removed {
+            match count {
+                0 => {}
+                1 => text.push_str(&format!("1 {one}\n")),
+                more => text.push_str(&format!("{more} {many}\n")),
+            }
+        }
+        text
     }
-    for (interface, address) in &cleaned.addresses {
-        text.push_str(&format!("{address} removed from {interface}\n"));
-    }
-    text
 }
 
 /// Interfaces are recorded by name, and a name means another interface here.
