@@ -117,19 +117,16 @@ pub(crate) fn run(arguments: &ScalingArguments) -> Result<String> {
 
 /// `moved` and `changed` are percentages; they are the same for all designs with a Maglev table.
 fn table(router: Router, rows: &[Row]) -> String {
-    let mut text = format!("\n{:<36}", router.name());
-    for title in Design::ALL
-        .map(Design::name)
-        .into_iter()
-        .chain(["moved %", "changed %"])
-    {
-        let _ = write!(text, "{title:>14}");
+    let mut text = format!("\n{:<34}", router.name());
+    for design in Design::ALL {
+        let _ = write!(text, "{:>11}", design.name());
     }
+    text += "   moved % changed %";
     for row in rows {
-        let _ = write!(text, "\n{:<36}", row.scenario.name);
+        let _ = write!(text, "\n{:<34}", row.scenario.name);
         for outcome in &row.outcomes {
             let lives = (1.0 - outcome.lost).max(f64::MIN_POSITIVE);
-            let _ = write!(text, "{:>14.0}", outcome.broken / lives * 1e6);
+            let _ = write!(text, "{:>11.0}", outcome.broken / lives * 1e6);
         }
         let at = Design::ALL
             .iter()
@@ -137,7 +134,7 @@ fn table(router: Router, rows: &[Row]) -> String {
         if let Some(outcome) = at.and_then(|at| row.outcomes.get(at)) {
             let _ = write!(
                 text,
-                "{:>14.2}{:>14.3}",
+                "{:>10.2}{:>10.3}",
                 outcome.moved * 1e2,
                 outcome.changed * 1e2
             );

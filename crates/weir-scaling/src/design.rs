@@ -38,11 +38,11 @@ impl Design {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Modulo => "hash mod N",
-            Self::Maglev => "Maglev only",
+            Self::Maglev => "Maglev",
             Self::FlowTable => "flow table",
             Self::Glb => "GLB",
-            Self::Sync => "Weir sync",
-            Self::SecondHop => "Weir 2nd hop",
+            Self::Sync => "[sync]",
+            Self::SecondHop => "second hop",
         }
     }
 
