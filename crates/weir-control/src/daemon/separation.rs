@@ -87,11 +87,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     let roots = desired.as_ref().map(file_roots).unwrap_or_default();
     let roots: Vec<&Path> = roots.iter().map(Path::new).collect();
     let state = state_directory(options, desired.as_ref());
-    let group = desired.and_then(|desired| desired.node.socket_group);
-    let groups: Vec<u32> = group
-        .and_then(|group| names::group_id(&group))
-        .into_iter()
-        .collect();
+    let groups = groups(desired.as_ref());
     kept.pinned = engine.is_some() && weir_engine::is_pinned(&paths(options));
     // The hard limit, which only root may raise again.
     let _ = weir_sys::raise_nofile();
@@ -122,6 +118,12 @@ fn state_directory(options: &Options, desired: Option<&Desired>) -> Option<PathB
     let is_grouped = desired.is_some_and(|it| it.cluster.is_some());
     let state = group::state_directory(&options.runtime_dir).filter(|_| is_grouped);
     state.filter(|directory| group::prepare_state_directory(directory))
+}
+
+/// The groups of the account, besides its own: that of the control socket.
+fn groups(desired: Option<&Desired>) -> Vec<u32> {
+    let name = desired.and_then(|desired| desired.node.socket_group.as_deref());
+    name.and_then(names::group_id).into_iter().collect()
 }
 
 /// The directories whose files routes send. The account must be able to read them as well.

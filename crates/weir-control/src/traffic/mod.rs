@@ -38,7 +38,7 @@ use self::handover_file::HandoverFile;
 use self::layer4::{Layer4, RemoteOpening};
 use self::request_outcome::LastSuccess;
 use self::server_state::{apply_to_proxy, now};
-use crate::keeper::{self, Kept, Link};
+use crate::keeper::{self, Kept, Link, Takeover};
 use crate::order_file::OrderStore;
 use crate::plane::Wanted;
 use crate::trace_export::TraceExport;
@@ -198,14 +198,19 @@ impl Traffic {
         traffic.commit(prepared, desired);
         traffic.note_base(wanted);
         if let Some(takeover) = takeover {
-            let mut inlet = traffic.proxy.inlet();
-            traffic.receiver = Some(std::thread::spawn(move || {
-                keeper::receive(&takeover.channel, &mut inlet, |inlet, mut file| {
-                    inlet.count(&Handover::read(&mut file).services());
-                });
-            }));
+            traffic.receive(takeover);
         }
         Ok(traffic)
+    }
+
+    /// Takes over connections and counters of the former daemon until it has sent all.
+    fn receive(&mut self, takeover: Takeover) {
+        let mut inlet = self.proxy.inlet();
+        self.receiver = Some(std::thread::spawn(move || {
+            keeper::receive(&takeover.channel, &mut inlet, |inlet, mut file| {
+                inlet.count(&Handover::read(&mut file).services());
+            });
+        }));
     }
 
     /// Opens everything that the proxy needs for a configuration.
