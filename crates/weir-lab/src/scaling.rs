@@ -24,7 +24,8 @@ pub struct ScalingArguments {
     #[arg(long, value_name = "N", default_value_t = 100_000_000)]
     pub flows: u64,
     /// Mean duration of a connection in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub duration: u32,
     /// Delay of [sync] in milliseconds: younger connections are not synchronized.
     #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000))]
@@ -33,7 +34,8 @@ pub struct ScalingArguments {
     #[arg(long, value_name = "RATE", default_value = "100gbit")]
     pub link: Rate,
     /// Mean length of the clients' packets in bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = 500, value_parser = clap::value_parser!(u32).range(64..=65_535))]
+    #[arg(long, value_name = "BYTES", default_value_t = 500,
+        value_parser = clap::value_parser!(u32).range(64..=65_535))]
     pub packet: u32,
     /// Number of connections that are simulated.
     #[arg(long, value_name = "N", default_value_t = 1_000_000,

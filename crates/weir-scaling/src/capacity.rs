@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn single_director_sends_to_nobody() {
+    fn single_director_sends_nothing() {
         let load = Load {
             directors: 0,
             link: 1e9,

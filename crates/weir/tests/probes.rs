@@ -97,10 +97,24 @@ fn probes_of_real_peers_pass() {
         ("tcp", "kind = \"tcp\"\nport = 80".to_owned()),
         ("http", "kind = \"http\"\nport = 80\npath = \"/name\"\nexpect = { body = \"server0\" }".to_owned()),
         ("redis", "kind = \"redis\"\nport = 6379".to_owned()),
-        ("primary", "kind = \"tcp\"\nport = 6379\nexchange = [{ send = \"PING\\r\\n\", expect = \"+PONG\" }, { send \
-         = \"INFO replication\\r\\n\", expect = \"role:master\" }, { send = \"QUIT\\r\\n\", regex = \"^\\\\+OK\" }]".to_owned()),
-        ("replica", "kind = \"tcp\"\nport = 6379\nexchange = [{ send = \"INFO replication\\r\\n\", expect = \
-         \"role:slave\" }]".to_owned()),
+        (
+            "primary",
+            r#"kind = "tcp"
+port = 6379
+exchange = [
+    { send = "PING\r\n", expect = "+PONG" },
+    { send = "INFO replication\r\n", expect = "role:master" },
+    { send = "QUIT\r\n", regex = '^\+OK' },
+]"#
+            .to_owned(),
+        ),
+        (
+            "replica",
+            r#"kind = "tcp"
+port = 6379
+exchange = [{ send = "INFO replication\r\n", expect = "role:slave" }]"#
+                .to_owned(),
+        ),
         ("dns", "kind = \"dns\"\nport = 53\nquery = \"www.example\"\nexpect = { answer = \"10.9.8.7\" }".to_owned()),
         ("wrong", "kind = \"dns\"\nport = 53\nquery = \"www.example\"\nexpect = { answer = \"10.9.8.8\" }".to_owned()),
         ("udp", "kind = \"udp\"\nport = 7000\npayload = \"61 62\"\nexpect = { bytes = \"30 xx 62\" }".to_owned()),

@@ -93,8 +93,8 @@ fn proxy_vip_is_added_announced_and_removed() {
     assert!(has(&world, "10.71.0.10"));
 }
 
-/// Interfaces are recorded by name: a command in another namespace must not change those that have the same names there,
-/// and must not forget the record.
+/// Interfaces are recorded by name: a command in another namespace must not change those that have the same names
+/// there, and must not forget the record.
 #[test]
 fn clean_in_another_namespace_is_refused() {
     if !privileged() {

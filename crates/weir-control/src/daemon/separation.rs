@@ -120,7 +120,7 @@ fn state_directory(options: &Options, desired: Option<&Desired>) -> Option<PathB
     state.filter(|directory| group::prepare_state_directory(directory))
 }
 
-/// The groups of the account, besides its own: that of the control socket.
+/// The groups of the account in addition to its own: that of the control socket.
 fn groups(desired: Option<&Desired>) -> Vec<u32> {
     let name = desired.and_then(|desired| desired.node.socket_group.as_deref());
     name.and_then(names::group_id).into_iter().collect()

@@ -30,7 +30,7 @@ struct FrontendRule<'l> {
     except: Vec<&'l [String]>,
 }
 
-/// How the requests of a service are told from others, and its own changes.
+/// What distinguishes the requests of a service from others, and its own changes.
 #[derive(Clone, Copy)]
 struct Way<'w> {
     clients: Clients<'w>,

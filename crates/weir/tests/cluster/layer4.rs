@@ -141,6 +141,8 @@ impl Api {
 pub(super) fn connect(from: u16, port: u16) -> std::io::Result<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    // The end leaves no TIME_WAIT, in which the next connection from the same port could not begin.
+    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, from)))?;
     let vip: Ipv4Addr = VIP.parse().expect("an address");
     rustix::net::connect(&socket, &SocketAddr::from((vip, port)))?;
