@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET)/release/weir
 # Programs for distribution: without paths of this machine, in a directory of their own.
 DIST := $(TARGET)/dist
-STATIC := $(DIST)/x86_64-unknown-linux-musl/release/weir
+STATIC := $(DIST)/x86_64-unknown-linux-musl/dist/weir
 # Arguments for `make lab` and `make attack`, for example ARGS="--rate 100mbit --methods direct,nat".
 ARGS ?=
 # cargo's usual place, for a root shell whose PATH lacks it.
@@ -97,8 +97,8 @@ deb: build ## build the Debian packages: weir, and weir-ipvsadm for scripts that
 # WEIR_SIGNING_KEY names the key of the apt repository; without it the key is made for this one repository. Three release
 # builds, on an amd64 machine; ARM64= leaves the arm64 packages out.
 ARM64 ?= yes
-AMD64_PROGRAM := $(DIST)/x86_64-unknown-linux-gnu/release/weir
-ARM64_PROGRAM := $(DIST)/aarch64-unknown-linux-gnu/release/weir
+AMD64_PROGRAM := $(DIST)/x86_64-unknown-linux-gnu/dist/weir
+ARM64_PROGRAM := $(DIST)/aarch64-unknown-linux-gnu/dist/weir
 
 packages: require-cargo ## build all artefacts into target/packages: deb, apt repository, RPM, static program, image, bill of materials
 	@rm -rf $(TARGET)/packages

@@ -57,5 +57,5 @@ export CARGO_ENCODED_RUSTFLAGS=${CARGO_ENCODED_RUSTFLAGS%$'\x1f'}
 # The time of the last commit, for compilers that write one.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || echo 1)}
 export SOURCE_DATE_EPOCH CARGO_INCREMENTAL=0
-CARGO_TARGET_DIR=$DIR cargo build --release --locked -p weir --target "$TARGET" >&2
-echo "$DIR/$TARGET/release/weir"
+CARGO_TARGET_DIR=$DIR cargo build --profile dist --locked -p weir --target "$TARGET" >&2
+echo "$DIR/$TARGET/dist/weir"

@@ -160,7 +160,7 @@ pool = "q"
             forward: weir_flow::abi_forward(forward) as u8,
             tunnel: 0,
             tunnel_flags: 0,
-            dscp: 0,
+            dscp: desired.services[0].dscp,
             tunnel_port: 0,
         };
         let pool = &desired.pools[0];
@@ -175,7 +175,7 @@ pool = "q"
                     port: 0,
                     forward: Forward::Direct,
                     tunnel,
-                    dscp: 0,
+                    dscp: service.dscp,
                     source_is_vip: false,
                 },
             )
