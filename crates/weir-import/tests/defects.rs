@@ -689,3 +689,13 @@ fn later_check_option_replaces_earlier_ones() {
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
 }
+
+#[test]
+fn mode_of_a_backend_is_carried_over_by_the_protocol_of_the_service() {
+    let imported = of_haproxy(
+        "defaults\n mode http\nfrontend web\n bind :80\n default_backend app\n\
+         backend app\n mode http\n server a 10.0.0.5:80\n",
+    );
+    assert!(imported.toml.contains("protocol = \"http\""));
+    assert!(imported.notes.is_empty(), "{:?}", imported.notes);
+}

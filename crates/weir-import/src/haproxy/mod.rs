@@ -214,6 +214,10 @@ fn note_unused_lines(
         if is_done || alias::sets(variables, line.position) {
             continue;
         }
+        // A service has the protocol of its frontend; haproxy refuses a backend of another mode.
+        if line.keyword() == "mode" && matches!(line.word(1), Some("http" | "tcp")) {
+            continue;
+        }
         if !proxy.is_http() && is_for_http(line) {
             notes.remark(line.position, "not imported: it has no effect in mode tcp");
             continue;
