@@ -82,7 +82,7 @@ fn compile(root: &Path, source: &Path, object: &Path) {
         ),
     };
     if output.status.success() {
-        return;
+        return strip(object);
     }
     let messages = String::from_utf8_lossy(&output.stderr);
     let hint = if messages.contains("file not found") {
@@ -91,6 +91,20 @@ fn compile(root: &Path, source: &Path, object: &Path) {
         ""
     };
     panic!("{} does not compile{hint}\n{messages}", source.display());
+}
+
+/// Removes DWARF, which only debuggers read; the loader needs BTF. Without llvm-strip the object is larger, and works.
+fn strip(object: &Path) {
+    let program = env::var("LLVM_STRIP").unwrap_or_else(|_| "llvm-strip".to_owned());
+    match Command::new(&program).arg("-g").arg(object).status() {
+        Ok(status) => assert!(
+            status.success(),
+            "{program} -g {}: {status}",
+            object.display()
+        ),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => panic!("cannot run {program}: {error}"),
+    }
 }
 
 fn variable(name: &str) -> String {
