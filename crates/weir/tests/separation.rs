@@ -20,6 +20,21 @@ impl Room {
         fs::create_dir(&path).expect("made");
         Self(path)
     }
+
+    /// Runs a script in namespaces of its own. Returns its output and the daemon's log.
+    fn run(&self, script: &str, more: &[&str]) -> (String, String) {
+        let output = Command::new("unshare")
+            .args(["--mount", "--net", "--propagation", "private", "sh"])
+            .arg(format!("{ROOM}/tests/{script}"))
+            .arg(env!("CARGO_BIN_EXE_weir"))
+            .arg(&self.0)
+            .args(more)
+            .output()
+            .expect("unshare runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let log = fs::read_to_string(self.0.join("out/log")).unwrap_or_default();
+        (said, log)
+    }
 }
 
 impl Drop for Room {
@@ -71,16 +86,9 @@ fn daemon_has_no_rights_and_serves() {
         return;
     }
     let room = Room::new("separation");
-    let program = env!("CARGO_BIN_EXE_weir");
-    let older = std::env::var("WEIR_OLDER").unwrap_or_else(|_| program.to_owned());
-    let output = Command::new("unshare")
-        .args(["--mount", "--net", "--propagation", "private", "sh"])
-        .arg(format!("{ROOM}/tests/separation.sh"))
-        .args([program, room.0.to_str().expect("a plain path"), &older])
-        .output()
-        .expect("unshare runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let log = fs::read_to_string(room.0.join("out/log")).unwrap_or_default();
+    let older =
+        std::env::var("WEIR_OLDER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weir").to_owned());
+    let (said, log) = room.run("separation.sh", &[&older]);
     let expected = [
         "start: served",
         "files: served",
@@ -152,17 +160,7 @@ fn director_has_no_rights_where_it_reads_bytes_of_clients() {
         return;
     }
     let room = Room::new("separation-director");
-    let output = Command::new("unshare")
-        .args(["--mount", "--net", "--propagation", "private", "sh"])
-        .arg(format!("{ROOM}/tests/separation_director.sh"))
-        .args([
-            env!("CARGO_BIN_EXE_weir"),
-            room.0.to_str().expect("a plain path"),
-        ])
-        .output()
-        .expect("unshare runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let log = fs::read_to_string(room.0.join("out/log")).unwrap_or_default();
+    let (said, log) = room.run("separation_director.sh", &[]);
     let expected = [
         "start nat: served",
         "start direct: served",
@@ -227,17 +225,7 @@ fn failover_needs_no_rights_where_bytes_of_clients_are_read() {
         return;
     }
     let room = Room::new("separation-failover");
-    let output = Command::new("unshare")
-        .args(["--mount", "--net", "--propagation", "private", "sh"])
-        .arg(format!("{ROOM}/tests/separation_failover.sh"))
-        .args([
-            env!("CARGO_BIN_EXE_weir"),
-            room.0.to_str().expect("a plain path"),
-        ])
-        .output()
-        .expect("unshare runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let log = fs::read_to_string(room.0.join("out/log")).unwrap_or_default();
+    let (said, log) = room.run("separation_failover.sh", &[]);
     let expected = [
         "start: served",
         "daemon: 991 0000000000000000 1",
@@ -283,17 +271,7 @@ fn flows_and_path_checks_need_no_rights_where_bytes_of_clients_are_read() {
         return;
     }
     let room = Room::new("separation-layer4");
-    let output = Command::new("unshare")
-        .args(["--mount", "--net", "--propagation", "private", "sh"])
-        .arg(format!("{ROOM}/tests/separation_layer4.sh"))
-        .args([
-            env!("CARGO_BIN_EXE_weir"),
-            room.0.to_str().expect("a plain path"),
-        ])
-        .output()
-        .expect("unshare runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let log = fs::read_to_string(room.0.join("out/log")).unwrap_or_default();
+    let (said, log) = room.run("separation_layer4.sh", &[]);
     let expected = [
         "start: served",
         "first daemon: 991 0000000000000000 1",
