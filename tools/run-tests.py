@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Runs the workspace's tests: several test programs at a time, each with its output in one piece.
 
-    tools/run-tests.py [--jobs N] [--only NAME]… [-- ARGUMENT…]
+    tools/run-tests.py [--jobs N] [--only NAME]… [--limit SECONDS] [-- ARGUMENT…]
 
 Most end-to-end tests wait for timers and use a fifth of a CPU, so `cargo test`, which runs one program after the other,
 leaves the machine idle. This builds everything as `cargo test` does, starts N programs at a time (default: as many
 as there are CPUs), longest first, then those of ALONE one after the other, then the documentation tests. Arguments
-after `--` go to every program. A failure ends nothing early; the exit code is 1 if any program failed. At the end it
-prints each program's time, and its CPU time as far as its processes were waited for.
+after `--` go to every program. A failure ends nothing early; the exit code is 1 if any program failed. A program that
+takes longer than --limit seconds is killed and has failed; its output names the test that hung. At the end it prints
+each program's time, and its CPU time as far as its processes were waited for.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -97,8 +99,9 @@ def environment(program):
 class Running:
     """A started program, whose output goes to a file until it ends."""
 
-    def __init__(self, program, arguments):
+    def __init__(self, program, arguments, limit):
         self.program = program
+        self.limit = limit
         self.output = tempfile.TemporaryFile()
         self.begun = time.monotonic()
         self.child = subprocess.Popen(
@@ -109,9 +112,12 @@ class Running:
             stdout=self.output,
             stderr=subprocess.STDOUT,
         )
+        self.killer = threading.Timer(limit, os.kill, (self.child.pid, signal.SIGKILL))
+        self.killer.start()
 
     def finish(self, status, usage):
         """Prints the output; returns what the summary shows."""
+        self.killer.cancel()
         self.child.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.monotonic() - self.begun
         print(f"     Running {self.program.title} ({os.path.relpath(self.program.path, ROOT)})", flush=True)
@@ -121,24 +127,27 @@ class Running:
         code = self.child.returncode
         if code != 0:
             cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            if seconds >= self.limit:
+                cause = f"killed after {self.limit} s"
             print(f"error: {self.program.name} failed ({cause})\n")
         sys.stdout.flush()
         return (self.program.name, seconds, usage.ru_utime + usage.ru_stime, code == 0)
 
 
-def run(programs, jobs, arguments):
+def run(programs, jobs, arguments, limit):
     """Runs the programs, `jobs` at a time; returns the results in the order in which they ended."""
     waiting, running, results = list(programs), {}, []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                one = Running(waiting.pop(0), arguments)
+                one = Running(waiting.pop(0), arguments, limit)
                 running[one.child.pid] = one
             pid, status, usage = os.wait4(-1, 0)
             if pid in running:
                 results.append(running.pop(pid).finish(status, usage))
     finally:
         for one in running.values():
+            one.killer.cancel()
             one.child.kill()
     return results
 
@@ -151,14 +160,15 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n")[2].strip())
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--limit", type=int, default=1500)
     arguments = parser.parse_args(own)
 
     begun = time.monotonic()
     programs = build(arguments)
     built = time.monotonic()
     together = sorted((program for program in programs if not program.is_alone), key=Program.order)
-    results = run(together, arguments.jobs, programs_own)
-    results += run([program for program in programs if program.is_alone], 1, programs_own)
+    results = run(together, arguments.jobs, programs_own, arguments.limit)
+    results += run([program for program in programs if program.is_alone], 1, programs_own, arguments.limit)
     ended = time.monotonic()
     failed = [name for name, _, _, passed in results if not passed]
     if not arguments.only:
