@@ -23,7 +23,17 @@ fn is_inert(table: &[Unsupported], keyword: &str) -> bool {
 }
 
 /// keepalived keywords about processes, outside of `global_defs`.
-const KEEPALIVED: &[&str] = &["warmup"];
+const KEEPALIVED: &[&str] = &[
+    "warmup",
+    "debug",
+    "kernel_rx_buf_size",
+    "linkbeat_use_polling",
+    "linkbeat_interfaces",
+    "garp_group",
+    "use_pid_dir",
+    "child_wait_time",
+    "log_all_failures",
+];
 
 /// Suffixes of keepalived keywords that set the scheduling and buffers of its processes.
 const KEEPALIVED_ENDS: &[&str] = &[
@@ -53,6 +63,7 @@ const LDIRECTORD: &[&str] = &[
     "load",
     "comment",
     "servicename",
+    "callback",
 ];
 
 /// haproxy keywords about processes, logs, statistics and tuning; settings that a backend has from its frontends;

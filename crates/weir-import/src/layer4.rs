@@ -219,7 +219,10 @@ fn remove_duplicates(spec: &mut Virtual, notes: &mut Notes) {
         let port = if nat(real, &method) { real.port } else { 0 };
         let new = seen.insert((real.address, port));
         if !new {
-            notes.add(real.from, "not imported: duplicate server");
+            notes.remark(
+                real.from,
+                "not imported: duplicate server, which the kernel rejects too",
+            );
         }
         new
     });
@@ -270,8 +273,8 @@ fn scheduler(pool: &mut Table, spec: &Virtual, notes: &mut Notes) {
         .iter()
         .partition(|(flag, _)| flag.starts_with(&format!("{name}-")));
     for (flag, position) in others {
-        let why = format!("not imported: scheduler {name} has no flag {flag}");
-        notes.add(*position, why);
+        let why = format!("not imported: scheduler {name} ignores flag {flag}");
+        notes.remark(*position, why);
     }
     if fitting.is_empty() {
         pool.push(Entry::new("scheduler", name.as_str(), from));
@@ -315,6 +318,16 @@ fn server(real: &Real, spec: &Virtual, notes: &mut Notes) -> Vec<Entry> {
         ("min_connections", real.min_connections),
     ];
     for (key, value) in thresholds {
+        if key == "min_connections"
+            && real.max_connections.is_none_or(|(most, _)| most == 0)
+            && let Some((_, position)) = value
+        {
+            notes.remark(
+                position,
+                "not imported: without an upper threshold it has no effect",
+            );
+            continue;
+        }
         if let Some((value, position)) = value.filter(|(value, _)| *value != 0) {
             entries.push(Entry::new(key, value, position));
         }
@@ -355,7 +368,7 @@ fn quorum(pool: &mut Table, spec: &Virtual, notes: &mut Notes) {
         }
         if spec.sorry.is_none() {
             let why = "without a sorry server the quorum has no effect: the remaining servers stay in use";
-            notes.add(position, why);
+            notes.remark(position, why);
         }
     }
     if let Some((hysteresis, position)) = spec.hysteresis.filter(|(value, _)| *value > 0) {

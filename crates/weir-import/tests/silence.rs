@@ -22,6 +22,7 @@ const DEFAULT_LINES: &[&str] = &[
     "service=mysql",
     "service=pgsql",
     "service=dns",
+    "service=radius",
     "balance roundrobin",
     "mode tcp",
     "option tcp-check",

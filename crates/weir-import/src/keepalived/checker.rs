@@ -97,7 +97,7 @@ impl<'a> Checker<'a> {
     fn read(node: &'a Node, outer: &Settings, notes: &mut Notes) -> Self {
         if let Some(word) = node.word(1) {
             let why = format!("not imported from \"{word}\" on: a checker takes no arguments");
-            notes.add(node.position, why);
+            notes.remark(node.position, why);
         }
         let mut settings = Settings::default();
         let mut endpoint = Endpoint::default();
@@ -109,7 +109,7 @@ impl<'a> Checker<'a> {
                     && settings.take(inner, Level::Checker, notes);
             if inner.keyword() == "log_all_failures" {
                 if field::flag(notes, inner).is_some() {
-                    notes.add(
+                    notes.remark(
                         inner.position,
                         "not imported: `weir status` shows every failure",
                     );
@@ -220,11 +220,13 @@ impl Endpoint {
                     );
                 }
             }
-            "fwmark" => {
-                if field::number(notes, node, 0, u32::MAX.into()).is_some() {
-                    notes.add(node.position, "not imported: probes have no firewall mark");
+            "fwmark" => match field::number(notes, node, 0, u32::MAX.into()) {
+                Some((0, position)) => notes.remark(position, "it is keepalived's default"),
+                Some((_, position)) => {
+                    notes.add(position, "not imported: probes have no firewall mark");
                 }
-            }
+                None => {}
+            },
             _ => return false,
         }
         true

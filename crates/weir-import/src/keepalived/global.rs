@@ -64,19 +64,23 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         ],
     },
     Unsupported {
-        reason: "services stay in the kernel until `weir clean`",
-        visible: &["lvs_flush", "lvs_flush_on_stop", "lvs_flush_onstop"],
-        inert: &[],
+        reason: "Weir does not use IPVS, and its services stay in the kernel until `weir clean`",
+        visible: &[],
+        inert: &["lvs_flush", "lvs_flush_on_stop", "lvs_flush_onstop"],
     },
     Unsupported {
-        reason: "Weir does not synchronize flows with another director",
+        reason: "`[sync]` synchronizes flows: it needs the addresses of the directors, and a key",
         visible: &["lvs_sync_daemon"],
         inert: &[],
     },
     Unsupported {
         reason: "a service of Weir can have several addresses without a mark",
-        visible: &["nftables_ipvs", "nftables_ipvs_start_fwmark"],
-        inert: &["nftables_ipvs_priority"],
+        visible: &[],
+        inert: &[
+            "nftables_ipvs",
+            "nftables_ipvs_start_fwmark",
+            "nftables_ipvs_priority",
+        ],
     },
     Unsupported {
         reason: "it configures keepalived's own processes and files",
@@ -117,8 +121,9 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
     },
     Unsupported {
         reason: "packets do not wait for the daemon, so its priority matters little; its systemd unit can set one",
-        visible: &["min_auto_priority_delay"],
+        visible: &[],
         inert: &[
+            "min_auto_priority_delay",
             "vrrp_priority",
             "vrrp_no_swap",
             "vrrp_rt_priority",
@@ -142,8 +147,10 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
     },
     Unsupported {
         reason: "Weir sizes its socket buffers itself",
-        visible: &["vrrp_rx_bufs_policy", "vrrp_rx_bufs_multiplier"],
+        visible: &[],
         inert: &[
+            "vrrp_rx_bufs_policy",
+            "vrrp_rx_bufs_multiplier",
             "vrrp_netlink_cmd_rcv_bufs",
             "vrrp_netlink_cmd_rcv_bufs_force",
             "vrrp_netlink_monitor_rcv_bufs",
@@ -185,28 +192,16 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
         reason: "[vrrp.NAME] has no such key",
         visible: &[
-            "default_interface",
-            "disable_local_igmp",
-            "dynamic_interfaces",
             "vrrp_mcast_group4",
             "vrrp_mcast_group6",
             "vrrp_garp_lower_prio_delay",
             "vrrp_garp_lower_prio_repeat",
-            "vrrp_garp_interval",
-            "vrrp_gna_interval",
-            "vrrp_min_garp",
             "vrrp_garp_extra_if",
             "vrrp_vmac_garp_intvl",
             "vrrp_lower_prio_no_advert",
             "vrrp_higher_prio_send_advert",
-            "vrrp_check_unicast_src",
-            "vrrp_skip_check_adv_addr",
-            "vrrp_strict",
             "vrrp_delay_after_boot",
-            "log_unknown_vrids",
             "vrrp_owner_ignore_adverts",
-            "vmac_prefix",
-            "vmac_addr_prefix",
         ],
         // They set how keepalived enforces `no_accept`, which has a note of its own.
         inert: &[
@@ -217,6 +212,26 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
             "vrrp_ipsets",
             "vrrp_iptables",
         ],
+    },
+    Unsupported {
+        reason: "Weir does not limit the rate of announcements",
+        visible: &[],
+        inert: &["vrrp_garp_interval", "vrrp_gna_interval"],
+    },
+    Unsupported {
+        reason: "it only matters to logs, to names of interfaces, or to IGMP messages",
+        visible: &[],
+        inert: &[
+            "log_unknown_vrids",
+            "vmac_prefix",
+            "vmac_addr_prefix",
+            "disable_local_igmp",
+        ],
+    },
+    Unsupported {
+        reason: "it is for static addresses and routes, which belong in the network configuration",
+        visible: &[],
+        inert: &["default_interface"],
     },
     Unsupported {
         reason: "it configures how keepalived itself runs",
@@ -246,10 +261,11 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         );
     }
     for inner in node.inner() {
+        if let Some(why) = as_in_weir(inner) {
+            notes.remark(inner.position, why);
+            continue;
+        }
         match inner.keyword() {
-            "vrrp_garp_interval" | "vrrp_gna_interval" if inner.word(1) == Some("0") => {
-                notes.remark(inner.position, "it is keepalived's default");
-            }
             "vrrp_strict" => {
                 globals.strict = true;
                 notes.remark(inner.position, "Weir always follows the VRRP specification");
@@ -259,12 +275,39 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             "vrrp_version" => globals.vrrp_version = field::number(notes, inner, 2, 3),
             _ if mail(globals, inner, notes) => {}
             _ if vrrp_default(globals, inner, notes) => {}
-            keyword => {
-                let found = inert::find(UNSUPPORTED, keyword);
-                let why = found.map_or("keepalived has no such keyword here", |it| it.reason);
-                inner.reject(notes, why);
-            }
+            keyword => match inert::find(UNSUPPORTED, keyword) {
+                Some(found) => inner.reject(notes, found.reason),
+                None => inner.ignore(
+                    notes,
+                    "keepalived has no such keyword here, and ignores the line",
+                ),
+            },
         }
+    }
+}
+
+/// Why Weir does without a line what keepalived does with it.
+fn as_in_weir(node: &Node) -> Option<&'static str> {
+    const DEFAULT: &str = "it is keepalived's default";
+    let argument = node.word(1).unwrap_or("");
+    match (node.keyword(), argument) {
+        (
+            "vrrp_lower_prio_no_advert"
+            | "vrrp_higher_prio_send_advert"
+            | "vrrp_owner_ignore_adverts"
+            | "vrrp_notify_priority_changes"
+            | "fifo_write_vrrp_states_on_reload",
+            "off" | "false" | "no",
+        )
+        | ("vrrp_garp_interval" | "vrrp_gna_interval" | "vrrp_garp_extra_if", "0")
+        | ("vrrp_mcast_group4", "224.0.0.18")
+        | ("vrrp_mcast_group6", "ff02::12") => Some(DEFAULT),
+        ("dynamic_interfaces", _) => Some("Weir waits for an interface that does not exist yet"),
+        ("vrrp_check_unicast_src", _) => Some("Weir always checks the source of unicast packets"),
+        ("vrrp_skip_check_adv_addr", _) => {
+            Some("Weir accepts packets that list other addresses, and counts them")
+        }
+        _ => None,
     }
 }
 
@@ -319,6 +362,14 @@ fn vrrp_default(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
         "vrrp_garp_master_repeat" => count("garp_repeat", notes),
         "vrrp_garp_master_refresh_repeat" => count("garp_refresh_repeat", notes),
         "vrrp_down_timer_adverts" => count("down_adverts", notes),
+        // One announcement at a takeover, and no second one later.
+        "vrrp_min_garp" => {
+            let flag = field::flag(notes, node).filter(|(is_on, _)| *is_on);
+            if let Some((_, position)) = flag {
+                globals.vrrp.push(Entry::new("garp_delay", "0s", position));
+            }
+            flag.map(|(_, position)| Entry::new("garp_repeat", 1_u32, position))
+        }
         "v3_checksum_as_v2" => field::flag(notes, node).map(|(plain, position)| {
             let form = if plain { "plain" } else { "pseudo-header" };
             Entry::new("checksum", form, position)

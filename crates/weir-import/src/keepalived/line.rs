@@ -23,6 +23,10 @@ struct Reader<'w, 'n> {
     notes: &'n mut Notes,
     definitions: Definitions<'w>,
     lines: Vec<Line>,
+    /// Lines whose condition does not match, and why.
+    unmatched: Vec<(Position, String)>,
+    /// A condition matches: the file has lines for this director.
+    matches: bool,
 }
 
 /// Returns all lines of a file and its includes.
@@ -37,11 +41,21 @@ pub(super) fn lines(
         notes,
         definitions: Definitions::new(environment),
         lines: Vec::new(),
+        unmatched: Vec::new(),
+        matches: false,
     };
     reader.file(name, text, 0);
+    for (position, why) in std::mem::take(&mut reader.unmatched) {
+        // Without any match, the file may be for other directors than the one it is imported on.
+        if reader.matches {
+            reader.notes.remark(position, why);
+        } else {
+            reader.notes.add(position, why);
+        }
+    }
     for (name, position) in reader.definitions.unused() {
         let why = format!("not imported: ${name} is never used");
-        reader.notes.add(position, why);
+        reader.notes.remark(position, why);
     }
     reader.lines
 }
@@ -166,9 +180,10 @@ impl Reader<'_, '_> {
             let own = self.environment.host_name();
             if (id == own) == not {
                 let why = format!("not imported: the condition does not match this machine, {own}");
-                self.notes.add(position, why);
+                self.unmatched.push((position, why));
                 return None;
             }
+            self.matches = true;
             line = rest.trim_start();
         }
         Some(line)

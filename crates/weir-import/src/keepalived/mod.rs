@@ -34,6 +34,17 @@ use group::Group;
 use track::Tracked;
 use tree::Node;
 
+/// Blocks of forks such as dpvs.
+const FORK: &[&str] = &[
+    "local_address_group",
+    "deny_address_group",
+    "allow_address_group",
+    "blklst_address_group",
+    "whtlst_address_group",
+    "tunnel_group",
+    "bgp_instance",
+];
+
 /// Settings outside of virtual servers.
 #[derive(Debug, Default)]
 struct Globals {
@@ -64,7 +75,11 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
     record_effect(&nodes, &mut notes, false);
     // Definitions may follow their use.
     let mut globals = Globals::default();
-    for node in &nodes {
+    // Scripts need their default user.
+    let (first, others): (Vec<&Node>, Vec<&Node>) = nodes
+        .iter()
+        .partition(|node| node.keyword() == "global_defs");
+    for node in first.into_iter().chain(others) {
         read_global(&mut globals, node, &mut notes);
     }
     let mut writer = Writer::default();
@@ -129,14 +144,23 @@ fn read_global(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         "instance" | "use_pid_dir" | "child_wait_time" => {
             "set Weir's directories with --runtime-dir and --pin-dir"
         }
-        "linkbeat_use_polling" | "linkbeat_interfaces" | "interface_up_down_delays" => {
+        "linkbeat_use_polling" | "linkbeat_interfaces" => {
             "the kernel notifies Weir of link changes"
         }
+        "interface_up_down_delays" => "Weir reacts to a change of a link at once",
         "static_ipaddress" | "static_routes" | "static_rules" | "track_group" => {
             "permanent addresses and routes belong in the network configuration"
         }
         "garp_group" => "Weir does not limit the rate of announcements",
-        _ => "keepalived has no such keyword",
+        keyword if FORK.contains(&keyword) => {
+            "the keyword belongs to a fork of keepalived (dpvs and similar)"
+        }
+        _ => {
+            return node.ignore(
+                notes,
+                "keepalived has no such keyword, and ignores the line",
+            );
+        }
     };
     node.reject(notes, why);
 }

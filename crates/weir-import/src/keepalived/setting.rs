@@ -54,9 +54,8 @@ impl Settings {
             }
             "warmup" => {
                 if field::timer(notes, node, true).is_some() {
-                    let why =
-                        "not imported: Weir spreads the first probes over the interval itself";
-                    notes.add(node.position, why);
+                    let why = "Weir spreads the first probes over the interval itself";
+                    notes.remark(node.position, why);
                 }
             }
             _ => return false,

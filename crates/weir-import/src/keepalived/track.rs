@@ -65,22 +65,26 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         match (main, inner.keyword()) {
             (_, "weight") => tracked.weight = weight(inner, 1, notes),
             ("script", "script" | "interval" | "timeout" | "rise" | "fall" | "user") => {
-                tracked.entries.extend(of_script(inner, notes));
+                if let Some(entry) = of_script(inner, notes) {
+                    tracked.entries.retain(|other| other.key != entry.key);
+                    tracked.entries.push(entry);
+                }
             }
             ("process", "process") => {
                 if let Some(process) = inner.word(1) {
-                    tracked
-                        .entries
-                        .push(Entry::new("process", process, inner.position).essential());
+                    let entry = Entry::new("process", process, inner.position);
+                    first(&mut tracked, entry.essential(), notes);
                     field::note_extra(notes, inner, 1);
                 }
             }
             ("file", "file") => {
                 if let Some((path, position)) = field::word(notes, inner, "a path") {
-                    tracked
-                        .entries
-                        .push(Entry::new("file", path, position).essential());
+                    let entry = Entry::new("file", path, position);
+                    first(&mut tracked, entry.essential(), notes);
                 }
+            }
+            ("process", "quorum") if inner.word(1) == Some("1") => {
+                notes.remark(inner.position, "it is keepalived's default");
             }
             ("script", "init_fail")
             | (
@@ -95,9 +99,30 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     if !tracked.entries.iter().any(|entry| entry.essential) {
         return node.reject(notes, &format!("{main} is missing"));
     }
+    if main == "script" && !tracked.entries.iter().any(|entry| entry.key == "user") {
+        tracked.entries.push(user(globals));
+    }
     // The required key comes first.
     tracked.entries.sort_by_key(|entry| !entry.essential);
     globals.tracked.insert(name.to_owned(), tracked);
+}
+
+/// Adds what is tracked; keepalived ignores a second one.
+fn first(tracked: &mut Tracked, entry: Entry, notes: &mut Notes) {
+    if !tracked.entries.iter().any(|other| other.key == entry.key) {
+        tracked.entries.push(entry);
+    } else if let Some(position) = entry.item.from {
+        notes.remark(position, "not imported: keepalived ignores a second one");
+    }
+}
+
+/// The user of a script without one of its own.
+fn user(globals: &Globals) -> Entry {
+    match &globals.script_user {
+        Some((user, position)) => Entry::new("user", user.as_str(), *position),
+        // keepalived uses `keepalived_script` if there is such a user.
+        None => Entry::implied("user", "root"),
+    }
 }
 
 /// A key of a script.

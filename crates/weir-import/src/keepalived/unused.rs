@@ -31,14 +31,16 @@ pub(super) fn unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
             notes.remark(*position, why);
         }
     }
-    let scripts = nodes_of("virtual_server").any(|server| {
-        let reals = server.inner().iter();
-        reals
-            .flat_map(Node::inner)
-            .any(|checker| checker.keyword() == "MISC_CHECK")
-    });
+    let has_virtual_routers = !instances.is_empty();
+    let scripts = has_virtual_routers
+        || nodes_of("virtual_server").any(|server| {
+            let reals = server.inner().iter();
+            reals
+                .flat_map(Node::inner)
+                .any(|checker| checker.keyword() == "MISC_CHECK")
+        });
     if let Some((_, position)) = globals.script_user.as_ref().filter(|_| !scripts) {
-        notes.remark(*position, "not imported: there is no MISC_CHECK");
+        notes.remark(*position, "not imported: no script runs as this user");
     }
 }
 
@@ -66,7 +68,7 @@ fn groups(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
 fn tracked(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
     let used: HashSet<&str> = nodes
         .iter()
-        .filter(|node| node.keyword() == "vrrp_instance")
+        .filter(|node| matches!(node.keyword(), "vrrp_instance" | "vrrp_sync_group"))
         .flat_map(Node::inner)
         .filter(|node| node.keyword().starts_with("track_"))
         .flat_map(Node::inner)

@@ -35,6 +35,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         }
     }
     let ipv6 = is_ipv6(&header, &directives, &reals);
+    omega(&directives, node, notes);
     let Some((listen, port)) = listen(&header, &mut directives, ipv6, node, notes) else {
         return;
     };
@@ -85,7 +86,27 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     let pool = writer.write(spec, notes);
     notified(writer, &pool, &programs, notes);
     let alerts = directives.alerts.or(globals.alerts);
+    if let (Some((_, position)), true) = (directives.alerts, globals.mail.to.is_empty()) {
+        notes.remark(position, "not imported: there is no notification_email");
+    }
     writer.mails.extend(mail(globals, alerts, pool));
+}
+
+/// `omega`: keepalived calls the programs for a failure of all servers when it stops.
+fn omega(directives: &Directives, node: &Node, notes: &mut Notes) {
+    let Some(position) = directives.omega else {
+        return;
+    };
+    let is_program = |node: &Node| matches!(node.keyword(), "quorum_down" | "notify_down");
+    let mut lines = node.inner().iter();
+    if lines.any(|line| is_program(line) || line.inner().iter().any(is_program)) {
+        notes.add(
+            position,
+            "not imported: no program is called when the daemon stops",
+        );
+    } else {
+        notes.remark(position, "not imported: there are no programs to call");
+    }
 }
 
 /// Adds the programs that changes of the pool and its servers call.

@@ -1,5 +1,8 @@
 //! Imports `vrrp_instance` and `vrrp_sync_group` as `[vrrp.NAME]`.
 
+mod address;
+
+use self::address::addresses;
 use super::Globals;
 use super::field;
 use super::track::{self, weight_entries};
@@ -15,13 +18,11 @@ const UNSUPPORTED: &[&str] = &[
     "use_vmac_addr",
     "vmac_xmit_base",
     "use_ipvlan",
-    "native_ipv6",
     "dont_track_primary",
     "track_bfd",
     "track_src_ip",
     "mcast_dst_ip",
     "unicast_ttl",
-    "check_unicast_src",
     "unicast_fault_no_peer",
     "old_unicast_checksum",
     "garp_lower_prio_repeat",
@@ -30,13 +31,8 @@ const UNSUPPORTED: &[&str] = &[
     "vmac_garp_intvl",
     "lower_prio_no_advert",
     "higher_prio_send_advert",
-    "timer_expired_backup",
-    "thread_timer_expired",
     "owner_ignore_adverts",
-    "strict_mode",
-    "skip_check_adv_addr",
     "promote_secondaries",
-    "no_virtual_ipaddress",
     "notify_deleted",
     "notify_master_rx_lower_pri",
     "notify_priority_changes",
@@ -47,6 +43,51 @@ const UNSUPPORTED: &[&str] = &[
     "lvs_sync_daemon_interface",
     "lvs_sync_daemon_inteface",
 ];
+
+/// Why Weir does without a line what keepalived does with it; `instance` has the line.
+fn as_in_weir(node: &Node, instance: &Node) -> Option<&'static str> {
+    const DEFAULT: &str = "it is keepalived's default";
+    let argument = node.word(1).unwrap_or("");
+    let has = |keyword: &str| instance.inner().iter().any(|it| it.keyword() == keyword);
+    match (node.keyword(), argument) {
+        (
+            "lower_prio_no_advert"
+            | "higher_prio_send_advert"
+            | "owner_ignore_adverts"
+            | "notify_priority_changes",
+            "off" | "false" | "no",
+        )
+        | ("garp_extra_if", "0")
+        | ("unicast_ttl", "255")
+        | ("mcast_dst_ip", "224.0.0.18" | "ff02::12") => Some(DEFAULT),
+        ("owner_ignore_adverts", _) => {
+            let is_owner = |it: &Node| it.keyword() == "priority" && it.word(1) == Some("255");
+            let is_owner = instance.inner().iter().any(is_owner);
+            (!is_owner).then_some("only an instance of priority 255 would use it")
+        }
+        ("strict_mode", _) => Some("Weir always follows the VRRP specification"),
+        ("check_unicast_src", _) => Some("Weir always checks the source of unicast packets"),
+        ("skip_check_adv_addr", _) => {
+            Some("Weir accepts packets that list other addresses, and counts them")
+        }
+        ("timer_expired_backup" | "thread_timer_expired", _) => {
+            Some("Weir always becomes backup after it was stalled for that long")
+        }
+        ("unicast_fault_no_peer", _) if has("unicast_peer") => {
+            Some("the instance has peers, so it is not used")
+        }
+        ("old_unicast_checksum", _) if !has("version") && !has("unicast_peer") => {
+            Some("it is for unicast packets of version 3")
+        }
+        ("native_ipv6", _) => Some("the addresses determine the family"),
+        ("no_virtual_ipaddress", _) => Some("Weir needs no addresses"),
+        _ => None,
+    }
+}
+
+fn is_off(node: &Node) -> bool {
+    matches!(node.word(1), Some("off" | "false" | "no"))
+}
 
 /// `vrrp_sync_group`: its members fail over together.
 pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) {
@@ -94,9 +135,16 @@ pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) 
                 notes,
                 "`[notify]` reports servers and pools, not virtual routers",
             ),
-            _ => inner.reject(
+            "notify_priority_changes" if is_off(inner) => {
+                notes.remark(inner.position, "it is keepalived's default");
+            }
+            "track_bfd" => inner.reject(notes, "Weir does not support BFD"),
+            "notify_priority_changes" => {
+                inner.reject(notes, "programs are called for changes of the state only");
+            }
+            _ => inner.ignore(
                 notes,
-                "[vrrp.NAME] has no such key; set this in each instance of the group",
+                "keepalived has no such keyword in vrrp_sync_group, and ignores the line",
             ),
         }
     }
@@ -107,11 +155,17 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     let Some(name) = node.word(1) else {
         return field::reject(notes, node, "the name of the instance");
     };
+    if let Some(why) = unusable(node) {
+        return node.ignore(notes, why);
+    }
     let unique = writer.names.take(name);
     let mut table = Table::new(&["vrrp", &unique], node.position);
     let mut track: Vec<Item> = Vec::new();
     for inner in node.inner() {
-        directive(&mut table, &mut track, globals, inner, notes);
+        match as_in_weir(inner, node) {
+            Some(why) => notes.remark(inner.position, why),
+            None => directive(&mut table, &mut track, globals, (node, inner), notes),
+        }
     }
     if is_ipv6(node) {
         // keepalived uses version 3 for IPv6, whatever is configured.
@@ -148,16 +202,55 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     of_group(&mut table, &mut track, globals, name, notes);
     let is_strict = globals.strict || node.inner().iter().any(|it| it.keyword() == "strict_mode");
     if is_strict && !has(&table, "addresses") {
-        return node.ignore(
-            notes,
-            "keepalived disables a strict instance without addresses",
-        );
+        without_addresses(node, notes);
+    }
+    if table.entries.iter().any(|entry| is_program(entry.key))
+        && let Some((user, position)) = &globals.script_user
+    {
+        table.push(Entry::new("notify_user", user.as_str(), *position));
     }
     if !track.is_empty() {
         table.push(Entry::implied("track", track));
     }
     table.covers = node.lines();
     writer.document.push(table);
+}
+
+/// Whether the key is a program that is called for a change of the state.
+fn is_program(key: &str) -> bool {
+    key.starts_with("notify") && key != "notify_fifo"
+}
+
+/// Why keepalived does not start an instance.
+fn unusable(node: &Node) -> Option<&'static str> {
+    let lines = |keyword: &'static str| {
+        node.inner()
+            .iter()
+            .filter(move |it| it.keyword() == keyword)
+    };
+    let is_id = |line: &Node| {
+        let id = line.word(1).and_then(|word| field::within(word, 1, 255));
+        id.is_some()
+    };
+    if !lines("virtual_router_id").any(is_id) {
+        return Some("keepalived does not start an instance without a valid virtual_router_id");
+    }
+    let is_unicast = lines("unicast_peer").next().is_some();
+    let has_interface = lines("interface").any(|line| line.word(1).is_some());
+    (!has_interface && !is_unicast)
+        .then_some("keepalived does not start an instance without an interface")
+}
+
+/// keepalived does not start a strict instance without addresses. The lines of its addresses are templates or
+/// mistakes, and the rest of the instance is imported.
+fn without_addresses(node: &Node, notes: &mut Notes) {
+    let mut lines = node.inner().iter();
+    let block = lines.find(|it| it.keyword() == "virtual_ipaddress");
+    let position = block.map_or(node.position, |block| block.position);
+    notes.add(
+        position,
+        "the instance has no valid address; keepalived does not start such an instance if it is strict",
+    );
 }
 
 fn is_ipv6(node: &Node) -> bool {
@@ -217,7 +310,7 @@ fn directive(
     table: &mut Table,
     track: &mut Vec<Item>,
     globals: &Globals,
-    node: &Node,
+    (instance, node): (&Node, &Node),
     notes: &mut Notes,
 ) {
     let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|entry| table.replace(entry));
@@ -253,7 +346,7 @@ fn directive(
                 Entry::new("preempt_delay", time::format_millis(millis), position)
             }));
         }
-        _ => other_directive(table, track, globals, node, notes),
+        _ => other_directive(table, track, globals, (instance, node), notes),
     }
 }
 
@@ -262,10 +355,12 @@ fn other_directive(
     table: &mut Table,
     track: &mut Vec<Item>,
     globals: &Globals,
-    node: &Node,
+    (instance, node): (&Node, &Node),
     notes: &mut Notes,
 ) {
-    let interface = interface(table);
+    let mut lines = instance.inner().iter();
+    let interface = lines.rfind(|it| it.keyword() == "interface");
+    let interface = interface.and_then(|it| it.word(1)).unwrap_or_default();
     let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|entry| table.replace(entry));
     match node.keyword() {
         keyword @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
@@ -286,9 +381,9 @@ fn other_directive(
             put(source.map(|(source, position)| Entry::new("source", source.to_string(), position)));
         }
         "unicast_peer" => put(peers(node, notes)),
-        "virtual_ipaddress" => put(addresses("addresses", node, &interface, notes)),
+        "virtual_ipaddress" => put(addresses("addresses", node, interface, notes)),
         "virtual_ipaddress_excluded" => {
-            put(addresses("excluded_addresses", node, &interface, notes));
+            put(addresses("excluded_addresses", node, interface, notes));
         }
         "track_interface" => track_interfaces(track, node, notes),
         "track_script" | "track_process" | "track_file" => {
@@ -330,7 +425,10 @@ fn other_directive(
         keyword if UNSUPPORTED.contains(&keyword) => {
             node.reject(notes, "[vrrp.NAME] has no equivalent key")
         }
-        _ => node.reject(notes, "unknown keyword in vrrp_instance"),
+        _ => node.ignore(
+            notes,
+            "keepalived has no such keyword in vrrp_instance, and ignores the line",
+        ),
     }
 }
 
@@ -381,68 +479,6 @@ fn peers(node: &Node, notes: &mut Notes) -> Option<Entry> {
         }
     }
     (!peers.is_empty()).then(|| Entry::new("unicast_peers", peers, node.position))
-}
-
-/// Imports the address from each line `IP[/M] dev IF label L …`.
-fn addresses(key: &'static str, node: &Node, interface: &str, notes: &mut Notes) -> Option<Entry> {
-    let mut addresses = Vec::new();
-    for line in node.inner() {
-        let (address, length) = line
-            .keyword()
-            .split_once('/')
-            .unwrap_or((line.keyword(), ""));
-        let Ok(parsed) = address.parse::<std::net::IpAddr>() else {
-            let why = "not an address, and keepalived skips the line";
-            line.ignore(notes, why);
-            continue;
-        };
-        let bits = if parsed.is_ipv4() { 32 } else { 128 };
-        let length = if length.is_empty() {
-            Some(bits)
-        } else {
-            field::within(length, 0, bits)
-        };
-        if length.is_none() {
-            let why =
-                format!("the prefix length is invalid and was set to {bits}, as keepalived does");
-            notes.remark(line.position, why);
-        }
-        let text = format!("{parsed}/{}", length.unwrap_or(bits));
-        addresses.push(Item::new(text, Some(line.position)));
-        address_options(line, interface, notes);
-    }
-    (!addresses.is_empty()).then(|| Entry::new(key, addresses, node.position))
-}
-
-/// Returns the interface of the instance, which its other lines follow.
-fn interface(table: &Table) -> String {
-    table.text("interface").unwrap_or_default().to_owned()
-}
-
-/// Options after an address. The default device is that of the instance; only listings show a label and the broadcast
-/// address.
-fn address_options(line: &Node, interface: &str, notes: &mut Notes) {
-    let mut words = line.words.iter().skip(1).map(String::as_str);
-    let (mut lost, mut shown) = (Vec::new(), Vec::new());
-    while let Some(word) = words.next() {
-        let value = words.next().unwrap_or("");
-        match word {
-            "dev" if value == interface => {}
-            "label" | "brd" | "broadcast" => shown.push(word),
-            _ => lost.push(format!("{word} {value}")),
-        }
-    }
-    if !lost.is_empty() {
-        let lost = lost.join(" ");
-        let why = format!(
-            "not imported: {lost}; Weir adds the address to the instance's interface, {interface}"
-        );
-        notes.add(line.position, why);
-    } else if !shown.is_empty() {
-        let shown = shown.join(", ");
-        let why = format!("{shown} is not imported: only listings of addresses show it");
-        notes.remark(line.position, why);
-    }
 }
 
 fn track_interfaces(track: &mut Vec<Item>, node: &Node, notes: &mut Notes) {

@@ -26,9 +26,14 @@ pub(super) struct Globals {
     pub(super) fallback: Option<Fallback>,
     pub(super) fallback6: Option<Fallback>,
     pub(super) mail: MailLines,
+    pub(super) fallback_command: Option<(String, Position)>,
     /// Lines that a check uses.
     pub(super) used: RefCell<HashSet<Position>>,
 }
+
+/// What becomes of `cleanstop`, whose default is `yes`.
+pub(super) const CLEANSTOP: &str =
+    "services stay in the kernel when the daemon stops, until `weir clean`";
 
 /// Directives of both global and virtual sections that weir.toml has no equivalent for.
 pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
@@ -41,21 +46,13 @@ pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
         "`states` of `[notify]` selects the states of servers that are sent",
     ),
     (
-        "fallbackcommand",
-        "`notify` of a pool runs a program on each change of a server",
-    ),
-    (
-        "cleanstop",
-        "services stay in the kernel when the daemon stops, until `weir clean`",
-    ),
-    (
         "monitorfile",
         "`weir status` shows states and their reasons",
     ),
     ("autoreload", "`weir reload` rereads the file"),
     (
         "callback",
-        "`notify` of a pool runs a program on each change of a server",
+        "it reports changes of the file, which `weir reload` reads",
     ),
     (
         "logfile",
@@ -79,9 +76,6 @@ pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     ("load", "ldirectord parses it and ignores it"),
     ("comment", "it is only a comment"),
     ("servicename", "it is only a comment"),
-    ("secret", "it is for RADIUS checks, and Weir has none"),
-    ("passwd", "checks of Weir do not log in"),
-    ("database", "checks of Weir do not log in"),
 ];
 
 /// Lines about mails.
@@ -146,7 +140,9 @@ impl Globals {
             .into_iter()
             .flatten()
             .map(|fallback| fallback.position);
-        for position in numbers.chain(quiescent).chain(fallbacks) {
+        let command = self.fallback_command.as_ref();
+        let command = command.map(|(_, position)| *position);
+        for position in numbers.chain(quiescent).chain(fallbacks).chain(command) {
             if !self.used.borrow().contains(&position) && !notes.has_note(position) {
                 notes.remark(position, "not imported: no virtual service uses it");
             }
@@ -202,7 +198,10 @@ impl Globals {
                     "checktimeout and negotiatetimeout replaced this directive".to_owned(),
                 );
             }
-            "quiescent" | "fork" | "autoreload" | "cleanstop" | "readdquiescent" => {
+            "cleanstop" if yes_no(value).is_none() => {
+                return Some("cleanstop requires yes or no, and nothing after it".to_owned());
+            }
+            "quiescent" | "fork" | "autoreload" | "readdquiescent" => {
                 let Some(yes) = yes_no(value) else {
                     return Some(format!("{name} requires yes or no, and nothing after it"));
                 };
@@ -229,6 +228,14 @@ impl Globals {
                 if value.is_empty() =>
             {
                 return Some(format!("{name} has no value"));
+            }
+            "fallbackcommand" => {
+                self.fallback_command = Some((value.trim_end().to_owned(), position));
+                return None;
+            }
+            "cleanstop" => {
+                notes.remark(position, CLEANSTOP);
+                return None;
             }
             "emailalert" | "emailalertfrom" | "smtp" => {
                 self.mail.read(name, value, position);

@@ -3,7 +3,7 @@
 mod write;
 
 use super::check::CheckKind;
-use super::global::{MailLines, Number, alert_status, note_unsupported, unknown};
+use super::global::{CLEANSTOP, MailLines, Number, alert_status, note_unsupported, unknown};
 use super::{Refusal, bare, digits, directive, fatal, quoted, yes_no};
 use crate::layer4::is_scheduler;
 use crate::note::{Notes, Position};
@@ -69,6 +69,13 @@ pub(super) struct Section {
     pub(super) method: Text,
     pub(super) host: Text,
     pub(super) login: Text,
+    pub(super) passwd: Text,
+    pub(super) database: Text,
+    pub(super) secret: Text,
+    /// `fallbackcommand`.
+    fallback_command: Text,
+    /// A line with a service that ldirectord does not have.
+    unknown_service: Option<Position>,
     pub(super) check_timeout: Number,
     pub(super) negotiate_timeout: Number,
     pub(super) check_interval: Number,
@@ -113,6 +120,11 @@ impl Section {
             method: None,
             host: None,
             login: None,
+            passwd: None,
+            database: None,
+            secret: None,
+            fallback_command: None,
+            unknown_service: None,
             check_timeout: None,
             negotiate_timeout: None,
             check_interval: None,
@@ -172,6 +184,10 @@ impl Section {
             "request" => (&mut self.request, true),
             "receive" => (&mut self.receive, true),
             "login" => (&mut self.login, true),
+            "passwd" => (&mut self.passwd, true),
+            "database" => (&mut self.database, true),
+            "secret" => (&mut self.secret, true),
+            "fallbackcommand" => (&mut self.fallback_command, false),
             "checkcommand" => (&mut self.command, false),
             "virtualhost" => (&mut self.host, false),
             _ => return None,
@@ -209,7 +225,8 @@ impl Section {
             "service" => {
                 let word = first_word(value);
                 if !SERVICES.iter().any(|(service, _)| *service == word) {
-                    return Some("unknown service".to_owned());
+                    self.unknown_service = Some(position);
+                    return None;
                 }
                 self.service = Some((word.to_owned(), position));
             }
@@ -243,9 +260,7 @@ impl Section {
                 match name {
                     "ops" => self.ops = yes.then_some(position),
                     "quiescent" => self.quiescent = Some((yes, position)),
-                    _ => {
-                        note_unsupported(notes, name, position);
-                    }
+                    _ => notes.remark(position, CLEANSTOP),
                 }
             }
             _ => return unsupported_directive(name, value, position, notes),
@@ -315,7 +330,7 @@ fn unsupported_directive(
         "connecttimeout" => {
             return Some("negotiatetimeout replaced this directive".to_owned());
         }
-        "passwd" | "database" | "secret" | "load" if quoted(value).is_none_or(str::is_empty) => {
+        "load" if quoted(value).is_none_or(str::is_empty) => {
             return Some(format!("{name} requires a value in quotes"));
         }
         "checkcount" if digits(value).is_none_or(|count| count == 0) => {
@@ -327,7 +342,7 @@ fn unsupported_directive(
         "emailalertstatus" if !alert_status(value) => {
             return Some("unknown alert status".to_owned());
         }
-        "smtp" | "emailalert" | "fallbackcommand" | "monitorfile" if bare(value).is_empty() => {
+        "smtp" | "emailalert" | "monitorfile" if bare(value).is_empty() => {
             return Some(format!("{name} has no value"));
         }
         "autoreload" | "callback" | "logfile" | "execute" | "fork" | "supervised"

@@ -69,10 +69,10 @@ impl<'a> HttpSettings<'a> {
                     if field::flag(notes, node).is_some() {
                         let why = match node.keyword() {
                             "fast_recovery" => "Weir checks all URLs each time",
-                            "enable_sni" => "`server_name` of the check sets the TLS host name",
+                            "enable_sni" => "the host name of the request is the TLS host name",
                             _ => "Weir always closes TLS connections properly",
                         };
-                        notes.add(node.position, format!("not imported: {why}"));
+                        notes.remark(node.position, why);
                     }
                 }
                 "sni_name" => http.sni = field::word(notes, node, "a name"),
@@ -146,7 +146,9 @@ fn url_check(url: &Node, settings: &Settings, probe: &mut Probe, notes: &mut Not
                 let word = field::word(notes, node, "an MD5 digest of 32 digits");
                 digest = word.map(|(word, position)| Entry::new("digest", word, position));
             }
-            "tls_compliant" => node.reject(notes, "Weir always closes TLS connections properly"),
+            "tls_compliant" => {
+                notes.remark(node.position, "Weir always closes TLS connections properly");
+            }
             _ if body_match.take(node, notes) => {}
             _ => unknown(node, "url", notes),
         }
@@ -195,10 +197,13 @@ impl BodyMatch {
                     self.option(word, node, notes);
                 }
             }
+            "regex_min_offset" if node.word(1) == Some("0") => {
+                notes.remark(node.position, "it is keepalived's default");
+            }
             "regex_min_offset" | "regex_max_offset" => {
                 node.reject(notes, "Weir searches the whole body");
             }
-            "regex_stack" => node.reject(notes, "the search uses no stack"),
+            "regex_stack" => notes.remark(node.position, "the search uses no stack"),
             _ => return false,
         }
         true

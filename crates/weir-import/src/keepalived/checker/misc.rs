@@ -66,10 +66,13 @@ pub(super) fn check(
     probe.push(Entry::new("command", words, node.position).essential());
     match user {
         Some((user, position)) => probe.push(Entry::new("user", user, position)),
-        None => notes.add(
-            node.position,
-            "the script runs as nobody; keepalived runs it as keepalived_script or root",
-        ),
+        None => {
+            notes.remark(
+                node.position,
+                "the script runs as root; keepalived runs it as keepalived_script if there is such a user",
+            );
+            probe.push(Entry::implied("user", "root"));
+        }
     }
     if let Some((true, position)) = dynamic {
         probe.push(Entry::new("dynamic", true, position));

@@ -28,6 +28,7 @@ pub(super) struct Directives {
     pub(super) weight: Located<u64>,
     pub(super) family: Located<bool>,
     pub(super) ha_suspend: Option<Position>,
+    pub(super) omega: Option<Position>,
     pub(super) sorry: Option<Sorry>,
     /// Whether its mails are sent.
     pub(super) alerts: Located<bool>,
@@ -59,7 +60,7 @@ pub(super) fn directive(directives: &mut Directives, node: &Node, notes: &mut No
             field::note_extra(notes, node, 0);
             directives.flags.push((flag.to_owned(), node.position));
         }
-        "hashed" => node.reject(notes, "it has no effect in keepalived"),
+        "hashed" => notes.remark(node.position, "it has no effect in keepalived"),
         "ops" => {
             field::note_extra(notes, node, 0);
             directives.ops = Some(node.position);
@@ -103,7 +104,11 @@ fn unsupported_directive(directives: &mut Directives, node: &Node, notes: &mut N
             Some(sorry) => sorry.method = method(notes, node),
             None => node.reject(notes, "keepalived requires it after sorry_server"),
         },
-        "sorry_server_inhibit" => node.reject(notes, "Weir does not quiesce the sorry server"),
+        "sorry_server_inhibit" => {
+            field::note_extra(notes, node, 0);
+            let why = "connections to a sorry server always continue when the servers are back";
+            notes.remark(node.position, why);
+        }
         "ha_suspend" => {
             field::note_extra(notes, node, 0);
             directives.ha_suspend = Some(node.position);
@@ -112,7 +117,10 @@ fn unsupported_directive(directives: &mut Directives, node: &Node, notes: &mut N
                 "not imported: Weir runs its checks whether or not the VIP is present",
             );
         }
-        "omega" => node.reject(notes, "flows and servers are kept when the daemon stops"),
+        "omega" => {
+            field::note_extra(notes, node, 0);
+            directives.omega = Some(node.position);
+        }
         "smtp_alert" => directives.alerts = field::flag(notes, node),
         "snmp_name" => node.reject(notes, "Weir has no SNMP"),
         "nat_mask" | "net_mask" => node.ignore(
@@ -163,7 +171,7 @@ fn flag_number(directives: &mut Directives, node: &Node, notes: &mut Notes) {
     let flag = match (scheduler, node.keyword()) {
         (Some(name @ ("sh" | "mh")), "flag-1") => format!("{name}-fallback"),
         (Some(name @ ("sh" | "mh")), "flag-2") => format!("{name}-port"),
-        _ => return node.reject(notes, "the scheduler has no such flag"),
+        _ => return notes.remark(node.position, "the scheduler ignores this flag"),
     };
     directives.flags.push((flag, node.position));
 }

@@ -97,14 +97,14 @@ pub(super) fn listen(
         notes.remark(node.position, "no protocol: UDP, keepalived's default");
     }
     if !by_address && let Some((_, position)) = directives.protocol {
-        notes.add(position, "not imported: a firewall mark has no protocol");
+        notes.remark(position, "not imported: a firewall mark has no protocol");
     }
     let protocol = directives.protocol.map_or("udp", |(protocol, _)| protocol);
     if by_address
         && protocol != "udp"
         && let Some(position) = directives.ops.take()
     {
-        notes.add(
+        notes.remark(
             position,
             "not imported: one-packet scheduling is only for UDP",
         );

@@ -7,7 +7,7 @@ use weir_model::Forward;
 
 use super::{Section, Target};
 use crate::Environment;
-use crate::document::positions;
+use crate::document::{Entry, positions};
 use crate::layer4::{
     Method, Persistent, Real, Sourced, Virtual, Writer, listener, mark_listener, mask_length,
     name_of,
@@ -44,7 +44,9 @@ impl Section {
                 Err(why) => fatal(notes, *position, &why),
             }
         }
+        self.unknown_service(notes);
         self.unused(&reals, globals, notes);
+        let command = self.fallback_command(globals, &listen);
         let method = service_method(&reals);
         for real in &mut reals {
             real.method = real.method.filter(|(own, _)| *own != method);
@@ -58,7 +60,7 @@ impl Section {
         let one_packet = self.ops.filter(|position| {
             let udp = self.protocol_name() != "tcp";
             if !udp {
-                notes.add(
+                notes.remark(
                     *position,
                     "not imported: one-packet scheduling is only for UDP",
                 );
@@ -88,6 +90,12 @@ impl Section {
             lines: self.lines.clone(),
         };
         let pool = writer.write(spec, notes);
+        if let Some(entry) = command {
+            let mut tables = writer.document.tables.iter_mut();
+            if let Some(table) = tables.find(|it| it.path == ["pool", pool.as_str()]) {
+                table.push(entry);
+            }
+        }
         let mail = globals.mail.of_service(&self.mail, pool);
         writer.mails.extend(mail);
     }
@@ -160,7 +168,7 @@ impl Section {
             });
         }
         if off {
-            notes.add(
+            notes.remark(
                 position,
                 "checktype off takes the server out of use: weight = 0",
             );
@@ -223,7 +231,7 @@ impl Section {
                     "netmask requires a dotted mask, or an IPv6 prefix length",
                 );
             } else if self.persistent.is_none() {
-                notes.add(
+                notes.remark(
                     *position,
                     "not imported: it has no effect without `persistent`",
                 );
@@ -244,6 +252,47 @@ impl Section {
             mask,
             ipv6: self.ipv6,
         })
+    }
+
+    /// A service that ldirectord does not have matters only to checks that negotiate.
+    fn unknown_service(&self, notes: &mut Notes) {
+        let Some(position) = self.unknown_service else {
+            return;
+        };
+        match self.kind.0 {
+            CheckKind::Negotiate | CheckKind::Combined => {
+                fatal(notes, position, "unknown service");
+            }
+            CheckKind::Connect
+            | CheckKind::Ping
+            | CheckKind::External
+            | CheckKind::ExternalPerl
+            | CheckKind::Off
+            | CheckKind::On => notes.remark(
+                position,
+                "not imported: ldirectord has no such service, and this checktype does not use it",
+            ),
+        }
+    }
+
+    /// The program that ldirectord runs when the last server fails (`start`) and when one is back (`stop`), with the
+    /// virtual service and its protocol. A shell runs it, as in ldirectord.
+    fn fallback_command(&self, globals: &Globals, listen: &str) -> Option<Entry> {
+        let own = self.fallback_command.as_ref();
+        let (command, position) = own.or(globals.fallback_command.as_ref())?;
+        globals.used.borrow_mut().insert(*position);
+        let service = match &self.target {
+            Target::Mark(_) => ":0",
+            Target::Address(..) => listen.strip_prefix("udp/").unwrap_or(listen),
+        };
+        let protocol = self.protocol_name();
+        let script = format!(
+            "[ -n \"$WEIR_SERVICE\" ] || case \"$WEIR_SERVER:$WEIR_FROM:$WEIR_TO\" in \
+             ':up:down'|':up:below quorum') {command} start {service} {protocol} ;; \
+             ':down:up'|':below quorum:up') {command} stop {service} {protocol} ;; esac"
+        );
+        let words = vec!["/bin/sh".to_owned(), "-c".to_owned(), script];
+        Some(Entry::new("notify", words, *position))
     }
 
     /// Adds a note for settings of checks that no check uses.
@@ -269,6 +318,9 @@ impl Section {
             &self.method,
             &self.host,
             &self.login,
+            &self.passwd,
+            &self.database,
+            &self.secret,
         ];
         let numbers = numbers.into_iter().flatten().map(|(_, position)| position);
         let texts = texts.into_iter().flatten().map(|(_, position)| *position);

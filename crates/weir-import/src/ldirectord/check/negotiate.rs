@@ -1,0 +1,379 @@
+//! Negotiate checks: the dialogue of each service.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use super::radius;
+use super::unused;
+use crate::document::{Entry, Item};
+use crate::ldirectord::real::RealLine;
+use crate::ldirectord::service::{SERVICES, Section, Text};
+use crate::note::{Notes, Position};
+use crate::probe::{Probe, literal};
+
+/// Password of an anonymous FTP login.
+const FTP_PASSWORD: &str = "ldirectord@localhost";
+/// User of SIP requests.
+const SIP_USER: &str = "ldirectord@localhost";
+
+/// What the checks of one real server send and expect.
+struct Request<'a> {
+    section: &'a Section,
+    /// The kind of service, and its line.
+    from: Position,
+    /// With a slash before it.
+    request: Text,
+    receive: Text,
+}
+
+/// Returns the check of a service; `None` = ldirectord has none for it.
+pub(super) fn negotiate(
+    section: &Section,
+    line: &RealLine,
+    port: u16,
+    udp: bool,
+    position: Position,
+    notes: &mut Notes,
+) -> Option<Probe> {
+    let by_port = SERVICES
+        .iter()
+        .find(|(_, default_port)| {
+            *default_port == port && port != 0 && section.protocol_name() != "fwm"
+        })
+        .map_or("none", |(name, _)| *name);
+    let (service, from) = match &section.service {
+        Some((service, position)) => (service.as_str(), *position),
+        None => (by_port, section.position),
+    };
+    let own = |text: &Option<String>| text.clone().map(|text| (text, position));
+    let slashed = section.request.clone().map(|(request, position)| {
+        let slash = if request.starts_with('/') { "" } else { "/" };
+        (format!("{slash}{request}"), position)
+    });
+    let receive = own(&line.receive).or_else(|| section.receive.clone());
+    let request = Request {
+        section,
+        from,
+        request: own(&line.request).or(slashed),
+        receive: receive.filter(|(text, _)| !text.is_empty()),
+    };
+    Some(match service {
+        "http" | "https" => request.http(service),
+        "http_proxy" => request.http_proxy(notes),
+        "dns" => return request.dns(notes),
+        "smtp" | "submission" => Probe::new("smtp", from),
+        "nntp" => request.exchange("tcp", vec![step(None, "^2", from)]),
+        "imap" => request.imap("tcp", notes),
+        "imaps" => request.imap("tls", notes),
+        "pop" => request.pop("tcp"),
+        "pops" => request.pop("tls"),
+        "ftp" => request.ftp(notes),
+        "simpletcp" => request.simple_tcp(udp, notes),
+        "sip" => request.sip(udp),
+        "radius" => radius::probe(section, from, notes),
+        "mysql" | "pgsql" => request.database(service, notes),
+        "none" => {
+            notes.remark(
+                from,
+                "ldirectord does not check a service it does not know: no check",
+            );
+            unused(section, notes);
+            return None;
+        }
+        other => request.plain(other, udp, notes),
+    })
+}
+
+/// A step of an exchange: a text to send, and an expression that the reply matches.
+fn step(send: Option<(String, Position)>, regex: &str, from: Position) -> Item {
+    let at = send.as_ref().map_or(from, |(_, position)| *position);
+    let send = send.map(|(text, position)| Entry::new("send", text, position));
+    let mut entries: Vec<Entry> = send.into_iter().collect();
+    entries.push(Entry::new("regex", regex, at));
+    Item::new(entries, Some(at))
+}
+
+/// A text in double quotes, as IMAP expects it (RFC 9051 section 9).
+fn quoted_string(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Returns the address that an expression matches. Unescaped dots are taken as literal dots.
+fn address(pattern: &str) -> Option<IpAddr> {
+    let text = pattern.strip_prefix('^').unwrap_or(pattern);
+    let text = text.strip_suffix('$').unwrap_or(text);
+    let plain = text.parse().ok();
+    plain.or_else(|| literal(text)?.parse().ok())
+}
+
+/// A UDP check: a datagram to send, and how the reply begins.
+pub(super) fn datagram(payload: &[u8], reply: &[u8], from: Position) -> Probe {
+    let mut probe = Probe::new("udp", from);
+    probe.push(Entry::new("payload", hexadecimal(payload), from).essential());
+    if !reply.is_empty() {
+        let bytes = Entry::new("bytes", hexadecimal(reply), from);
+        probe.push(Entry::new("expect", vec![bytes], from));
+    }
+    probe
+}
+
+impl Request<'_> {
+    /// A dialogue over TCP or TLS.
+    fn exchange(&self, kind: &str, steps: Vec<Item>) -> Probe {
+        let mut probe = Probe::new(kind, self.from);
+        probe.push(Entry::new("exchange", steps, self.from));
+        if kind == "tls" {
+            // ldirectord does not verify certificates.
+            probe.push(Entry::implied("verify", false));
+        }
+        probe
+    }
+
+    /// User and password, if there is a user.
+    fn login(&self) -> Option<((&str, Position), (&str, Position))> {
+        let (user, at) = self.section.login.as_ref()?;
+        let password = self.section.passwd.as_ref();
+        let password = password.map_or(("", *at), |(text, position)| (text.as_str(), *position));
+        Some(((user.as_str(), *at), password))
+    }
+
+    /// The condition that a text contains what `receive` matches.
+    fn condition(&self, text: &'static str, regex: &'static str) -> Option<Entry> {
+        let (pattern, position) = self.receive.as_ref()?;
+        Some(match literal(pattern) {
+            Some(plain) => Entry::new(text, plain, *position),
+            None => Entry::new(regex, pattern.as_str(), *position),
+        })
+    }
+
+    fn http(&self, kind: &str) -> Probe {
+        let section = self.section;
+        let mut probe = Probe::new(kind, self.from);
+        if let Some((path, position)) = &self.request {
+            probe.push(Entry::new("path", path.as_str(), *position));
+        }
+        if let Some((method, position)) = &section.method {
+            probe.push(Entry::new("method", method.as_str(), *position));
+        }
+        if let Some((host, position)) = section.host.as_ref().filter(|(host, _)| !host.is_empty()) {
+            probe.push(Entry::new("host", host.as_str(), *position));
+        }
+        let mut expect = vec![Entry::implied("status", "200-299")];
+        expect.extend(self.condition("body", "regex"));
+        probe.push(Entry::new("expect", expect, self.from));
+        if kind == "https" {
+            // ldirectord does not verify certificates.
+            probe.push(Entry::implied("verify", false));
+        }
+        probe
+    }
+
+    /// A request for a whole URL, as clients send it to a proxy.
+    fn http_proxy(&self, notes: &mut Notes) -> Probe {
+        let (url, at) = match &self.request {
+            Some((url, at)) => (url.trim_start_matches('/'), *at),
+            None => ("", self.from),
+        };
+        let host = url.strip_prefix("http://").map(|rest| {
+            let end = rest.find('/').unwrap_or(rest.len());
+            &rest[..end]
+        });
+        let Some(host) = host.filter(|host| !host.is_empty()) else {
+            let why = "`request` of a check of a proxy must be a URL: a tcp check is used instead";
+            notes.add(at, why);
+            return Probe::new("tcp", self.from);
+        };
+        let method = self.section.method.as_ref();
+        let method = method.map_or("GET", |(method, _)| method.as_str());
+        let text = format!("{method} {url} HTTP/1.0\r\nHost: {host}\r\n\r\n");
+        let mut steps = vec![Entry::new("send", text, at)];
+        steps.push(Entry::new("regex", "^HTTP/1\\.[01] 2[0-9][0-9] ", at));
+        let mut steps = vec![Item::new(steps, Some(at))];
+        if let Some(condition) = self.condition("expect", "regex") {
+            let position = condition.item.from;
+            steps.push(Item::new(vec![condition], position));
+        }
+        self.exchange("tcp", steps)
+    }
+
+    fn imap(&self, kind: &str, notes: &mut Notes) -> Probe {
+        let mut steps = vec![step(None, "(?m)^\\* (OK|PREAUTH)", self.from)];
+        if let Some(((user, at), (password, password_at))) = self.login() {
+            notes.add_covered(password_at);
+            let (user, password) = (quoted_string(user), quoted_string(password));
+            let login = format!("a1 LOGIN {user} {password}\r\n");
+            steps.push(step(Some((login, at)), "(?m)^a1 OK", at));
+        }
+        self.exchange(kind, steps)
+    }
+
+    fn pop(&self, kind: &str) -> Probe {
+        let mut steps = vec![step(None, "^\\+OK", self.from)];
+        if let Some(((user, at), (password, password_at))) = self.login() {
+            let user = format!("USER {user}\r\n");
+            steps.push(step(Some((user, at)), "^\\+OK", at));
+            let password = format!("PASS {password}\r\n");
+            steps.push(step(Some((password, password_at)), "^\\+OK", at));
+        }
+        self.exchange(kind, steps)
+    }
+
+    fn ftp(&self, notes: &mut Notes) -> Probe {
+        let from = self.from;
+        let (user, password) = self.login().unwrap_or((("anonymous", from), ("", from)));
+        let password = match password {
+            ("", at) => (FTP_PASSWORD, at),
+            password => password,
+        };
+        let user = (format!("USER {}\r\n", user.0), user.1);
+        let password = (format!("PASS {}\r\n", password.0), password.1);
+        let steps = vec![
+            step(None, "(?m)^220 ", from),
+            step(Some(user), "(?m)^(230|331) ", from),
+            step(Some(password), "(?m)^(202|230) ", from),
+        ];
+        if let Some((_, position)) = &self.receive {
+            let why = "not imported: the check logs in, and does not transfer a file";
+            notes.add(*position, why);
+            if let Some((_, position)) = &self.request {
+                notes.add(*position, why);
+            }
+        }
+        self.exchange("tcp", steps)
+    }
+
+    fn simple_tcp(&self, udp: bool, notes: &mut Notes) -> Probe {
+        let (text, at) = match &self.request {
+            Some((text, at)) => (text[1..].replace("\\n", "\n"), *at),
+            None => (String::new(), self.from),
+        };
+        if udp {
+            if let Some((_, position)) = &self.receive {
+                notes.add(
+                    *position,
+                    "not imported: a udp check only compares the beginning of a reply",
+                );
+            }
+            let payload = if text.is_empty() { "\n" } else { &text };
+            return datagram(payload.as_bytes(), &[], at);
+        }
+        let send = (!text.is_empty()).then(|| Entry::new("send", text, at));
+        let mut step: Vec<Entry> = send.into_iter().collect();
+        let condition = self.condition("expect", "regex");
+        step.push(condition.unwrap_or_else(|| Entry::implied("regex", "(?s).")));
+        self.exchange("tcp", vec![Item::new(step, Some(at))])
+    }
+
+    /// An OPTIONS request (RFC 3261 section 11). `rport` makes the server reply to the source of the request.
+    fn sip(&self, udp: bool) -> Probe {
+        let (user, at) = match &self.section.login {
+            Some((user, at)) => (user.as_str(), *at),
+            None => (SIP_USER, self.from),
+        };
+        let transport = if udp { "UDP" } else { "TCP" };
+        let request = format!(
+            "OPTIONS sip:{user} SIP/2.0\r\nVia: SIP/2.0/{transport} weir.invalid;rport;branch=z9hG4bKhjhs8ass877\r\n\
+             Max-Forwards: 70\r\nTo: <sip:{user}>\r\nFrom: <sip:{user}>;tag=1928301774\r\n\
+             Call-ID: 5a7d3f0b92c14e68\r\nCSeq: 63104 OPTIONS\r\nContact: <sip:{user}>\r\n\
+             Accept: application/sdp\r\nContent-Length: 0\r\n\r\n"
+        );
+        if udp {
+            return datagram(request.as_bytes(), b"SIP/2.0 200 OK", at);
+        }
+        let steps = vec![step(Some((request, at)), "^SIP/2\\.0 200 OK", at)];
+        self.exchange("tcp", steps)
+    }
+
+    /// Weir connects as the user, and sends no query.
+    fn database(&self, service: &str, notes: &mut Notes) -> Probe {
+        let section = self.section;
+        let kind = if service == "mysql" {
+            "mysql"
+        } else {
+            "postgres"
+        };
+        for (_, position) in [&self.request, &section.passwd, &section.database]
+            .into_iter()
+            .flatten()
+        {
+            let why = format!("not imported: a {kind} check sends no password and no query");
+            notes.add(*position, why);
+        }
+        let mut probe = Probe::new(kind, self.from);
+        if let Some((login, position)) = &section.login {
+            probe.push(Entry::new("user", login.as_str(), *position));
+        }
+        probe
+    }
+
+    /// A connection instead of a dialogue that Weir does not have.
+    fn plain(&self, service: &str, udp: bool, notes: &mut Notes) -> Probe {
+        let section = self.section;
+        let kind = if udp { "ping" } else { "tcp" };
+        let why = format!("Weir has no {service} check: a {kind} check is used instead");
+        notes.add(self.from, why);
+        let own = [
+            &self.request,
+            &self.receive,
+            &section.login,
+            &section.passwd,
+            &section.database,
+        ];
+        for (_, position) in own.into_iter().flatten() {
+            let why = format!("not imported: a {kind} check does not use it");
+            notes.add(*position, why);
+        }
+        Probe::new(kind, self.from)
+    }
+
+    fn dns(&self, notes: &mut Notes) -> Option<Probe> {
+        let from = self.from;
+        let name = self.request.as_ref();
+        let name = name.map(|(name, position)| (name.trim_start_matches('/'), *position));
+        let Some((name, position)) = name.filter(|(name, _)| !name.is_empty()) else {
+            notes.add(from, "not imported: a dns check requires `request`");
+            return None;
+        };
+        let mut probe = Probe::new("dns", from);
+        probe.push(Entry::new("query", name, position).essential());
+        match &self.receive {
+            Some((pattern, position)) => match address(pattern) {
+                Some(answer) => {
+                    let record = if answer.is_ipv6() { "AAAA" } else { "A" };
+                    probe.push(Entry::new("record", record, *position));
+                    probe.push(Entry::new(
+                        "expect",
+                        vec![Entry::new("answer", answer.to_string(), *position)],
+                        *position,
+                    ));
+                }
+                None => notes.add(
+                    *position,
+                    "not imported: `expect` of a dns check takes an address; any reply passes",
+                ),
+            },
+            None => notes.add(
+                from,
+                "any reply passes; without `receive` ldirectord considers every server down",
+            ),
+        }
+        Some(probe)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_and_backslashes_are_escaped_for_imap() {
+        assert_eq!(quoted_string(r#"a"b\c"#), r#""a\"b\\c""#);
+    }
+}
