@@ -55,7 +55,9 @@ pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use sync::SYNC;
 pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
 pub(crate) use tracing::TRACING;
-pub(crate) use vrrp::{VRRP, VRRP_HMAC, VRRP_HMAC_KEY, VRRP_ROUTE, VRRP_RULE, VRRP_TRACK};
+pub(crate) use vrrp::{
+    VRRP, VRRP_HMAC, VRRP_HMAC_KEY, VRRP_INTERFACE, VRRP_ROUTE, VRRP_RULE, VRRP_TRACK,
+};
 
 use Presence::{Absent, Default, Required};
 
@@ -623,7 +625,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 50] = [
+pub(crate) static PAGES: [&Section; 51] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,
@@ -665,6 +667,7 @@ pub(crate) static PAGES: [&Section; 50] = [
     &MAP,
     &VRRP,
     &VRRP_TRACK,
+    &VRRP_INTERFACE,
     &VRRP_ROUTE,
     &VRRP_RULE,
     &VRRP_HMAC,

@@ -24,7 +24,8 @@ impl Addresses {
         Ok(addresses)
     }
 
-    /// Adds what is missing of a virtual router's addresses, routes and rules.
+    /// Adds what is missing of a virtual router's addresses, routes and rules, and removes addresses that a former
+    /// configuration had, or had elsewhere.
     pub(crate) async fn add(&mut self, router: &VirtualRouter) -> Result<(), Error> {
         let base = self.base(router).await?;
         let link = if router.virtual_mac {
@@ -35,7 +36,18 @@ impl Addresses {
         // First, so that no packet is accepted. Without it the addresses are added all the same: the other director
         // has released them.
         let filtered = extra::set_filter(self, router);
-        let added = self.add_addresses(router, &link).await;
+        self.remove_former(router, &link).await?;
+        let mut added = self.add_addresses(router, None, &link).await;
+        for other in &router.other_interfaces {
+            let name = other.interface.as_str();
+            let on_other = match self.link(name).await? {
+                Some(link) => self.add_addresses(router, Some(name), &link).await,
+                None => Err(Error::NoInterface {
+                    name: router.name.clone(),
+                }),
+            };
+            added = added.and(on_other);
+        }
         let more = extra::add(self, router, &base).await;
         filtered.and(added).and(more)
     }
@@ -57,14 +69,29 @@ impl Addresses {
         })
     }
 
-    async fn add_addresses(&mut self, router: &VirtualRouter, link: &Link) -> Result<(), Error> {
+    async fn link(&self, name: &str) -> Result<Option<Link>, Error> {
+        let links = self.netlink.links().await?;
+        Ok(links.into_iter().find(|link| link.name == name))
+    }
+
+    /// Adds the addresses of a virtual router on its own interface (`None`) or another one.
+    async fn add_addresses(
+        &mut self,
+        router: &VirtualRouter,
+        interface: Option<&str>,
+        link: &Link,
+    ) -> Result<(), Error> {
         let present = self.netlink.addresses().await?;
         let is_missing = |network: &&Network| {
             let same =
                 |it: &weir_netlink::Address| it.ifindex == link.index && it.ip == network.address;
             !present.iter().any(same)
         };
-        let missing: Vec<_> = router.managed().filter(is_missing).copied().collect();
+        let missing: Vec<_> = router
+            .managed_on(interface)
+            .filter(is_missing)
+            .copied()
+            .collect();
         let entry = |network: &Network| Added {
             router: router.name.clone(),
             interface: link.name.clone(),
@@ -113,7 +140,8 @@ impl Addresses {
         let is_last = |it: &Extra| matches!(it, Extra::Device { .. } | Extra::Filter { .. });
         for last in [false, true] {
             if last {
-                self.remove_addresses(is_concerned, &links, &mut first_error)
+                let is_leaving = |added: &Added| is_concerned(&added.router);
+                self.remove_addresses(&is_leaving, &links, &mut first_error)
                     .await;
             }
             let leaving: Vec<Extra> = self
@@ -136,20 +164,34 @@ impl Addresses {
         first_error.map_or(Ok(()), Err)
     }
 
+    /// Removes the addresses of a virtual router that it does not have any more where they are. `link` is its own
+    /// interface.
+    async fn remove_former(&mut self, router: &VirtualRouter, link: &Link) -> Result<(), Error> {
+        let is_wanted = |added: &Added| {
+            let other = router.other_interface(added.address);
+            router.managed().any(|it| it.address == added.address)
+                && other.unwrap_or(&link.name) == added.interface
+        };
+        let is_former = |added: &Added| added.router == router.name && !is_wanted(added);
+        if !self.record.added.iter().any(is_former) {
+            return Ok(());
+        }
+        let links = self.netlink.links().await?;
+        let mut first_error = None;
+        self.remove_addresses(&is_former, &links, &mut first_error)
+            .await;
+        self.write()?;
+        first_error.map_or(Ok(()), Err)
+    }
+
     async fn remove_addresses(
         &mut self,
-        is_concerned: &(dyn Fn(&str) -> bool + Sync),
+        is_leaving: &(dyn Fn(&Added) -> bool + Sync),
         links: &[Link],
         first_error: &mut Option<Error>,
     ) {
-        let concerned = |added: &&Added| is_concerned(&added.router);
-        let leaving: Vec<Added> = self
-            .record
-            .added
-            .iter()
-            .filter(concerned)
-            .cloned()
-            .collect();
+        let added = self.record.added.iter();
+        let leaving: Vec<Added> = added.filter(|it| is_leaving(it)).cloned().collect();
         for added in leaving {
             if let Some(link) = links.iter().find(|link| link.name == added.interface) {
                 let removed = self

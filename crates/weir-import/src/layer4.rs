@@ -81,6 +81,21 @@ pub(crate) struct Virtual {
     pub(crate) lines: Vec<Position>,
 }
 
+/// Most listeners that become services of their own.
+pub(crate) const SERVICES_MAX: usize = 64;
+
+impl Virtual {
+    /// The listeners of each service: with persistence, each address of a group has its own in IPVS.
+    fn services(&self) -> std::slice::Chunks<'_, (String, Position)> {
+        let all = self.listen.len();
+        let size = match self.persistent {
+            Some(_) if all <= SERVICES_MAX => 1,
+            _ => all.max(1),
+        };
+        self.listen.chunks(size)
+    }
+}
+
 /// Writes virtual services one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
@@ -151,9 +166,15 @@ impl Writer {
             table.entries.clone_from(&probe.entries);
             self.document.push(table);
         }
-        let mut service = service(&name, &spec, from);
-        service.covers = spec.lines;
-        self.document.push(service);
+        for (at, listen) in spec.services().enumerate() {
+            let unique = match at {
+                0 => name.clone(),
+                _ => self.names.take(&format!("{name}-{}", at + 1)),
+            };
+            let mut service = service((&unique, &name), listen, &spec, from);
+            service.covers.clone_from(&spec.lines);
+            self.document.push(service);
+        }
         name
     }
 
@@ -380,10 +401,14 @@ fn quorum(pool: &mut Table, spec: &Virtual, notes: &mut Notes) {
     }
 }
 
-fn service(name: &str, spec: &Virtual, from: Position) -> Table {
+fn service(
+    (name, pool): (&str, &str),
+    listen: &[(String, Position)],
+    spec: &Virtual,
+    from: Position,
+) -> Table {
     let mut service = Table::new(&["service", name], from);
-    let listen: Vec<Item> = spec
-        .listen
+    let listen: Vec<Item> = listen
         .iter()
         .map(|(listen, position)| Item::new(listen.as_str(), Some(*position)))
         .collect();
@@ -391,7 +416,7 @@ fn service(name: &str, spec: &Virtual, from: Position) -> Table {
     let method = spec.method.value;
     let position = spec.method.from.unwrap_or(from);
     service.push(Entry::new("forward", method.forward.as_str(), position).essential());
-    service.push(Entry::implied("pool", name).essential());
+    service.push(Entry::implied("pool", pool).essential());
     if let Some(tunnel) = method.tunnel {
         service.push(Entry::new("tunnel", encapsulation(tunnel), position).essential());
     }

@@ -109,6 +109,7 @@ pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
 pub use trace::{ParentTrace, Tracing};
 pub use value_map::{MapEntries, MapError, MapKind};
 pub use vrrp::{
-    Accept, AcceptedPorts, Notify, RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey,
-    Track, TrackObject, TrackScript, VirtualRoute, VirtualRouter, VirtualRule,
+    Accept, AcceptedPorts, AddressInterface, Notify, RouterAnnouncements, RouterHmac,
+    RouterHmacMode, RouterKey, Track, TrackObject, TrackScript, VirtualRoute, VirtualRouter,
+    VirtualRule,
 };

@@ -27,6 +27,9 @@ pub struct VirtualRouter {
     pub addresses: Vec<Network>,
     /// Addresses that are not listed in advertisements.
     pub excluded_addresses: Vec<Network>,
+    /// Interfaces of addresses that are not on `interface`.
+    #[serde(default)]
+    pub other_interfaces: Vec<AddressInterface>,
     /// Whether it takes over from an active director with a lower priority.
     pub preempt: bool,
     /// How long it waits before it does.
@@ -186,10 +189,35 @@ impl VirtualRouter {
         }
     }
 
+    /// The interface of an address that is not on the one of the virtual router.
+    pub fn other_interface(&self, address: IpAddr) -> Option<&str> {
+        let mut others = self.other_interfaces.iter();
+        let found = others.find(|it| it.addresses.contains(&address))?;
+        Some(&found.interface)
+    }
+
+    /// The addresses that it manages on an interface; `None`: on its own one.
+    pub fn managed_on<'a>(
+        &'a self,
+        interface: Option<&'a str>,
+    ) -> impl Iterator<Item = &'a Network> {
+        self.managed()
+            .filter(move |it| self.other_interface(it.address) == interface)
+    }
+
     /// All addresses that it manages.
     pub fn managed(&self) -> impl Iterator<Item = &Network> {
         self.addresses.iter().chain(&self.excluded_addresses)
     }
+}
+
+/// Addresses of a virtual router on another interface than its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct AddressInterface {
+    /// The interface.
+    pub interface: String,
+    /// Some of the addresses of the virtual router.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// A tracked object.

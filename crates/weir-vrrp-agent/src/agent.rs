@@ -565,11 +565,18 @@ impl Agent {
         };
         port.announcement_due = None;
         if let Some((ifindex, mac)) = port.link(&self.settings[index]) {
-            let addresses: Vec<_> = self.settings[index]
-                .managed()
-                .map(|it| it.address)
-                .collect();
-            announce::send(&self.frames, ifindex, mac, &addresses, repeat);
+            let router = &self.settings[index];
+            let on = |interface: Option<&str>| -> Vec<_> {
+                let networks = router.managed_on(interface);
+                networks.map(|it| it.address).collect()
+            };
+            announce::send(&self.frames, ifindex, mac, &on(None), repeat);
+            for other in &router.other_interfaces {
+                let addresses = on(Some(&other.interface));
+                if let Some((ifindex, mac)) = self.machine.hardware(&other.interface) {
+                    announce::send(&self.frames, ifindex, mac, &addresses, repeat);
+                }
+            }
         }
     }
 

@@ -68,6 +68,14 @@ impl Machine {
         }
     }
 
+    /// Index and MAC address of an interface; `None` if it does not exist or has none.
+    pub(crate) fn hardware(&self, name: &str) -> Option<(u32, weir_wire::MacAddr)> {
+        let link = self.links.iter().find(|link| link.name == name)?;
+        // A loopback interface has the address 0.
+        let octets = link.mac?.octets();
+        (octets != [0; 6]).then_some((link.index, weir_wire::MacAddr::new(octets)))
+    }
+
     /// Whether an interface is up and has a carrier.
     pub(crate) fn is_up(&self, name: &str) -> bool {
         let mut links = self.links.iter();

@@ -10,6 +10,8 @@ mod frr;
 mod interop;
 #[path = "vrrp/keys.rs"]
 mod keys;
+#[path = "vrrp/other_interface.rs"]
+mod other_interface;
 #[path = "vrrp/pair.rs"]
 mod pair;
 #[path = "vrrp/recorder.rs"]

@@ -290,6 +290,13 @@ impl Frame<'_> {
         const KEY: &str = "secret = \"0123456789abcdef0123456789abcdef\"";
         let keys = format!("keys = [{{ id = 1, {KEY} }}]");
         match page {
+            "vrrp-interface" => {
+                let base = ["interface = \"eth1\"", "addresses = [\"192.0.2.10\"]"];
+                return frame(
+                    "other_interfaces",
+                    format!("[{{ {} }}]", self.inline(&base)),
+                );
+            }
             "vrrp-route" => {
                 return frame(
                     "routes",

@@ -103,6 +103,13 @@ pub(crate) static VRRP: Section = Section {
         )
         .known_as(&["virtual_ipaddress_excluded"]),
         Key::new(
+            "other_interfaces",
+            Kind::List(&Kind::Table(&VRRP_INTERFACE)),
+            Default("[]"),
+            "Interfaces of addresses that are not on `interface`. They are added and announced there.",
+            "other_interfaces = [{ interface = \"eth1\", addresses = [\"192.0.2.10\"] }]",
+        ),
+        Key::new(
             "preempt",
             Kind::Flag,
             Default("true"),
@@ -393,6 +400,32 @@ pub(crate) static VRRP_HMAC_KEY: Section = Section {
 const TABLE: Kind = Kind::Integer {
     min: 1,
     max: u32::MAX,
+};
+
+/// An entry of `other_interfaces`.
+pub(crate) static VRRP_INTERFACE: Section = Section {
+    path: "vrrp.NAME.other_interfaces",
+    page: "vrrp-interface",
+    purpose: "Addresses of a virtual router that are on another interface than its advertisements. The state of that \
+              interface matters only with `track`.",
+    example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\", \
+              \"10.0.0.10/24\"]\nother_interfaces = [{ interface = \"eth1\", addresses = [\"10.0.0.10\"] }]\n",
+    keys: &[
+        Key::new(
+            "interface",
+            Kind::Interface,
+            Required,
+            "Interface.",
+            "interface = \"eth1\"",
+        ),
+        Key::new(
+            "addresses",
+            Kind::List(&Kind::Address),
+            Required,
+            "Addresses of `addresses` or `excluded_addresses`, without the prefix length.",
+            "addresses = [\"192.0.2.10\"]",
+        ),
+    ],
 };
 
 /// An entry of `routes`.

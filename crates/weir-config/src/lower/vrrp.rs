@@ -6,13 +6,15 @@ use std::ops::Range;
 use std::time::Duration;
 
 use weir_model::{
-    Accept, AcceptedPorts, Listener, Network, Notify, RouterAnnouncements, RouterHmac,
-    RouterHmacMode, RouterKey, Track, TrackObject, TrackScript, VirtualRoute, VirtualRouter,
-    VirtualRule,
+    Accept, AcceptedPorts, AddressInterface, Listener, Network, Notify, RouterAnnouncements,
+    RouterHmac, RouterHmacMode, RouterKey, Track, TrackObject, TrackScript, VirtualRoute,
+    VirtualRouter, VirtualRule,
 };
 
 use crate::address;
-use crate::catalog::{VRRP, VRRP_HMAC, VRRP_HMAC_KEY, VRRP_ROUTE, VRRP_RULE, VRRP_TRACK};
+use crate::catalog::{
+    VRRP, VRRP_HMAC, VRRP_HMAC_KEY, VRRP_INTERFACE, VRRP_ROUTE, VRRP_RULE, VRRP_TRACK,
+};
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::{Kind, Section};
@@ -106,6 +108,17 @@ fn router(
     let addresses = networks(sink, view, "addresses", &mut spans);
     let listed = spans.clone();
     let excluded_addresses = networks(sink, view, "excluded_addresses", &mut spans);
+    let others = tables(
+        sink,
+        view,
+        "other_interfaces",
+        &VRRP_INTERFACE,
+        other_interface,
+    );
+    let managed = || addresses.iter().chain(&excluded_addresses);
+    let other_interfaces = known_addresses(sink, others, |address| {
+        managed().any(|network| network.address == address)
+    });
     let router = VirtualRouter {
         name: entry.key.to_string(),
         interface,
@@ -117,6 +130,7 @@ fn router(
             .unwrap_or(Duration::from_secs(1)),
         addresses,
         excluded_addresses,
+        other_interfaces,
         preempt: view.flag(sink, "preempt").unwrap_or(true),
         preempt_delay: view.duration(sink, "preempt_delay").unwrap_or_default(),
         source: source(sink, view),
@@ -298,6 +312,55 @@ fn networks(
         }
     }
     networks
+}
+
+/// An entry of `other_interfaces`: the interface, and its addresses with their spans.
+type OtherInterface = (String, Vec<(IpAddr, Range<usize>)>);
+
+fn other_interface(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    _: &Item<'_>,
+) -> Option<OtherInterface> {
+    let mut addresses = Vec::new();
+    for item in view.list(sink, "addresses").unwrap_or_default() {
+        if let Some((text, span)) = text(sink, item, &Kind::Address) {
+            let address = plain_address(sink, text, span);
+            addresses.extend(address.map(|address| (address, span.clone())));
+        }
+    }
+    Some((one_interface(sink, view)?, addresses))
+}
+
+/// Each address belongs to the virtual router, and to one interface.
+fn known_addresses(
+    sink: &mut Sink<'_>,
+    others: Vec<OtherInterface>,
+    is_managed: impl Fn(IpAddr) -> bool,
+) -> Vec<AddressInterface> {
+    let mut seen: Vec<IpAddr> = Vec::new();
+    let mut known = Vec::new();
+    for (interface, addresses) in others {
+        let mut own = Vec::new();
+        for (address, span) in addresses {
+            if !is_managed(address) {
+                let message = format!("{address} is not in `addresses` or `excluded_addresses`");
+                let fix = "add it there, with its prefix length";
+                sink.push(Diagnostic::new(Code::Contradiction, &span, message).fix(fix));
+            } else if seen.contains(&address) {
+                let message = format!("{address} is on two interfaces");
+                sink.push(Diagnostic::new(Code::Contradiction, &span, message).fix("remove one"));
+            } else {
+                seen.push(address);
+                own.push(address);
+            }
+        }
+        known.push(AddressInterface {
+            interface,
+            addresses: own,
+        });
+    }
+    known
 }
 
 fn source(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<IpAddr> {

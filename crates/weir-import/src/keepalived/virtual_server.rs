@@ -14,7 +14,7 @@ use self::real::real_server;
 use super::Globals;
 use super::field::{self, Located};
 use super::tree::Node;
-use crate::layer4::{Method, Persistent, Real, Sourced, Virtual, Writer, mask_length, name_of};
+use crate::layer4::{Method, Persistent, Real, SERVICES_MAX, Sourced, Virtual, Writer, mask_length, name_of};
 use crate::mail::Mail;
 use crate::note::{Notes, Position};
 
@@ -61,7 +61,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     let name = name_of_service(&header, &listen);
     limit_quorum(&mut directives, &found, notes);
     let persistent = persistence(&directives, ipv6, node, notes);
-    if persistent.is_some() && listen.len() > 1 {
+    if persistent.is_some() && listen.len() > SERVICES_MAX {
         let why =
             "persistence covers all addresses of the group; in keepalived each address has its own";
         notes.add(node.position, why);

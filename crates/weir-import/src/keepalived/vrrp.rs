@@ -2,7 +2,7 @@
 
 mod address;
 
-use self::address::addresses;
+use self::address::{Elsewhere, addresses, other_interfaces};
 use super::Globals;
 use super::field;
 use super::track::{self, weight_entries};
@@ -160,12 +160,19 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     }
     let unique = writer.names.take(name);
     let mut table = Table::new(&["vrrp", &unique], node.position);
-    let mut track: Vec<Item> = Vec::new();
+    let mut parts = Parts::default();
     for inner in node.inner() {
         match as_in_weir(inner, node) {
             Some(why) => notes.remark(inner.position, why),
-            None => directive(&mut table, &mut track, globals, (node, inner), notes),
+            None => directive(&mut table, &mut parts, globals, (node, inner), notes),
         }
+    }
+    let Parts {
+        mut track,
+        elsewhere,
+    } = parts;
+    if let Some(entry) = other_interfaces(&elsewhere, &mut track) {
+        table.push(entry);
     }
     if is_ipv6(node) {
         // keepalived uses version 3 for IPv6, whatever is configured.
@@ -214,6 +221,13 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     }
     table.covers = node.lines();
     writer.document.push(table);
+}
+
+/// Parts of an instance that several lines make up.
+#[derive(Default)]
+struct Parts {
+    track: Vec<Item>,
+    elsewhere: Vec<Elsewhere>,
 }
 
 /// Whether the key is a program that is called for a change of the state.
@@ -308,7 +322,7 @@ fn of_group(
 
 fn directive(
     table: &mut Table,
-    track: &mut Vec<Item>,
+    parts: &mut Parts,
     globals: &Globals,
     (instance, node): (&Node, &Node),
     notes: &mut Notes,
@@ -346,14 +360,14 @@ fn directive(
                 Entry::new("preempt_delay", time::format_millis(millis), position)
             }));
         }
-        _ => other_directive(table, track, globals, (instance, node), notes),
+        _ => other_directive(table, parts, globals, (instance, node), notes),
     }
 }
 
 /// Flags, lists, programs and unsupported keywords.
 fn other_directive(
     table: &mut Table,
-    track: &mut Vec<Item>,
+    parts: &mut Parts,
     globals: &Globals,
     (instance, node): (&Node, &Node),
     notes: &mut Notes,
@@ -381,13 +395,26 @@ fn other_directive(
             put(source.map(|(source, position)| Entry::new("source", source.to_string(), position)));
         }
         "unicast_peer" => put(peers(node, notes)),
-        "virtual_ipaddress" => put(addresses("addresses", node, interface, notes)),
+        "virtual_ipaddress" => put(addresses(
+            "addresses",
+            node,
+            interface,
+            &mut parts.elsewhere,
+            notes,
+        )),
         "virtual_ipaddress_excluded" => {
-            put(addresses("excluded_addresses", node, interface, notes));
+            let others = &mut parts.elsewhere;
+            put(addresses(
+                "excluded_addresses",
+                node,
+                interface,
+                others,
+                notes,
+            ));
         }
-        "track_interface" => track_interfaces(track, node, notes),
+        "track_interface" => track_interfaces(&mut parts.track, node, notes),
         "track_script" | "track_process" | "track_file" => {
-            track_objects(track, globals, node, notes)
+            track_objects(&mut parts.track, globals, node, notes)
         }
         "notify" | "notify_master" | "notify_backup" | "notify_fault" | "notify_stop" => {
             put(program(node, notes));

@@ -1,15 +1,25 @@
 //! Addresses of a `vrrp_instance`.
 
-use crate::document::{Entry, Item};
+use crate::document::{Entry, Item, Value};
 use crate::keepalived::field;
 use crate::keepalived::tree::Node;
-use crate::note::Notes;
+use crate::note::{Notes, Position};
+
+/// An address on another interface than that of the instance.
+pub(super) struct Elsewhere {
+    interface: String,
+    address: String,
+    position: Position,
+    /// The instance fails if the interface is down.
+    tracked: bool,
+}
 
 /// Imports the address from each line `IP[/M] dev IF label L …`.
 pub(super) fn addresses(
     key: &'static str,
     node: &Node,
     interface: &str,
+    elsewhere: &mut Vec<Elsewhere>,
     notes: &mut Notes,
 ) -> Option<Entry> {
     let mut addresses = Vec::new();
@@ -36,9 +46,51 @@ pub(super) fn addresses(
         }
         let text = format!("{parsed}/{}", length.unwrap_or(bits));
         addresses.push(Item::new(text, Some(line.position)));
-        address_options(line, interface, notes);
+        if let Some(device) = address_options(line, interface, notes) {
+            elsewhere.push(Elsewhere {
+                interface: device,
+                address: parsed.to_string(),
+                position: line.position,
+                tracked: !line.words.iter().any(|word| word == "no_track"),
+            });
+        }
     }
     (!addresses.is_empty()).then(|| Entry::new(key, addresses, node.position))
+}
+
+/// `other_interfaces`, and entries of `track` for these interfaces.
+pub(super) fn other_interfaces(elsewhere: &[Elsewhere], track: &mut Vec<Item>) -> Option<Entry> {
+    let first = elsewhere.first()?.position;
+    let mut names: Vec<&str> = Vec::new();
+    for it in elsewhere {
+        if !names.contains(&it.interface.as_str()) {
+            names.push(&it.interface);
+        }
+    }
+    let mut tables = Vec::new();
+    for name in names {
+        let own: Vec<&Elsewhere> = elsewhere.iter().filter(|it| it.interface == name).collect();
+        let position = own[0].position;
+        let addresses: Vec<Item> = own
+            .iter()
+            .map(|it| Item::new(it.address.as_str(), Some(it.position)))
+            .collect();
+        let entries = vec![
+            Entry::new("interface", name, position).essential(),
+            Entry::new("addresses", addresses, position).essential(),
+        ];
+        tables.push(Item::new(entries, Some(position)));
+        if own.iter().any(|it| it.tracked) {
+            let tracked = Entry::new("interface", name, position).essential();
+            if !track
+                .iter()
+                .any(|item| item.value == Value::Table(vec![tracked.clone()]))
+            {
+                track.push(Item::new(vec![tracked], Some(position)));
+            }
+        }
+    }
+    Some(Entry::new("other_interfaces", tables, first))
 }
 
 /// Options of an address without a value.
@@ -54,7 +106,10 @@ const FLAGS: &[&str] = &[
 
 /// Options after an address. The default device is that of the instance; only listings show a label and the broadcast
 /// address, and duplicate addresses are not searched for in either program once an address moves.
-fn address_options(line: &Node, interface: &str, notes: &mut Notes) {
+///
+/// Returns another device.
+fn address_options(line: &Node, interface: &str, notes: &mut Notes) -> Option<String> {
+    let mut device = None;
     let mut words = line.words.iter().skip(1).map(String::as_str);
     let (mut lost, mut shown) = (Vec::new(), Vec::new());
     while let Some(word) = words.next() {
@@ -68,6 +123,7 @@ fn address_options(line: &Node, interface: &str, notes: &mut Notes) {
         let value = words.next().unwrap_or("");
         match (word, value) {
             ("dev", value) if value == interface => {}
+            ("dev", value) if !value.is_empty() => device = Some(value.to_owned()),
             ("label" | "brd" | "broadcast", _)
             | ("scope", "global")
             | ("preferred_lft", "forever") => shown.push(word),
@@ -75,14 +131,12 @@ fn address_options(line: &Node, interface: &str, notes: &mut Notes) {
         }
     }
     if !lost.is_empty() {
-        let lost = lost.join(" ");
-        let why = format!(
-            "not imported: {lost}; Weir adds the address to the instance's interface, {interface}"
-        );
+        let why = format!("not imported: {}", lost.join(", "));
         notes.add(line.position, why);
     } else if !shown.is_empty() {
         let shown = shown.join(", ");
         let why = format!("{shown} is not imported: it does not change where packets go");
         notes.remark(line.position, why);
     }
+    device
 }
