@@ -111,6 +111,7 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     requirement::programs(requirement::BASE.into_iter().chain(requirement::SCALE_OUT))?;
     let weir = requirement::weir(options.weir.as_deref())?;
     interrupt::install();
+    allow_many_sockets();
     let session = Session::open()?;
     let progress = Progress::new();
     let directors = options.directors.unwrap_or(DIRECTORS);
@@ -145,6 +146,18 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
         print!("{}", table(&rows));
     }
     Ok(rows.iter().all(|row| row.error.is_none()))
+}
+
+/// Client and servers are in this process: each connection needs two sockets.
+fn allow_many_sockets() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // A run with few connections succeeds without it, and others report the failed socket.
+    let _ = setrlimit(Resource::Nofile, raised);
 }
 
 /// The entries with these names; no names = all.
