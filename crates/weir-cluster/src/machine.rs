@@ -14,7 +14,7 @@ use crate::rollout::{Applied, Context, Rollout, Step};
 use crate::seal::GroupKey;
 use crate::serving::{self, Serving};
 use crate::shared::{SharedEntries, SharedKey, SharedState};
-use crate::store::{Entry, Event, MIRROR_BYTES_MAX, Mirror, Put, Txn, TxnResult, Write};
+use crate::store::{Compare, Entry, Event, MIRROR_BYTES_MAX, Mirror, Put, Txn, TxnResult, Write};
 
 /// Pause after a refused registration.
 const REGISTRATION_PAUSE: Duration = Duration::from_secs(2);
@@ -353,14 +353,30 @@ impl Machine {
         self.connection.connect(now);
         let from = revision.saturating_add(1);
         self.outputs.push_back(Output::Watch { from });
+        self.resume_publication(now);
     }
 
     fn fail(&mut self, reason: String, now: Duration) {
         self.in_flight = None;
-        if let Some((request, result)) = self.rollout.interrupt(&reason) {
+        self.connection.fail(reason, now);
+    }
+
+    /// Ends a publication for which etcd did not answer long enough.
+    fn expire_publication(&mut self, now: Duration) {
+        let reason = self.connection.error.as_deref().unwrap_or("no answer");
+        if let Some((request, result)) = self.rollout.expire(now, reason) {
             self.published(request, result);
         }
-        self.connection.fail(reason, now);
+    }
+
+    /// A publication continues where it was when etcd did not answer.
+    fn resume_publication(&mut self, now: Duration) {
+        let mut rollout = std::mem::take(&mut self.rollout);
+        let ended = rollout.resume(&self.context(now));
+        self.rollout = rollout;
+        if let Some((request, result)) = ended {
+            self.published(request, result);
+        }
     }
 
     fn published(&mut self, request: u64, result: Result<u64, String>) {
@@ -402,7 +418,13 @@ impl Machine {
                         self.mirror.absent(compare.key(), revision);
                     }
                 }
-                found.into_iter().for_each(|entry| self.mirror.put(entry));
+                // Of a key that must exist, only that it exists is read.
+                let has_value = |entry: &Entry| {
+                    let of_key = txn.compares.iter().find(|it| it.key() == entry.key);
+                    matches!(of_key, Some(Compare::Revision(..)))
+                };
+                let found = found.into_iter().filter(has_value);
+                found.for_each(|entry| self.mirror.put(entry));
             }
             // etcd answers: a new lease is enough.
             TxnResult::Unknown(reason) if reason.contains(NO_LEASE) => {
@@ -456,6 +478,7 @@ impl Machine {
 
     fn advance(&mut self, now: Duration) {
         self.remember(now);
+        self.expire_publication(now);
         match self.connection.state {
             State::Away { retry } => {
                 if now >= retry {
@@ -606,7 +629,7 @@ impl Machine {
             return false;
         }
         let revision = self.mirror.revision_of(&put.key);
-        let compare = crate::store::Compare::Revision(put.key.clone(), revision);
+        let compare = Compare::Revision(put.key.clone(), revision);
         let txn = Txn {
             compares: vec![compare],
             writes: vec![Write::Put(put)],

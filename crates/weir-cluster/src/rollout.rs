@@ -15,6 +15,8 @@ use crate::store::{Compare, Mirror, Put, Txn, Write};
 
 /// How long unused chunks stay: a publication in progress writes its chunks before the pointer.
 const GARBAGE_AGE: Duration = Duration::from_secs(60);
+/// How long a publication is tried while etcd does not answer.
+const PUBLISH_PATIENCE: Duration = Duration::from_secs(60);
 /// Most deletions in one transaction.
 const DELETIONS_MAX: usize = 50;
 
@@ -96,6 +98,8 @@ struct Publication {
     chunks: Vec<(String, Vec<u8>)>,
     /// Revision of the pointer that it replaces.
     base: i64,
+    /// When it fails if it has not been executed.
+    deadline: Duration,
 }
 
 /// See the module.
@@ -511,11 +515,49 @@ impl Rollout {
         })
     }
 
-    /// The connection was lost: a requested publication fails, unless the pointer shows that it was executed.
-    pub(crate) fn interrupt(&mut self, reason: &str) -> Option<(u64, Result<u64, String>)> {
-        let publication = self.publication.take()?;
-        let request = publication.request?;
-        let why = format!("{reason}; `weir cluster status` shows whether it was published");
+    /// The keys were read again. Returns the end of a publication that was requested: it was executed and the answer
+    /// was lost, or another one was executed meanwhile. A restoration is decided again.
+    pub(crate) fn resume(&mut self, context: &Context<'_>) -> Option<(u64, Result<u64, String>)> {
+        let publication = self.publication.as_mut()?;
+        let Some(request) = publication.request else {
+            self.publication = None;
+            return None;
+        };
+        let current = context.pointer(&Key::Current);
+        let result = match current {
+            Some(current) if current == publication.pointer => Ok(current.version),
+            Some(_) => {
+                let name = context.keys.name(&Key::Current);
+                if context.mirror.revision_of(&name) == publication.base {
+                    return None;
+                }
+                Err("another configuration was published meanwhile".to_owned())
+            }
+            // etcd has lost its data.
+            None => {
+                publication.base = 0;
+                return None;
+            }
+        };
+        self.publication = None;
+        Some((request, result))
+    }
+
+    /// The end of a requested publication whose deadline has passed. A restoration is decided again.
+    pub(crate) fn expire(
+        &mut self,
+        now: Duration,
+        reason: &str,
+    ) -> Option<(u64, Result<u64, String>)> {
+        let publication = self.publication.as_ref()?;
+        if now < publication.deadline {
+            return None;
+        }
+        let request = self.publication.take()?.request?;
+        let why = format!(
+            "not published within {} s: {reason}; `weir cluster status` shows whether it was published",
+            PUBLISH_PATIENCE.as_secs()
+        );
         Some((request, Err(why)))
     }
 }
@@ -544,5 +586,6 @@ fn publication(
         },
         chunks,
         base,
+        deadline: context.now + PUBLISH_PATIENCE,
     })
 }

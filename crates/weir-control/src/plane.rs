@@ -12,7 +12,7 @@ use std::time::Duration;
 use weir_health::{SavedState, Suspended};
 use weir_model::{Check, Desired};
 use weir_netlink::Event;
-use weir_state::{Ejected, HealthEvent, PoolChange, ServerOrder};
+use weir_state::{Ejected, HealthEvent, Override, PoolChange, ServerOrder};
 use weir_sys::Channel;
 
 use crate::explain::{Answer, Packet};
@@ -97,6 +97,9 @@ pub trait Plane {
         address: &str,
         order: ServerOrder,
     ) -> impl Future<Output = Result<(), Self::Error>>;
+
+    /// The override of a server. Costs no walk over servers or flows.
+    fn overridden(&self, pool: &str, server: &str) -> Option<Override>;
 
     /// Applies results of checks.
     fn apply_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Self::Error>;

@@ -1,11 +1,15 @@
-//! Requests to etcd: one connection, one request at a time.
+//! Requests to etcd.
+//!
+//! Requests of leases and all other requests have a connection each, with one request at a time; a listing and a watch
+//! open one of their own. A large configuration that is being written or read therefore never delays the renewal of
+//! the lease. The time limit of a request grows with its size and with the size of its answer.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Method, Request, Response, StatusCode, header};
@@ -16,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use weir_cluster::{Entry, Txn, TxnResult};
 
@@ -25,6 +29,13 @@ use weir_model::EtcdEndpoint as Endpoint;
 
 /// Largest answer, bytes.
 const ANSWER_MAX: usize = 128 << 20;
+/// The slowest transfer that is not a failure, bytes per second.
+const RATE_MIN: usize = 128 << 10;
+
+/// The time that this number of bytes may take.
+fn transfer(bytes: usize) -> Duration {
+    Duration::from_secs(bytes as u64) / u32::try_from(RATE_MIN).unwrap_or(u32::MAX)
+}
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +84,15 @@ pub(crate) type Sender = SendRequest<Full<Bytes>>;
 /// A connection with the index of its endpoint.
 type Connection = Option<(usize, Sender)>;
 
+/// What a kept connection is for.
+#[derive(Clone, Copy, Debug)]
+enum Use {
+    /// Reads and writes of keys.
+    Keys,
+    /// Leases: never behind a large write.
+    Leases,
+}
+
 /// A client of one etcd cluster.
 pub struct Client {
     endpoints: Vec<Endpoint>,
@@ -82,7 +102,8 @@ pub struct Client {
     limit: Duration,
     /// Index of the endpoint in use; grows with each failure.
     active: AtomicUsize,
-    connection: Mutex<Connection>,
+    /// By [`Use`].
+    connections: [Mutex<Connection>; 2],
     token: Mutex<Option<String>>,
 }
 
@@ -96,7 +117,7 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// `endpoints` are not empty; `limit` is for each request.
+    /// `endpoints` are not empty; `limit` is for each request, in addition to the time that its bytes may take.
     pub fn new(
         endpoints: Vec<Endpoint>,
         tls: Option<Arc<ClientConfig>>,
@@ -109,7 +130,7 @@ impl Client {
             user,
             limit,
             active: AtomicUsize::new(0),
-            connection: Mutex::new(None),
+            connections: [Mutex::new(None), Mutex::new(None)],
             token: Mutex::new(None),
         }
     }
@@ -129,7 +150,8 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn range(&self, key: &str, end: &str) -> Result<(i64, Vec<Entry>), Error> {
-        let answer = self.call("/v3/kv/range", &message::range(key, end)).await?;
+        let request = message::range(key, end);
+        let answer = self.call(None, "/v3/kv/range", &request).await?;
         Ok((message::revision(&answer), message::entries(&answer)))
     }
 
@@ -138,7 +160,9 @@ impl Client {
     /// # Errors
     /// See [`Error`]; it may have been executed.
     pub async fn txn(&self, txn: &Txn, lease: Option<i64>) -> Result<TxnResult, Error> {
-        let answer = self.call("/v3/kv/txn", &message::txn(txn, lease)).await?;
+        let answer = self
+            .call(Some(Use::Keys), "/v3/kv/txn", &message::txn(txn, lease))
+            .await?;
         let revision = message::revision(&answer);
         if answer["succeeded"] == true {
             return Ok(TxnResult::Done { revision });
@@ -159,7 +183,9 @@ impl Client {
     /// See [`Error`].
     pub async fn grant(&self, ttl: Duration) -> Result<(i64, Duration), Error> {
         let request = json!({ "TTL": ttl.as_secs().to_string(), "ID": "0" });
-        let answer = self.call("/v3/lease/grant", &request).await?;
+        let answer = self
+            .call(Some(Use::Leases), "/v3/lease/grant", &request)
+            .await?;
         let ttl = u64::try_from(message::integer(&answer["TTL"])).unwrap_or_default();
         Ok((message::integer(&answer["ID"]), Duration::from_secs(ttl)))
     }
@@ -170,7 +196,9 @@ impl Client {
     /// See [`Error`].
     pub async fn renew(&self, lease: i64) -> Result<bool, Error> {
         let request = json!({ "ID": lease.to_string() });
-        let answer = self.call("/v3/lease/keepalive", &request).await?;
+        let answer = self
+            .call(Some(Use::Leases), "/v3/lease/keepalive", &request)
+            .await?;
         Ok(message::integer(&answer["result"]["TTL"]) > 0)
     }
 
@@ -180,7 +208,9 @@ impl Client {
     /// See [`Error`].
     pub async fn revoke(&self, lease: i64) -> Result<(), Error> {
         let request = json!({ "ID": lease.to_string() });
-        self.call("/v3/lease/revoke", &request).await.map(drop)
+        self.call(Some(Use::Leases), "/v3/lease/revoke", &request)
+            .await
+            .map(drop)
     }
 
     /// Opens a watch on a connection of its own. Returns the streamed answer.
@@ -196,10 +226,10 @@ impl Client {
         let open = async {
             let mut sender = self.connect().await?;
             let token = self.token().await?;
-            let request = message::watch(key, end, from);
-            self.send(&mut sender, "/v3/watch", &request, token).await
+            let request = Bytes::from(message::watch(key, end, from).to_string());
+            self.send(&mut sender, "/v3/watch", request, token).await
         };
-        self.within(open).await
+        self.within(self.limit, open).await
     }
 
     pub(crate) fn protocol(&self, reason: impl ToString) -> Error {
@@ -209,26 +239,32 @@ impl Client {
         }
     }
 
-    async fn within<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        timeout(self.limit, work).await.unwrap_or_else(|_| {
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        timeout(limit, work).await.unwrap_or_else(|_| {
             Err(Error::Timeout {
                 endpoint: self.endpoint().to_string(),
-                limit: self.limit,
+                limit,
             })
         })
     }
 
-    async fn call(&self, path: &str, body: &Value) -> Result<Value, Error> {
-        let token = self.within(self.token()).await?;
-        let answer = self.within(self.once(path, body, token)).await;
+    /// Sends a request on a kept connection; `None` = on one of its own.
+    async fn call(&self, used: Option<Use>, path: &str, body: &Value) -> Result<Value, Error> {
+        let body = Bytes::from(body.to_string());
+        let token = self.token().await?;
+        let answer = self.once(used, path, body.clone(), token).await;
         if let Err(Error::Refused { code, .. }) = &answer
             && *code == UNAUTHENTICATED
             && self.user.is_some()
         {
             // Tokens expire.
             *self.token.lock().await = None;
-            let token = self.within(self.token()).await?;
-            return self.within(self.once(path, body, token)).await;
+            let token = self.token().await?;
+            return self.once(used, path, body, token).await;
         }
         answer
     }
@@ -240,28 +276,55 @@ impl Client {
         let mut token = self.token.lock().await;
         if token.is_none() {
             let request = json!({ "name": name, "password": password });
-            let answer = self.once("/v3/auth/authenticate", &request, None).await?;
+            let request = Bytes::from(request.to_string());
+            let answer = self
+                .once(None, "/v3/auth/authenticate", request, None)
+                .await?;
             let new = answer["token"].as_str().unwrap_or_default();
             *token = Some(new.to_owned());
         }
         Ok(token.clone())
     }
 
-    async fn once(&self, path: &str, body: &Value, token: Option<String>) -> Result<Value, Error> {
-        // A cancelled call leaves no connection behind whose answer belongs to another request.
-        let mut held = self.connection.lock().await;
+    async fn once(
+        &self,
+        used: Option<Use>,
+        path: &str,
+        body: Bytes,
+        token: Option<String>,
+    ) -> Result<Value, Error> {
+        let Some(used) = used else {
+            let sender = self.within(self.limit, self.connect()).await?;
+            return Ok(self.exchange(sender, path, body, token).await?.0);
+        };
+        // Each request that is ahead has a time limit of its own. A cancelled call leaves no connection behind whose
+        // answer belongs to another request.
+        let mut held = self.connections[used as usize].lock().await;
         let active = self.active.load(Ordering::Relaxed) % self.endpoints.len();
         let kept = held.take().filter(|(index, _)| *index == active);
-        let mut sender = match kept {
+        let sender = match kept {
             Some((_, sender)) if !sender.is_closed() => sender,
-            _ => self.connect().await?,
+            _ => self.within(self.limit, self.connect()).await?,
         };
-        let response = self.send(&mut sender, path, body, token).await?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_MAX).collect();
-        let bytes = body.await.map_err(|error| self.protocol(error))?.to_bytes();
+        let (answer, sender) = self.exchange(sender, path, body, token).await?;
         *held = Some((active, sender));
-        drop(held);
+        Ok(answer)
+    }
+
+    /// Sends a request and reads its answer. Returns the connection as well.
+    async fn exchange(
+        &self,
+        mut sender: Sender,
+        path: &str,
+        body: Bytes,
+        token: Option<String>,
+    ) -> Result<(Value, Sender), Error> {
+        let limit = self.limit + transfer(body.len());
+        let begin = Instant::now();
+        let sent = self.send(&mut sender, path, body, token);
+        let response = self.within(limit, sent).await?;
+        let status = response.status();
+        let bytes = self.read(response.into_body(), begin + limit).await?;
         let answer = serde_json::from_slice::<Value>(&bytes);
         let answer = answer.map_err(|_| {
             let text = String::from_utf8_lossy(&bytes);
@@ -274,7 +337,7 @@ impl Client {
             None => None,
         };
         match error {
-            None if status == StatusCode::OK => Ok(answer),
+            None if status == StatusCode::OK => Ok((answer, sender)),
             None => Err(self.protocol(status)),
             Some(error) => Err(Error::Refused {
                 endpoint: self.endpoint().to_string(),
@@ -284,11 +347,36 @@ impl Client {
         }
     }
 
+    /// Reads an answer. The deadline moves with each byte.
+    async fn read(&self, mut body: Incoming, mut deadline: Instant) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        loop {
+            let Ok(frame) = timeout_at(deadline, body.frame()).await else {
+                return Err(Error::Timeout {
+                    endpoint: self.endpoint().to_string(),
+                    limit: self.limit + transfer(bytes.len()),
+                });
+            };
+            let Some(frame) = frame else {
+                return Ok(bytes);
+            };
+            let frame = frame.map_err(|error| self.protocol(error))?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            if bytes.len() + data.len() > ANSWER_MAX {
+                return Err(self.protocol("the answer is too large"));
+            }
+            deadline += transfer(data.len());
+            bytes.extend_from_slice(&data);
+        }
+    }
+
     async fn send(
         &self,
         sender: &mut Sender,
         path: &str,
-        body: &Value,
+        body: Bytes,
         token: Option<String>,
     ) -> Result<Response<Incoming>, Error> {
         let mut request = Request::builder()
@@ -299,9 +387,8 @@ impl Client {
         if let Some(token) = token {
             request = request.header(header::AUTHORIZATION, token);
         }
-        let bytes = Bytes::from(body.to_string());
         let request = request
-            .body(Full::new(bytes))
+            .body(Full::new(body))
             .map_err(|error| self.protocol(error))?;
         sender.ready().await.map_err(|error| self.protocol(error))?;
         let sent = sender.send_request(request).await;

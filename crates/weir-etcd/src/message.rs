@@ -63,7 +63,7 @@ pub(crate) fn watch(key: &str, end: &str, from: i64) -> Value {
     } })
 }
 
-/// If a condition fails, the compared keys are read.
+/// If a condition fails, the compared keys are read; without the value if the condition is that the key exists.
 pub(crate) fn txn(txn: &Txn, lease: Option<i64>) -> Value {
     let compares = txn.compares.iter().map(|compare| match compare {
         Compare::Revision(key, revision) => json!({
@@ -94,10 +94,10 @@ pub(crate) fn txn(txn: &Txn, lease: Option<i64>) -> Value {
             json!({ "request_delete_range": { "key": encode(key.as_bytes()) } })
         }
     });
-    let reads = txn
-        .compares
-        .iter()
-        .map(|compare| json!({ "request_range": { "key": encode(compare.key().as_bytes()) } }));
+    let reads = txn.compares.iter().map(|compare| {
+        let keys_only = matches!(compare, Compare::Exists(_));
+        json!({ "request_range": { "key": encode(compare.key().as_bytes()), "keys_only": keys_only } })
+    });
     json!({
         "compare": compares.collect::<Vec<_>>(),
         "success": writes.collect::<Vec<_>>(),

@@ -12,6 +12,7 @@ use crate::failover;
 use crate::pacemaker;
 use crate::rate::Rate;
 use crate::report::{all, kept, table};
+use crate::scale_out;
 use crate::scaling::{self, ScalingArguments};
 
 /// Subcommands of `weir lab`.
@@ -90,9 +91,12 @@ pub struct RunArguments {
     /// Run only these methods.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub methods: Vec<String>,
-    /// Let only these faults happen (director-failover, clustered-rest --pacemaker).
+    /// Let only these faults happen (director-failover, scale-out, clustered-rest --pacemaker).
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub faults: Vec<String>,
+    /// Number of directors at the beginning [default: 4] (scale-out).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=7))]
+    pub directors: Option<u8>,
     /// The weir program to test [default: the running one].
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
@@ -109,6 +113,7 @@ impl From<&RunArguments> for RunOptions {
             scheduler: arguments.scheduler.clone(),
             methods: arguments.methods.clone(),
             faults: arguments.faults.clone(),
+            directors: arguments.directors,
             report: arguments.report.clone(),
             weir: arguments.weir.clone(),
         }
@@ -174,11 +179,21 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
             reason: format!("only {} has it", pacemaker::EXPERIMENT),
         });
     }
-    let has_faults = arguments.pacemaker || arguments.name == failover::NAME;
-    if !has_faults && !arguments.faults.is_empty() {
+    let has_faults = [failover::NAME, scale_out::NAME].contains(&arguments.name.as_str());
+    if !has_faults && !arguments.pacemaker && !arguments.faults.is_empty() {
         return Err(LabError::Usage {
             option: "--faults",
-            reason: format!("only {} and --pacemaker have it", failover::NAME),
+            reason: format!(
+                "only {}, {} and --pacemaker have it",
+                failover::NAME,
+                scale_out::NAME
+            ),
+        });
+    }
+    if arguments.name != scale_out::NAME && arguments.directors.is_some() {
+        return Err(LabError::Usage {
+            option: "--directors",
+            reason: format!("only {} has it", scale_out::NAME),
         });
     }
     if arguments.pacemaker && !arguments.methods.is_empty() {
@@ -199,6 +214,9 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     }
     if arguments.name == failover::NAME {
         return failover::run(&arguments.into(), arguments.json).map(status);
+    }
+    if arguments.name == scale_out::NAME {
+        return scale_out::run(&arguments.into(), arguments.json).map(status);
     }
     let report = experiment::run(&arguments.name, &arguments.into())?;
     if arguments.json {
@@ -280,7 +298,10 @@ fn list(json: bool) -> String {
     let experiments = experiment::list()
         .iter()
         .map(|it| (it.name, it.summary))
-        .chain([(failover::NAME, failover::SUMMARY)]);
+        .chain([
+            (failover::NAME, failover::SUMMARY),
+            (scale_out::NAME, scale_out::SUMMARY),
+        ]);
     if json {
         let entries: Vec<_> = experiments
             .map(|(name, summary)| serde_json::json!({ "name": name, "summary": summary }))
@@ -353,6 +374,9 @@ mod tests {
             "lab run clustered-rest --pacemaker --methods kill",
             "lab run clustered-rest --pacemaker --faults cut",
             "lab run director-failover --faults none",
+            "lab run director-failover --directors 4",
+            "lab run scale-out --faults none",
+            "lab run scale-out --methods haproxy",
         ] {
             assert_eq!(error(wrong), 2, "{wrong}");
         }

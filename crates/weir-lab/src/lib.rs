@@ -28,6 +28,7 @@ mod rate;
 mod report;
 mod requirement;
 mod sample;
+mod scale_out;
 mod scaling;
 mod session;
 mod topology;

@@ -24,6 +24,13 @@ pub(crate) const PHP_FPM: Program = program("php-fpm", "php-fpm");
 pub(crate) const KEEPALIVED: Program = program("keepalived", "keepalived");
 pub(crate) const WRK: Program = program("wrk", "wrk");
 pub(crate) const LDIRECTORD: Program = program("ldirectord", "ldirectord");
+/// Programs of `scale-out`.
+pub(crate) const SCALE_OUT: [Program; 4] = [
+    program("etcd", "etcd-server"),
+    program("bird", "bird2"),
+    program("birdc", "bird2"),
+    NFT,
+];
 /// Programs of the cluster of `clustered-rest --pacemaker`.
 pub(crate) const PACEMAKER: [Program; 6] = [
     program("corosync", "corosync"),

@@ -1,6 +1,6 @@
 //! The HTTP API: `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/v1/history`, `/metrics`,
-//! `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/node`, `/v1/cluster/publish`, `/v1/log`, `/v1/tap/SERVICE`,
-//! `/v1/servers/POOL/ADDRESS`.
+//! `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/node`, `/v1/cluster`, `/v1/cluster/publish`, `/v1/log`,
+//! `/v1/tap/SERVICE`, `/v1/servers/POOL/ADDRESS`.
 //!
 //! Requests become [`Order`]s and responses are JSON. Bodies are limited in size and time. On the unix socket the
 //! kernel identifies the caller; over TCP [`Policy`] checks `Host` and token. Only the owner of the daemon may name
@@ -103,6 +103,7 @@ pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router
         .route("/v1/plan", post(plan))
         .route("/v1/ipvsadm", post(ipvsadm))
         .route("/v1/node", post(node))
+        .route("/v1/cluster", get(cluster))
         .route("/v1/cluster/publish", post(publish))
         .route(
             "/v1/servers/{pool}/{address}",
@@ -327,6 +328,11 @@ async fn node(State(orders): State<Orders>, body: Body) -> Answered {
     let request: NodeOrder = read(body).await?;
     let order = |reply| Order::Node(request, reply);
     Ok(json(&orders.ask(order).await?))
+}
+
+/// The group alone: the status of many services costs much more, and a rollout is watched by asking repeatedly.
+async fn cluster(State(orders): State<Orders>) -> Answered {
+    Ok(json(&orders.ask(Order::Cluster).await?))
 }
 
 async fn publish(State(orders): State<Orders>, body: Body) -> Answered {

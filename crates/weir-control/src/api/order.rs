@@ -16,7 +16,7 @@ use crate::explain::{Answer, Packet, Request};
 use crate::history::HistoryReport;
 use crate::ipvsadm_message as ipvsadm;
 use crate::plan::Plan;
-use crate::status::Report;
+use crate::status::{Group, Report};
 
 /// Capacity of the queue; further requests wait to be queued.
 const QUEUE: usize = 64;
@@ -70,6 +70,8 @@ pub enum Order {
     },
     /// Drain this director, or end that.
     Node(NodeOrder, Reply<NodeOrder>),
+    /// The group of directors.
+    Cluster(Reply<Group>),
     /// Publish a configuration to the group.
     Publish(PublishRequest, Reply<Published>),
     /// A request of ipvsadm, with the socket of the client.

@@ -25,7 +25,7 @@ use crate::ipvsadm_message as ipvsadm;
 use crate::log_filter::Filter;
 use crate::plan::Plan;
 use crate::runtime_dir::SOCKET;
-use crate::status::Report;
+use crate::status::{Group, Report};
 
 /// Largest response in bytes; enough for a hundred thousand servers.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
@@ -202,6 +202,14 @@ impl Client {
     /// See [`Error`].
     pub async fn node(&self, request: NodeOrder) -> Result<NodeOrder, Error> {
         self.ask(Method::POST, "/v1/node", &request).await
+    }
+
+    /// Returns the group of directors.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn cluster(&self) -> Result<Group, Error> {
+        self.ask(Method::GET, "/v1/cluster", &()).await
     }
 
     /// Publishes a configuration to the group of directors.

@@ -350,6 +350,11 @@ impl<P: Plane> Director<P> {
                 self.announce();
                 let _ = reply.send(done.map(|()| order));
             }
+            Order::Cluster(reply) => {
+                let group = self.group.status();
+                let missing = || Refusal::new("[cluster] is not configured");
+                let _ = reply.send(group.ok_or_else(missing));
+            }
             Order::Publish(request, reply) => self.publish(request, reply),
             Order::Ipvsadm(request, peer, reply) => {
                 let _ = reply.send(self.ipvsadm(&request, &peer).await);

@@ -65,6 +65,13 @@ impl Plane for Fake {
         Ok(())
     }
 
+    fn overridden(&self, pool: &str, address: &str) -> Option<Override> {
+        let calls = self.0.borrow();
+        let mut orders = calls.servers.iter().rev();
+        let last = orders.find(|(of, server, _)| of == pool && server == address);
+        last.and_then(|(_, _, order)| order.0)
+    }
+
     fn apply_health(&mut self, _: Vec<weir_state::HealthEvent>) -> Result<(), io::Error> {
         Ok(())
     }

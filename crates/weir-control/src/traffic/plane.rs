@@ -79,6 +79,10 @@ impl Plane for Traffic {
         planes.place_order(states, (pool, address), order)
     }
 
+    fn overridden(&self, pool: &str, server: &str) -> Option<Override> {
+        self.states.overrides().get(pool, server)
+    }
+
     fn apply_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Error> {
         self.handle_health(events)
     }

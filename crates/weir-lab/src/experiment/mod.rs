@@ -98,6 +98,8 @@ pub struct RunOptions {
     pub methods: Vec<String>,
     /// Names of faults, for experiments that let a director fail; empty = all.
     pub faults: Vec<String>,
+    /// Number of directors, for experiments with a group.
+    pub directors: Option<u8>,
     /// Directory of the HTML file.
     pub report: PathBuf,
     /// The `weir` program; absent = the running one, or `weir` next to it.

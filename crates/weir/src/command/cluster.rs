@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use weir_control::api::PublishRequest;
-use weir_control::client::Client;
+use weir_control::client::{Client, Error};
 use weir_control::status::Group;
 
 use super::{Outcome, REPLY_TIMEOUT, with_progress};
@@ -42,20 +42,13 @@ pub(super) fn cluster(global: &GlobalOptions, command: &Cluster) -> Outcome {
 
 fn status(global: &GlobalOptions, json: bool) -> Outcome {
     let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
-    let group = with_progress("the status", group(&client))??;
+    let group = with_progress("the status", client.cluster())??;
     let text = match json {
         true => serde_json::to_string_pretty(&group).map_err(Failure::failed)? + "\n",
         false => group.table(),
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-async fn group(client: &Client) -> Result<Group, Failure> {
-    let report = client.status().await?;
-    report.cluster.ok_or_else(|| Failure::Failed {
-        message: "[cluster] is not configured".to_owned(),
-    })
 }
 
 fn publish(global: &GlobalOptions, file: &Path, guard: Duration) -> Result<u64, Failure> {
@@ -84,7 +77,7 @@ fn follow(global: &GlobalOptions, version: u64, json: bool) -> Outcome {
     let mut shown = String::new();
     let wait = async {
         loop {
-            match group(&client).await {
+            match client.cluster().await {
                 Ok(group) => {
                     let step = step(&group);
                     if step != shown && !json {
@@ -95,9 +88,9 @@ fn follow(global: &GlobalOptions, version: u64, json: bool) -> Outcome {
                         return Ok(group);
                     }
                 }
-                // The director reloads.
-                Err(Failure::NoDaemon { .. }) => {}
-                Err(error) => return Err(error),
+                // The director is replaced, or applies a large configuration.
+                Err(Error::NoDaemon { .. } | Error::Silent { stopped: None }) => {}
+                Err(error) => return Err(Failure::from(error)),
             }
             tokio::time::sleep(PAUSE).await;
         }

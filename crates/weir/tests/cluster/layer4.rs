@@ -94,7 +94,9 @@ pub(super) struct Api(BufReader<UnixStream>);
 impl Api {
     fn connect(path: &Path) -> Self {
         let stream = UnixStream::connect(path).expect("the API");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        // A daemon that applies thousands of services replies afterwards.
+        let limit = Some(4 * PATIENCE);
+        stream.set_read_timeout(limit).expect("a limit");
         Self(BufReader::new(stream))
     }
 

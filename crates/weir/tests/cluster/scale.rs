@@ -1,9 +1,9 @@
 //! Faults of etcd under layer 4 traffic, and figures of a large group: the long forms.
 
 use std::fmt::Write as _;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
-use super::layer4::{Api, POOL, VIP, ask, connect, published};
+use super::layer4::{POOL, VIP, ask, connect, published};
 use super::*;
 
 fn is_soak() -> bool {
@@ -103,18 +103,122 @@ fn packets_are_forwarded_while_etcd_is_lost_at_length() {
     }
 }
 
-/// The effective weight of a server in the data plane of each director.
-fn weights(apis: &mut [Api]) -> Vec<Value> {
-    for api in apis.iter_mut() {
-        api.get("/v1/status");
-    }
-    let weight = |api: &mut Api| {
-        let status = api.receive();
-        let services = status["services"].as_array().cloned().unwrap_or_default();
-        let web = services.iter().find(|it| it["name"] == "web").cloned();
-        web.unwrap_or_default()["servers"][0]["effective_weight"].clone()
+/// Processor time of a daemon and its processes, in clock ticks of 10 ms (proc(5)).
+fn ticks(daemon: u32) -> u64 {
+    let of = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let rest = stat.rsplit_once(')').map(|(_, rest)| rest.to_owned());
+        let rest = rest.unwrap_or_default();
+        let times = rest.split_whitespace().skip(11).take(2);
+        times.filter_map(|it| it.parse::<u64>().ok()).sum::<u64>()
     };
-    apis.iter_mut().map(weight).collect()
+    let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children"));
+    let children = children.unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|it| it.parse().ok());
+    of(daemon) + children.map(of).sum::<u64>()
+}
+
+impl Group {
+    /// When a director had applied a weight, by its log.
+    fn applied_at(&self, n: usize, weight: u32) -> Option<String> {
+        let log = fs::read_to_string(self.world.path(&format!("{}.log", DIRECTORS[n])));
+        let log = log.ok()?;
+        let mark = format!("weight={weight}");
+        let mut lines = log
+            .lines()
+            .rev()
+            .filter(|it| it.contains("changed by an operator"));
+        let line = lines.find(|line| line.split(' ').any(|word| word == mark))?;
+        Some(line.split(' ').next()?.to_owned())
+    }
+
+    fn ticks(&self) -> u64 {
+        let daemons = self.directors.iter().flatten();
+        daemons.map(|it| ticks(it.id())).sum()
+    }
+
+    /// Changes a weight some times. Prints how long it takes until the last director has applied it, and how much
+    /// processor time that costs. The logs are read, because a query of the status would cost more than the change.
+    fn measure_weights(&self, what: &str, rounds: u32, first: u32) {
+        let mut api = self.api(0);
+        let count = self.directors.len();
+        let (idle, pause) = (self.ticks(), Duration::from_secs(3));
+        std::thread::sleep(pause);
+        let idle = (self.ticks() - idle) as f64 / pause.as_secs_f64();
+        let (mut times, before, begin) = (Vec::new(), self.ticks(), Instant::now());
+        for weight in first..first + rounds {
+            let ordered = SystemTime::now();
+            let path = format!("/v1/servers/web/{}", POOL[0]);
+            api.post(&path, &serde_json::json!({ "weight": weight }));
+            api.receive();
+            let mut applied = Vec::new();
+            wait_for("the weight", PATIENCE, || {
+                applied = (0..count)
+                    .filter_map(|n| self.applied_at(n, weight))
+                    .collect();
+                applied.len() == count
+            });
+            let last = applied.iter().max().expect("directors");
+            times.push(since(ordered, last));
+        }
+        let used = (self.ticks() - before) as f64 - idle * begin.elapsed().as_secs_f64();
+        times.sort_unstable();
+        println!(
+            "{what}: a weight reaches {count} directors: median {:?}, worst {:?}; {:.1} ms of processor time per director",
+            times[times.len() / 2],
+            times[times.len() - 1],
+            used.max(0.0) * 10.0 / f64::from(rounds) / count as f64,
+        );
+    }
+}
+
+/// The time up to a moment of today in a log, as `2026-11-26T23:19:02.123456Z`.
+fn since(begin: SystemTime, moment: &str) -> Duration {
+    const DAY: u64 = 86_400;
+    let clock = moment
+        .split('T')
+        .nth(1)
+        .expect("a time")
+        .trim_end_matches('Z');
+    let mut parts = clock.split(':');
+    let mut number = || {
+        parts
+            .next()
+            .and_then(|it| it.parse::<f64>().ok())
+            .expect("a number")
+    };
+    let seconds = number() * 3600.0 + number() * 60.0 + number();
+    let epoch = begin
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .expect("a time");
+    let of_day = (epoch.as_secs() % DAY) as f64 + f64::from(epoch.subsec_micros()) / 1e6;
+    // Over midnight.
+    let passed = seconds - of_day;
+    let passed = if passed < -1.0 {
+        passed + DAY as f64
+    } else {
+        passed
+    };
+    Duration::from_secs_f64(passed.max(0.0))
+}
+
+/// The effective weight of a server in the data plane of each director.
+fn weights(group: &Group) -> Vec<Value> {
+    let weight = |n: usize| group.servers(n)[0]["effective_weight"].clone();
+    (0..group.directors.len()).map(weight).collect()
+}
+
+/// A configuration with this number of services.
+fn many_services(count: usize) -> String {
+    let mut text = published("direct", &POOL[..2]);
+    for n in 2..count {
+        let (high, low) = (n / 250, n % 250 + 1);
+        let _ = writeln!(
+            text,
+            "[service.s{n}]\nlisten = [\"198.18.{high}.{low}:80\"]\nforward = \"direct\"\npool = \"web\""
+        );
+    }
+    text
 }
 
 #[test]
@@ -125,35 +229,9 @@ fn changes_reach_eight_directors_at_length() {
     let group = Group::layer4(3, 8, 2);
     let answer = group.publish(0, &published("direct", &POOL[..2]), "0s");
     assert!(answer.status.success(), "{answer:?}");
-    let mut apis: Vec<Api> = (0..8).map(|n| group.api(n)).collect();
-    let mut times = Vec::new();
-    for round in 0..30 {
-        let weight = Value::from(2 + round);
-        let begin = Instant::now();
-        let path = format!("/v1/servers/web/{}", POOL[0]);
-        apis[0].post(&path, &serde_json::json!({ "weight": weight }));
-        apis[0].receive();
-        let limit = begin + PATIENCE;
-        while weights(&mut apis).iter().any(|it| *it != weight) {
-            assert!(Instant::now() < limit, "the weight {weight} did not arrive");
-        }
-        times.push(begin.elapsed());
-    }
-    times.sort_unstable();
-    println!(
-        "a weight reaches 8 directors: median {:?}, worst {:?}",
-        times[times.len() / 2],
-        times[times.len() - 1]
-    );
-
-    let mut text = published("direct", &POOL[..2]);
-    for n in 0..10_000 {
-        let (high, low) = (n / 250, n % 250 + 1);
-        let _ = writeln!(
-            text,
-            "[service.s{n}]\nlisten = [\"198.18.{high}.{low}:80\"]\nforward = \"direct\"\npool = \"web\""
-        );
-    }
+    group.measure_weights("2 services", 30, 2);
+    assert_eq!(weights(&group), vec![Value::from(31); 8]);
+    let text = many_services(10_000);
     for (what, text) in [
         ("10 000 services added", text.clone()),
         (
@@ -166,7 +244,107 @@ fn changes_reach_eight_directors_at_length() {
         assert!(answer.status.success(), "{answer:?}");
         println!("{what}: published on 8 directors in {:?}", begin.elapsed());
     }
-    for n in 0..8 {
-        assert_eq!(group.group(n)["version"], 3, "director {n}");
+    group.measure_weights("10 000 services", 10, 100);
+    let mut api = group.api(7);
+    api.get("/v1/status");
+    assert_eq!(api.receive()["cluster"]["version"], 3);
+}
+
+/// Whether a director has each of some services of the new configuration. Cheaper than the status of thousands.
+fn new_services(group: &Group, n: usize) -> Vec<bool> {
+    let mut api = group.api(n);
+    let vips = [
+        "198.18.39.250",
+        "198.18.30.7",
+        "198.18.20.9",
+        "198.18.10.11",
+        "198.18.0.3",
+    ];
+    for vip in vips {
+        let packet = format!("tcp 10.71.0.2:50000 {vip}:80");
+        api.post("/v1/explain", &serde_json::json!({ "packet": packet }));
+    }
+    let answers = vips.map(|_| api.receive());
+    answers.iter().map(|it| it["service"].is_string()).collect()
+}
+
+/// Each director has the old or the new services: a new one is never followed by one that is missing.
+fn assert_whole(group: &Group) {
+    for n in 0..group.directors.len() {
+        let found = new_services(group, n);
+        assert!(found.is_sorted(), "director {n}: {found:?}");
+    }
+}
+
+fn chunk_count(group: &Group) -> usize {
+    let prefix = "/weir/edge/config/chunk/";
+    let keys = group.etcdctl(&["get", "--prefix", "--keys-only", prefix]);
+    let keys = String::from_utf8_lossy(&keys.stdout).into_owned();
+    keys.lines().filter(|line| line.starts_with(prefix)).count()
+}
+
+#[test]
+fn many_services_are_published_whole_while_etcd_is_killed() {
+    if !privileged() {
+        return;
+    }
+    const SERVICES: usize = 10_000;
+    let limit = Duration::from_secs(300);
+    let mut group = Group::layer4(3, 3, 2);
+    let answer = group.publish(0, &published("direct", &POOL[..2]), "0s");
+    assert!(answer.status.success(), "{answer:?}");
+    let file = group.world.path("many.toml");
+    fs::write(&file, many_services(SERVICES)).expect("written");
+    let log = fs::File::create(group.world.path("publish.log")).expect("a log");
+    let begin = Instant::now();
+    let mut command = group.world.weir(DIRECTORS[0]);
+    command
+        .args(["cluster", "publish", "--guard", "0s"])
+        .arg(&file);
+    command.stdout(Stdio::null()).stderr(log);
+    let mut publishing = command.spawn().expect("weir runs");
+    // The first chunks have arrived; then etcd has no majority, and later it is gone.
+    wait_for("a chunk", limit, || chunk_count(&group) > 1);
+    group.kill_etcd(0);
+    group.kill_etcd(1);
+    assert_whole(&group);
+    std::thread::sleep(Duration::from_secs(1));
+    group.kill_etcd(2);
+    println!("etcd is gone after {:?}", begin.elapsed());
+    assert_whole(&group);
+    for n in 0..3 {
+        group.start_etcd(n);
+    }
+    group.wait_for_etcd();
+
+    // Another member is killed while the directors apply it.
+    let has_new = |n: usize| new_services(&group, n).contains(&true);
+    wait_for("the first director", limit, || (0..3).any(has_new));
+    group.kill_etcd(1);
+    assert_whole(&group);
+    group.start_etcd(1);
+    let mut ended = None;
+    wait_for("the end of the publication", limit, || {
+        assert_whole(&group);
+        ended = publishing.try_wait().expect("a process");
+        ended.is_some()
+    });
+    let log = fs::read_to_string(group.world.path("publish.log")).expect("the log");
+    assert!(ended.is_some_and(|it| it.success()), "{log}");
+    println!(
+        "{SERVICES} services: published on 3 directors in {:?}",
+        begin.elapsed()
+    );
+    for n in 0..3 {
+        let mut api = group.api(n);
+        api.get("/v1/status");
+        let status = api.receive();
+        let services = status["services"].as_array().map(Vec::len);
+        let version = status["cluster"]["version"].as_u64();
+        assert_eq!(
+            (services, version),
+            (Some(SERVICES), Some(2)),
+            "director {n}"
+        );
     }
 }

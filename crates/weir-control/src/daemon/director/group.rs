@@ -83,10 +83,9 @@ impl<P: Plane> Director<P> {
         match key.kind {
             Kind::Override => {
                 let order: ServerOrder = serde_json::from_value(value).map_err(Refusal::new)?;
-                let now = self.server_now(&key.pool, &key.server)?;
-                let wanted = order.0.map(|it| it.to_string());
-                if now.overridden != wanted {
-                    self.order_server(&key.pool, &key.server, order).await?;
+                let server = self.find(&key.pool, &key.server)?;
+                if self.plane.overridden(&key.pool, &server) != order.0 {
+                    self.order_server(&key.pool, &server, order).await?;
                 }
             }
             Kind::Server => {

@@ -118,7 +118,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Returns the name of a server in the file.
-    fn find(&self, pool: &str, address: &str) -> Result<String, Refusal> {
+    pub(super) fn find(&self, pool: &str, address: &str) -> Result<String, Refusal> {
         match self.desired.pool(pool) {
             // The plane knows servers of ipvsadm, and rejects unknown ones.
             None if weir_engine::is_from_ipvsadm(pool) => Ok(address.to_owned()),

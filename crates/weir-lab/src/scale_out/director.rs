@@ -1,0 +1,278 @@
+//! A director: BIRD, and Weir or rules of nftables.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::rig::{Fabric, GROUP, LIMIT, ROUTER, etcd_address, host};
+use super::{Balancer, Method, VIP};
+use crate::error::{LabError, Result};
+use crate::interrupt::wait_for;
+use crate::namespace::Namespace;
+use crate::process::{self, Daemon, Launcher};
+
+const SYNC_PORT: u16 = 8482;
+
+/// See the module.
+pub(super) struct Director {
+    name: String,
+    address: Ipv4Addr,
+    namespace: Namespace,
+    directory: PathBuf,
+    pins: PathBuf,
+    weir: PathBuf,
+    balancer: Option<Daemon>,
+    bird: Option<Daemon>,
+}
+
+pub(super) fn address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 78, 0, 10 + number)
+}
+
+pub(super) fn name(number: u8) -> String {
+    format!("d{number}")
+}
+
+impl Director {
+    /// Starts the director of a number. It announces the VIP when its servers are usable.
+    pub(super) fn start(
+        fabric: &Fabric<'_>,
+        number: u8,
+        (method, most): (Method, u8),
+        servers: &[Ipv4Addr],
+    ) -> Result<Self> {
+        let name = name(number);
+        let unique = format!("{name}-{}", fabric.session.next_number());
+        let namespace = host(fabric, &name, address(number))?;
+        let mut director = Self {
+            address: address(number),
+            namespace,
+            directory: fabric.session.directory(&unique)?,
+            pins: fabric.session.pin_directory(&unique),
+            weir: fabric.weir.to_owned(),
+            name,
+            balancer: None,
+            bird: None,
+        };
+        director.start_bird()?;
+        match method.balancer {
+            Balancer::Rules => {
+                director.namespace.set_sysctls(&[
+                    ("net/ipv4/ip_forward", "1"),
+                    ("net/ipv4/conf/all/rp_filter", "0"),
+                    ("net/ipv4/conf/eth0/rp_filter", "0"),
+                    ("net/ipv4/conf/all/send_redirects", "0"),
+                    ("net/ipv4/conf/eth0/send_redirects", "0"),
+                ])?;
+                director.load_rules(servers)?;
+                director.announce_rules(true)?;
+            }
+            Balancer::Weir { has_sync, .. } => director.start_weir(number, most, has_sync)?,
+        }
+        Ok(director)
+    }
+
+    fn launcher(&self) -> Launcher<'_> {
+        Launcher {
+            namespace: &self.namespace,
+            directory: &self.directory,
+            cgroup: None,
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<String> {
+        let path = self.directory.join(name);
+        std::fs::write(&path, text).map_err(LabError::file(&path))?;
+        Ok(path.to_string_lossy().into_owned())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.join(name).to_string_lossy().into_owned()
+    }
+
+    fn start_bird(&mut self) -> Result<()> {
+        let own = self.address;
+        let text = format!(
+            "router id {own};\ninclude \"{}\";\nprotocol device {{ }}\n{}protocol bgp upstream {{\n  local {own} as \
+             65001;\n  neighbor {ROUTER} as 65000;\n{}  ipv4 {{ import none; export where proto = \"weir4\"; }};\n}}\n",
+            self.path("weir*.conf"),
+            super::rig::BFD,
+            super::rig::SESSION,
+        );
+        let file = self.write("bird.conf", &text)?;
+        let arguments = ["-f", "-c", &file, "-s", &self.path("bird.ctl")].map(OsString::from);
+        let mut bird = self
+            .launcher()
+            .start("bird", Path::new("bird"), &arguments)?;
+        let socket = self.directory.join("bird.ctl");
+        bird.wait_ready("BIRD", LIMIT, || Ok(socket.exists()))?;
+        self.bird = Some(bird);
+        Ok(())
+    }
+
+    fn start_weir(&mut self, number: u8, most: u8, has_sync: bool) -> Result<()> {
+        let etcd: Vec<String> = (0..3)
+            .map(|n| format!("\"http://{}:2379\"", etcd_address(n)))
+            .collect();
+        let mut text = format!(
+            "[cluster]\netcd = [{}]\nname = \"{GROUP}\"\nmember = \"{}\"\nlease = \"4s\"\n[announce]\nspeaker = \
+             \"bird\"\nsocket = \"{}\"\ninclude = \"{}\"\ndrain_delay = \"1s\"\n",
+            etcd.join(", "),
+            self.name,
+            self.path("bird.ctl"),
+            self.path("weir.conf"),
+        );
+        if has_sync {
+            let peers = (1..=most).filter(|it| *it != number);
+            let peers: Vec<String> = peers
+                .map(|it| format!("\"{}:{SYNC_PORT}\"", address(it)))
+                .collect();
+            // Writing to a String cannot fail.
+            let _ = write!(
+                text,
+                "[sync]\nlisten = \"{}:{SYNC_PORT}\"\npeers = [{}]\nkey = \"a key of the lab, 32 bytes long!\"\n",
+                self.address,
+                peers.join(", ")
+            );
+        }
+        let file = self.write("weir.toml", &text)?;
+        let arguments = self.arguments(&["run", "-c", &file]);
+        self.balancer = Some(self.launcher().start("weir", &self.weir, &arguments)?);
+        wait_for(
+            "weir",
+            LIMIT,
+            || Ok(self.run("status", &["status"]).ok()),
+            || process::tail(&self.directory.join("weir.log")),
+        )
+        .map(drop)
+    }
+
+    fn arguments(&self, words: &[&str]) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = words.iter().map(Into::into).collect();
+        arguments.extend(["--runtime-dir".into(), self.directory.join("run").into()]);
+        arguments.extend(["--pin-dir".into(), self.pins.clone().into()]);
+        arguments
+    }
+
+    /// Runs a command of Weir on this director.
+    pub(super) fn run(&self, name: &str, words: &[&str]) -> Result<String> {
+        let arguments = self.arguments(words);
+        self.launcher().run(name, &self.weir, &arguments, LIMIT)
+    }
+
+    /// Publishes a configuration of the group.
+    pub(super) fn publish(&self, text: &str) -> Result<()> {
+        let file = self.write("published.toml", text)?;
+        let words = ["cluster", "publish", &file, "--guard", "0s"];
+        self.run("publish", &words).map(drop)
+    }
+
+    /// Replaces the rules of nftables.
+    pub(super) fn load_rules(&self, servers: &[Ipv4Addr]) -> Result<()> {
+        let network = format!("--net={}", self.namespace.path().display());
+        let arguments = [&network, "--", "nft", "-f", "-"];
+        process::run_with_input("nsenter", &arguments, &rules(servers)).map(drop)
+    }
+
+    /// Adds or removes the route that BIRD announces, as Weir does.
+    fn announce_rules(&self, is_announced: bool) -> Result<()> {
+        let route = match is_announced {
+            true => format!("  route {VIP}/32 blackhole;\n"),
+            false => String::new(),
+        };
+        self.write(
+            "weir.conf",
+            &format!("protocol static weir4 {{\n  ipv4;\n{route}}}\n"),
+        )?;
+        let socket = self.path("bird.ctl");
+        process::run("birdc", &["-s", &socket, "configure"]).map(drop)
+    }
+
+    /// Moves the traffic of this director away in order.
+    pub(super) fn drain(&self, method: Method) -> Result<()> {
+        match method.balancer {
+            Balancer::Rules => self.announce_rules(false),
+            Balancer::Weir { .. } => self.run("drain", &["node", "drain"]).map(drop),
+        }
+    }
+
+    /// Ends [`Self::drain`].
+    pub(super) fn ready(&self, method: Method) -> Result<()> {
+        match method.balancer {
+            Balancer::Rules => self.announce_rules(true),
+            Balancer::Weir { .. } => self.run("ready", &["node", "ready"]).map(drop),
+        }
+    }
+
+    /// Kills all processes at once.
+    pub(super) fn kill(&self) {
+        let mut all: Vec<Pid> = Vec::new();
+        for daemon in [&self.balancer, &self.bird].into_iter().flatten() {
+            all.extend(Pid::from_raw(i32::try_from(daemon.pid()).unwrap_or(0)));
+            all.extend(process::children(daemon.pid()));
+        }
+        for pid in all {
+            // It may have ended with its parent.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+
+    /// What the log of the balancer ends with.
+    pub(super) fn tail(&self) -> String {
+        process::tail(&self.directory.join("weir.log"))
+    }
+}
+
+impl Drop for Director {
+    fn drop(&mut self) {
+        let is_weir = self.balancer.take().is_some();
+        self.bird = None;
+        if is_weir {
+            let _ = self.run("clean", &["clean", "--force"]);
+        }
+    }
+}
+
+/// Stateless rules: a hash of the client's address and port selects the server, modulo their number. All directors have
+/// the same seed; nftables would choose a random one for each.
+fn rules(servers: &[Ipv4Addr]) -> String {
+    let numbered = servers.iter().enumerate();
+    let numbered: Vec<String> = numbered.map(|(n, it)| format!("{n} : {it}")).collect();
+    let rule = |protocol: &str| {
+        format!(
+            "  ip daddr {VIP} {protocol} dport 80 ip daddr set jhash ip saddr . {protocol} sport mod {} seed 0x77656972 map {{ {} }}\n",
+            servers.len(),
+            numbered.join(", ")
+        )
+    };
+    format!(
+        "table ip lab {{ }}\ndelete table ip lab\ntable ip lab {{\n chain prerouting {{\n  type filter hook prerouting \
+         priority -300; policy accept;\n{}{} }}\n}}\n",
+        rule("tcp"),
+        rule("udp")
+    )
+}
+
+/// How long the router may take to remove the path of a director that is gone.
+pub(super) const GONE: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_select_among_all_servers() {
+        let servers = [Ipv4Addr::new(10, 78, 0, 41), Ipv4Addr::new(10, 78, 0, 42)];
+        let text = rules(&servers);
+        assert!(
+            text.contains(
+                "jhash ip saddr . tcp sport mod 2 seed 0x77656972 map { 0 : 10.78.0.41, 1 : 10.78.0.42 }"
+            ),
+            "{text}"
+        );
+    }
+}

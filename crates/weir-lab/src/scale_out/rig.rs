@@ -1,0 +1,476 @@
+//! A router, directors, three members of etcd and servers on one switch; the client is behind the router.
+//!
+//! ```text
+//!  client ── router (BIRD, ECMP) ── switch ── directors (BIRD, Weir), etcd, servers
+//! ```
+//!
+//! Servers reply to the client through the router, not through a director.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::director::{self, Director, GONE};
+use super::event::Event;
+use super::probe::{Client, Measured, Server};
+use super::{Balancer, Method, VIP};
+use crate::error::Result;
+use crate::interrupt::wait_for;
+use crate::namespace::Namespace;
+use crate::process::{self, Daemon, Launcher};
+use crate::session::Session;
+
+/// Starting directors takes most of it on a busy machine.
+pub(super) const LIMIT: Duration = Duration::from_secs(120);
+/// Name of the group in etcd.
+pub(super) const GROUP: &str = "lab";
+pub(super) const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+/// Servers of the pool at the beginning. One more can be added.
+const SERVERS: u8 = 4;
+/// How long etcd has no majority.
+const WITHOUT_MAJORITY: Duration = Duration::from_secs(5);
+
+/// Short timers, so that sessions of new directors begin at once.
+pub(super) const SESSION: &str = "  bfd on;\n  hold time 9;\n  connect delay time 1;\n  connect retry time 2;\n  error \
+                                  wait time 1, 5;\n";
+pub(super) const BFD: &str = "protocol bfd {\n  interface \"eth0\" { min rx interval 300 ms; min tx interval 300 ms; \
+                              multiplier 3; };\n}\n";
+
+/// What all hosts are connected to.
+pub(super) struct Fabric<'a> {
+    pub(super) session: &'a Session,
+    pub(super) weir: &'a Path,
+    wire: Namespace,
+}
+
+/// See the module.
+pub(super) struct Rig<'a> {
+    method: Method,
+    /// Number of the announced directors at the beginning.
+    count: u8,
+    // The fields are dropped in this order.
+    directors: Vec<Director>,
+    servers: Vec<RealServer>,
+    etcd: Vec<Etcd>,
+    _bird: Daemon,
+    router: Namespace,
+    client: Namespace,
+    fabric: Fabric<'a>,
+}
+
+struct RealServer {
+    address: Ipv4Addr,
+    _server: Server,
+    _namespace: Namespace,
+}
+
+struct Etcd {
+    number: u8,
+    namespace: Namespace,
+    directory: PathBuf,
+    daemon: Option<Daemon>,
+}
+
+pub(super) fn etcd_address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 78, 0, 31 + number)
+}
+
+const fn server_address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 78, 0, 41 + number)
+}
+
+fn ip(namespace: &Namespace, words: &str) -> Result<String> {
+    let mut arguments = vec!["-n", namespace.name()];
+    arguments.extend(words.split(' '));
+    process::run("ip", &arguments)
+}
+
+/// A namespace with `eth0` on the switch; the port has the host's name. Its default route is the router.
+pub(super) fn host(fabric: &Fabric<'_>, name: &str, address: Ipv4Addr) -> Result<Namespace> {
+    let session = fabric.session;
+    let unique = format!("{}-{}{name}", session.tag(), session.next_number());
+    let namespace = Namespace::create(&unique)?;
+    // The port of a former host of that name may be left over for a moment.
+    let _ = ip(&fabric.wire, &format!("link del {name}"));
+    ip(
+        &fabric.wire,
+        &format!("link add {name} type veth peer name eth0 netns {unique}"),
+    )?;
+    ip(&fabric.wire, &format!("link set {name} master br0 up"))?;
+    ip(&namespace, &format!("addr add {address}/24 dev eth0"))?;
+    ip(&namespace, "link set eth0 up")?;
+    if address != ROUTER {
+        ip(&namespace, &format!("route add default via {ROUTER}"))?;
+    }
+    Ok(namespace)
+}
+
+impl<'a> Rig<'a> {
+    pub(super) fn build(
+        session: &'a Session,
+        weir: &'a Path,
+        method: Method,
+        count: u8,
+    ) -> Result<Self> {
+        let wire = Namespace::create(&format!("{}-{}wire", session.tag(), session.next_number()))?;
+        ip(&wire, "link add br0 type bridge forward_delay 0")?;
+        ip(&wire, "link set br0 up")?;
+        let fabric = Fabric {
+            session,
+            weir,
+            wire,
+        };
+        let (router, client) = router(&fabric)?;
+        let bird = start_router(&fabric, &router, count + 1)?;
+        let servers = (0..=SERVERS).map(|number| real_server(&fabric, method, number));
+        let servers = servers.collect::<Result<Vec<_>>>()?;
+        let etcd = match method.balancer {
+            Balancer::Rules => Vec::new(),
+            Balancer::Weir { .. } => start_etcd(&fabric)?,
+        };
+        let mut rig = Self {
+            method,
+            count,
+            directors: Vec::new(),
+            servers,
+            etcd,
+            _bird: bird,
+            router,
+            client,
+            fabric,
+        };
+        for _ in 0..count {
+            rig.add_director(SERVERS)?;
+        }
+        if let Balancer::Weir { .. } = method.balancer {
+            rig.wait_for_members()?;
+            rig.directors[0].publish(&rig.published(SERVERS))?;
+        }
+        rig.wait_for_paths(usize::from(count), LIMIT)?;
+        wait_for(
+            "an answer of the VIP",
+            LIMIT,
+            || Ok(Client::is_answered(&rig.client)?.then_some(())),
+            String::new,
+        )?;
+        Ok(rig)
+    }
+
+    /// Opens connections, and lets the event happen under load.
+    pub(super) fn measure(&mut self, event: Event, connections: usize) -> Result<Measured> {
+        if event == Event::ServerDrainedDirectorAdded {
+            // It must join within a second of the other change, and a start can take longer.
+            self.add_director(SERVERS)?;
+            let added = usize::from(self.count);
+            if let Balancer::Weir { .. } = self.method.balancer {
+                self.wait_for_paths(added + 1, LIMIT)?;
+            }
+            self.directors[added].drain(self.method)?;
+            self.wait_for_paths(added, GONE)?;
+        }
+        let client = Client::open(&self.client, connections)?;
+        if matches!(self.method.balancer, Balancer::Weir { has_sync: true, .. }) {
+            // Younger connections are not synchronized yet.
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        client.measure(|| self.happen(event))
+    }
+
+    fn happen(&mut self, event: Event) -> Result<()> {
+        let paths = usize::from(self.count.saturating_add_signed(event.paths()));
+        let last = self.directors.len() - 1;
+        match event {
+            Event::DirectorAdded => self.add_director(SERVERS)?,
+            Event::DirectorDrained => self.directors[last].drain(self.method)?,
+            Event::DirectorKilled => self.directors[last].kill(),
+            Event::DirectorCut => {
+                let port = director::name(self.count);
+                ip(&self.fabric.wire, &format!("link set {port} down"))?;
+            }
+            Event::MajorityLost => {
+                for member in &mut self.etcd[..2] {
+                    member.kill();
+                }
+                std::thread::sleep(WITHOUT_MAJORITY);
+                for number in 0..2 {
+                    self.etcd[number].start()?;
+                }
+                self.wait_for_members()?;
+            }
+            Event::ServerAddedDirectorKilled => {
+                self.change_servers(SERVERS + 1)?;
+                self.directors[last].kill();
+            }
+            Event::ServerDrainedDirectorAdded => {
+                self.change_servers(SERVERS - 1)?;
+                self.directors[last].ready(self.method)?;
+            }
+        }
+        let limit = if event.paths() > 0 { LIMIT } else { GONE };
+        self.wait_for_paths(paths, limit)
+    }
+
+    fn add_director(&mut self, servers: u8) -> Result<()> {
+        let number = u8::try_from(self.directors.len()).unwrap_or(u8::MAX) + 1;
+        let of_group = (self.method, self.count + 1);
+        let servers = self.addresses(servers);
+        let director = Director::start(&self.fabric, number, of_group, &servers)?;
+        self.directors.push(director);
+        Ok(())
+    }
+
+    /// The first servers are in the pool from now on. A server that leaves is drained: its connections continue.
+    fn change_servers(&self, count: u8) -> Result<()> {
+        match self.method.balancer {
+            Balancer::Rules => {
+                let servers = self.addresses(count);
+                let mut directors = self.directors.iter();
+                directors.try_for_each(|it| it.load_rules(&servers))
+            }
+            Balancer::Weir { .. } if count < SERVERS => {
+                let server = format!("web/{}", server_address(SERVERS - 1));
+                let words = ["server", &server, "drain"];
+                self.directors[0].run("server", &words).map(drop)
+            }
+            Balancer::Weir { .. } => self.directors[0].publish(&self.published(count)),
+        }
+    }
+
+    fn addresses(&self, count: u8) -> Vec<Ipv4Addr> {
+        let servers = self.servers.iter().take(usize::from(count));
+        servers.map(|it| it.address).collect()
+    }
+
+    fn published(&self, count: u8) -> String {
+        let servers: Vec<String> = self
+            .addresses(count)
+            .iter()
+            .map(|it| format!("\"{it}\""))
+            .collect();
+        let tunnel = match self.method.balancer {
+            Balancer::Weir { tunnel: true, .. } => "forward = \"tunnel\"\ntunnel = \"gue\"",
+            Balancer::Weir { .. } | Balancer::Rules => "forward = \"direct\"",
+        };
+        format!(
+            "[pool.web]\nscheduler = \"maglev\"\nservers = [{}]\n[pool.web.check]\nkind = \"tcp\"\nport = \
+             80\ninterval = \"500ms\"\ntimeout = \"400ms\"\n[service.web]\nlisten = [\"{VIP}:80\", \
+             \"udp/{VIP}:80\"]\n{tunnel}\npool = \"web\"\n",
+            servers.join(", ")
+        )
+    }
+
+    /// Waits until each director of the group sees all of them.
+    fn wait_for_members(&self) -> Result<()> {
+        let count = self.directors.len();
+        let has_all = |director: &Director| -> bool {
+            let status = director.run("status", &["cluster", "status", "--json"]);
+            let status = serde_json::from_str(&status.unwrap_or_default());
+            let status: serde_json::Value = status.unwrap_or_default();
+            let members = status["members"].as_array().into_iter().flatten();
+            status["etcd"] == "connected"
+                && members.filter(|it| it["state"] == "present").count() == count
+        };
+        wait_for(
+            "the group",
+            LIMIT,
+            || Ok(self.directors.iter().all(has_all).then_some(())),
+            || self.directors.iter().map(Director::tail).collect(),
+        )
+    }
+
+    /// Waits until the router's kernel has this number of paths to the VIP.
+    fn wait_for_paths(&self, count: usize, limit: Duration) -> Result<()> {
+        let routes = || ip(&self.router, &format!("route show {VIP}/32"));
+        wait_for(
+            &format!("a route with {count} paths"),
+            limit,
+            || Ok((routes()?.matches("via ").count() == count).then_some(())),
+            || format!(": {}", routes().unwrap_or_default().trim()),
+        )
+    }
+}
+
+/// The router and the client behind it.
+fn router(fabric: &Fabric<'_>) -> Result<(Namespace, Namespace)> {
+    let session = fabric.session;
+    let router = host(fabric, "router", ROUTER)?;
+    let unique = format!("{}-{}client", session.tag(), session.next_number());
+    let client = Namespace::create(&unique)?;
+    ip(
+        &router,
+        &format!("link add inside type veth peer name eth0 netns {unique}"),
+    )?;
+    ip(&router, "addr add 198.51.100.1/24 dev inside")?;
+    ip(&router, "link set inside up")?;
+    ip(&client, &format!("addr add {CLIENT}/24 dev eth0"))?;
+    ip(&client, "link set eth0 up")?;
+    ip(&client, "route add default via 198.51.100.1")?;
+    router.set_sysctls(&[
+        ("net/ipv4/ip_forward", "1"),
+        ("net/ipv4/conf/all/rp_filter", "0"),
+        ("net/ipv4/conf/eth0/rp_filter", "0"),
+        ("net/ipv4/conf/inside/rp_filter", "0"),
+        // Addresses and ports.
+        ("net/ipv4/fib_multipath_hash_policy", "1"),
+    ])?;
+    Ok((router, client))
+}
+
+fn start_router(fabric: &Fabric<'_>, router: &Namespace, directors: u8) -> Result<Daemon> {
+    let mut text = format!(
+        "router id {ROUTER};\nprotocol device {{ scan time 1; }}\nprotocol kernel {{\n  merge paths on;\n  ipv4 {{ \
+         export all; import none; }};\n}}\n{BFD}"
+    );
+    for number in 1..=directors {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "protocol bgp {} {{\n  local {ROUTER} as 65000;\n  neighbor {} as 65001;\n{SESSION}  ipv4 {{ import all; \
+             export none; }};\n}}",
+            director::name(number),
+            director::address(number),
+        );
+    }
+    let directory = fabric
+        .session
+        .directory(&format!("router{}", fabric.session.next_number()))?;
+    let file = directory.join("bird.conf");
+    std::fs::write(&file, text).map_err(crate::error::LabError::file(&file))?;
+    let socket = directory.join("bird.ctl");
+    let launcher = Launcher {
+        namespace: router,
+        directory: &directory,
+        cgroup: None,
+    };
+    let arguments: [OsString; 5] = [
+        "-f".into(),
+        "-c".into(),
+        file.into(),
+        "-s".into(),
+        socket.clone().into(),
+    ];
+    let mut bird = launcher.start("bird", Path::new("bird"), &arguments)?;
+    bird.wait_ready("BIRD", LIMIT, || Ok(socket.exists()))?;
+    Ok(bird)
+}
+
+/// A server with the VIP, or with rules that set it as the source of replies.
+fn real_server(fabric: &Fabric<'_>, method: Method, number: u8) -> Result<RealServer> {
+    let address = server_address(number);
+    let namespace = host(fabric, &format!("s{number}"), address)?;
+    let unique = format!("server{number}-{}", fabric.session.next_number());
+    let directory = fabric.session.directory(&unique)?;
+    let forward: &[&str] = match method.balancer {
+        Balancer::Weir { tunnel: true, .. } => &["--forward", "tunnel", "--tunnel", "gue"],
+        Balancer::Weir { .. } => &["--forward", "direct"],
+        Balancer::Rules => {
+            let rule = |protocol: &str| format!("  {protocol} sport 80 ip saddr set {VIP}\n");
+            let text = format!(
+                "table ip lab {{\n chain output {{\n  type filter hook output priority -300; policy accept;\n{}{} \
+                 }}\n}}\n",
+                rule("tcp"),
+                rule("udp")
+            );
+            let network = format!("--net={}", namespace.path().display());
+            process::run_with_input("nsenter", &[&network, "--", "nft", "-f", "-"], &text)?;
+            return Ok(RealServer {
+                address,
+                _server: Server::start(&namespace, Ipv4Addr::UNSPECIFIED)?,
+                _namespace: namespace,
+            });
+        }
+    };
+    let vip = VIP.to_string();
+    let mut arguments: Vec<OsString> = ["real-server", "up", "--vip", &vip]
+        .map(OsString::from)
+        .into();
+    arguments.extend(forward.iter().map(OsString::from));
+    arguments.extend(["--runtime-dir".into(), directory.join("run").into()]);
+    arguments.extend([
+        "--pin-dir".into(),
+        fabric.session.pin_directory(&unique).into(),
+    ]);
+    let launcher = Launcher {
+        namespace: &namespace,
+        directory: &directory,
+        cgroup: None,
+    };
+    launcher.run("real-server", fabric.weir, &arguments, LIMIT)?;
+    Ok(RealServer {
+        address,
+        _server: Server::start(&namespace, VIP)?,
+        _namespace: namespace,
+    })
+}
+
+fn start_etcd(fabric: &Fabric<'_>) -> Result<Vec<Etcd>> {
+    let mut members = Vec::new();
+    let unique = fabric.session.next_number();
+    for number in 0..3 {
+        let namespace = host(fabric, &format!("e{number}"), etcd_address(number))?;
+        // In `/run`, which is in memory: etcd waits for the disk with each write.
+        let directory = fabric
+            .session
+            .directory(&format!("etcd{unique}-{number}"))?;
+        let mut member = Etcd {
+            number,
+            namespace,
+            directory,
+            daemon: None,
+        };
+        member.start()?;
+        members.push(member);
+    }
+    Ok(members)
+}
+
+impl Etcd {
+    fn start(&mut self) -> Result<()> {
+        let name = |number: u8| format!("e{number}");
+        let all = (0..3).map(|it| format!("{}=http://{}:2380", name(it), etcd_address(it)));
+        let all = all.collect::<Vec<_>>().join(",");
+        let own = etcd_address(self.number);
+        let (client, peer) = (format!("http://{own}:2379"), format!("http://{own}:2380"));
+        let settings = BTreeMap::from([
+            ("--name", name(self.number)),
+            ("--initial-cluster", all),
+            (
+                "--data-dir",
+                self.directory.join("data").to_string_lossy().into_owned(),
+            ),
+            ("--listen-client-urls", client.clone()),
+            ("--advertise-client-urls", client),
+            ("--listen-peer-urls", peer.clone()),
+            ("--initial-advertise-peer-urls", peer),
+            ("--heartbeat-interval", "100".to_owned()),
+            ("--election-timeout", "1000".to_owned()),
+        ]);
+        let arguments: Vec<String> = settings
+            .into_iter()
+            .flat_map(|(key, value)| [key.to_owned(), value])
+            .collect();
+        let launcher = Launcher {
+            namespace: &self.namespace,
+            directory: &self.directory,
+            cgroup: None,
+        };
+        self.daemon = Some(launcher.start("etcd", Path::new("etcd"), &arguments)?);
+        Ok(())
+    }
+
+    fn kill(&mut self) {
+        if let Some(daemon) = self.daemon.take() {
+            if let Some(pid) = i32::try_from(daemon.pid())
+                .ok()
+                .and_then(rustix::process::Pid::from_raw)
+            {
+                // It may have ended by itself.
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The lab's experiment with a group of directors: short, and in full length with `WEIR_SOAK`.
+
+mod world;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use world::privileged;
+
+fn is_soak() -> bool {
+    std::env::var_os("WEIR_SOAK").is_some()
+}
+
+fn report() -> PathBuf {
+    let number = std::process::id();
+    std::env::temp_dir().join(format!("weir-lab-scale-{number}"))
+}
+
+/// Runs the experiment, and returns the rows of its JSON.
+fn run(options: &[&str]) -> Vec<Value> {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["lab", "run", "scale-out", "--json", "--report"])
+        .arg(report())
+        .args(options)
+        .stdin(Stdio::null())
+        .output()
+        .expect("weir runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    println!("{errors}");
+    assert!(output.status.success(), "{errors}");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    document["rows"].as_array().expect("rows").clone()
+}
+
+/// The second hop keeps connections whose director is lost right after a change of the servers. Stateless rules, which
+/// have no table of the past, lose most of them: the events do happen.
+#[test]
+fn connections_survive_the_loss_of_a_director_after_a_change_of_servers() {
+    if !privileged() {
+        return;
+    }
+    let options = [
+        "--directors",
+        "2",
+        "--concurrency",
+        "200",
+        "--faults",
+        "server-added-director-killed",
+        "--methods",
+        "nftables,tunnel-gue",
+    ];
+    let rows = run(&options);
+    let page = std::fs::read_to_string(report().join("scale-out.html"));
+    assert_eq!(page.expect("the file").matches("<section").count(), 1);
+    let broken = |row: &Value| row["broken"].as_u64().expect("a number");
+    let methods: Vec<_> = rows.iter().map(|it| it["method"].clone()).collect();
+    assert_eq!(methods, ["nftables", "tunnel-gue"]);
+    assert!(broken(&rows[0]) > 50, "{rows:?}");
+    assert_eq!(broken(&rows[1]), 0, "{rows:?}");
+    assert!(rows[1]["outage_ms"].is_u64(), "{rows:?}");
+}
+
+/// 10 000 connections, or as many as the limit of open files allows: client and servers are in one process.
+fn many_connections() -> String {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let most = limit.maximum.unwrap_or(u64::MAX) / 2;
+    most.saturating_sub(100).min(10_000).to_string()
+}
+
+/// 10 000 connections over four directors: no change of the directors alone breaks one.
+#[test]
+fn changes_of_directors_break_no_connection_at_length() {
+    if !is_soak() || !privileged() {
+        return;
+    }
+    let connections = many_connections();
+    println!("{connections} connections");
+    let options = [
+        "--concurrency",
+        &connections,
+        "--faults",
+        "director-added,director-drained,director-killed,director-cut,majority-lost",
+        "--methods",
+        "direct,tunnel-gue",
+    ];
+    let rows = run(&options);
+    assert_eq!(rows.len(), 10);
+    for row in rows {
+        assert_eq!(
+            (&row["broken"], &row["error"]),
+            (&0.into(), &Value::Null),
+            "{row}"
+        );
+    }
+}
+
+/// With synchronization, and with the second hop, the hard cases break nothing either.
+#[test]
+fn changes_of_servers_and_directors_break_no_connection_at_length() {
+    if !is_soak() || !privileged() {
+        return;
+    }
+    let options = [
+        "--concurrency",
+        "2000",
+        "--faults",
+        "server-added-director-killed,server-drained-director-added",
+        "--methods",
+        "direct-sync,tunnel-gue",
+    ];
+    for row in run(&options) {
+        assert_eq!(
+            (&row["broken"], &row["error"]),
+            (&0.into(), &Value::Null),
+            "{row}"
+        );
+    }
+}
