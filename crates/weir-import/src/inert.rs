@@ -58,7 +58,6 @@ const LDIRECTORD: &[&str] = &[
 /// haproxy keywords about processes, logs, statistics and tuning; settings that a backend has from its frontends;
 /// ACLs, because the rules that use them have notes.
 const HAPROXY: &[&str] = &[
-    "mode",
     "acl",
     "log",
     "log-tag",
@@ -239,6 +238,7 @@ pub(crate) fn ldirectord(name: &str) -> bool {
 pub(crate) fn haproxy(words: &[String]) -> bool {
     let word = |at: usize| words.get(at).map_or("", String::as_str);
     match word(0) {
+        "mode" => matches!(word(1), "http" | "tcp"),
         "option" => HAPROXY_OPTIONS.contains(&word(1)),
         "timeout" => word(1) == "mail",
         "no" => {

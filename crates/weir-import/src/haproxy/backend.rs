@@ -243,6 +243,11 @@ fn named(
         line.reject(notes, "this is an address; addresses are listed as servers");
         return None;
     }
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if name.is_empty() || !name.bytes().all(is_name) {
+        line.reject(notes, &format!("{name} is not a name"));
+        return None;
+    }
     let mut options = shared.clone();
     let words: Vec<String> = without(&line.words[rest..], &["init-addr"]);
     options.read(&words, line, notes);

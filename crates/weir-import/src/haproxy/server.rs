@@ -7,7 +7,7 @@ use super::line::Line;
 use super::section::Proxy;
 use super::{Context, time};
 use crate::document::Entry;
-use crate::layer7::{Upstream, endpoint};
+use crate::layer7::Upstream;
 use crate::note::{Notes, Position};
 
 /// The options after the address.
@@ -261,6 +261,8 @@ impl Options {
             "check-sni" => self.check_name = Some((value.to_owned(), position)),
             "verify" if value == "none" => self.key(Entry::new("verify", false, position)),
             "verify" => {}
+            // The default of Weir.
+            "ca-file" if value == "@system-ca" => {}
             "ca-file" => self.key(Entry::new("ca", value, position)),
             "crt" => self.key(Entry::new("certificate", value, position)),
             "sni" => match value
@@ -406,8 +408,9 @@ pub(super) fn is_name(text: &str) -> bool {
 /// Returns `ADDRESS[:PORT]` with a numeric address. A missing port is the client's.
 fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
     let (text, ipv6) = match text.split_once('@') {
-        Some(("ipv4", rest)) => (rest, Some(false)),
-        Some(("ipv6", rest)) => (rest, Some(true)),
+        Some(("ipv4" | "tcp4", rest)) => (rest, Some(false)),
+        Some(("ipv6" | "tcp6", rest)) => (rest, Some(true)),
+        Some(("tcp", rest)) => (rest, None),
         Some((kind, _)) => return Err(format!("Weir does not support {kind}@ server addresses")),
         None => (text, None),
     };
@@ -429,12 +432,24 @@ fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
         Some(port) if port.starts_with(['+', '-']) => {
             return Err("Weir does not support ports relative to the client's".to_owned());
         }
-        Some(port) => Some(
-            port.parse::<u16>()
-                .map_err(|_| format!("invalid port {port}"))?,
-        ),
+        Some(port) if port.contains("${") => Some(port.to_owned()),
+        Some(port) => {
+            let number = port.parse::<u16>();
+            Some(
+                number
+                    .map_err(|_| format!("invalid port {port}"))?
+                    .to_string(),
+            )
+        }
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host.contains("${") {
+        // `servers` expands it.
+        return Ok(match port {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        });
+    }
     let address = match host.parse() {
         Ok(address) => address,
         Err(_) => {
@@ -452,8 +467,9 @@ fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
             found.ok_or_else(|| format!("the name {host} cannot be resolved"))?
         }
     };
-    Ok(match port {
-        Some(port) => endpoint(address, port),
-        None => address.to_string(),
+    Ok(match (port, address) {
+        (Some(port), std::net::IpAddr::V6(address)) => format!("[{address}]:{port}"),
+        (Some(port), address) => format!("{address}:{port}"),
+        (None, address) => address.to_string(),
     })
 }
