@@ -62,6 +62,7 @@ const HAPROXY: &[&str] = &[
     "log",
     "log-tag",
     "log-send-hostname",
+    "log-steps",
     "log-format",
     "log-format-sd",
     "error-log-format",
@@ -193,6 +194,13 @@ const HAPROXY_ACTIONS: &[&str] = &[
     "set-mark",
     "set-nice",
     "set-tos",
+    "set-bc-mark",
+    "set-bc-tos",
+    "set-fc-mark",
+    "set-fc-tos",
+    "set-priority-class",
+    "set-priority-offset",
+    "do-log",
     "strict-mode",
 ];
 
@@ -248,6 +256,7 @@ pub(crate) fn haproxy(words: &[String]) -> bool {
         "http-request" | "http-response" | "http-after-response" => {
             HAPROXY_ACTIONS.contains(&word(1))
         }
+        "tcp-request" | "tcp-response" => HAPROXY_ACTIONS.contains(&word(2)),
         keyword => {
             let mut families = HAPROXY_FAMILIES.iter();
             HAPROXY.contains(&keyword) || families.any(|family| keyword.starts_with(family))

@@ -202,6 +202,12 @@ impl Binds {
                     }
                     self.certificate(&file, line.position);
                 }
+                "default-crt" => {
+                    // The first one is for clients without a known name.
+                    let item = Item::new(value(), Some(line.position));
+                    self.certificates.retain(|known| *known != item);
+                    self.certificates.insert(0, item);
+                }
                 "crt-list" => {
                     let file = value();
                     self.list(&file, line, scope, notes);
@@ -247,27 +253,43 @@ impl Binds {
                         );
                     }
                 }
-                "v6only" | "tfo" | "allow-0rtt" | "prefer-client-ciphers" => {
+                "v6only"
+                | "tfo"
+                | "allow-0rtt"
+                | "prefer-client-ciphers"
+                | "no-ca-names"
+                | "no-strict-sni"
+                | "quic-force-retry" => {
                     notes.remark(
                         line.position,
                         format!("{word} is not imported: `listen` has no such option"),
                     );
                 }
-                "no-tlsv12" => self.key(Entry::new("minimum", "1.3", line.position), notes),
+                "no-tlsv12" | "force-tlsv13" => {
+                    self.key(Entry::new("minimum", "1.3", line.position), notes);
+                }
                 "ssl-max-ver" if line.words.iter().any(|word| word == "TLSv1.3") => {
                     let _ = value();
                 }
                 "sigalgs" | "client-sigalgs" | "ocsp-update" | "severity-output" | "shards"
                 | "proto" | "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "process"
                 | "thread" | "mode" | "user" | "group" | "uid" | "gid" | "level" | "backlog"
-                | "tcp-ut" | "nice" => {
+                | "tcp-ut" | "nice" | "cc" | "mss" | "label" | "guid-prefix" | "idle-ping"
+                | "nbconn" | "ktls" | "tcp-ss" | "quic-cc-algo" | "quic-socket"
+                | "tls-ticket-keys" => {
                     let _ = value();
                     notes.remark(
                         line.position,
                         format!("{word} is not imported: Weir chooses it itself"),
                     );
                 }
-                "transparent" => {
+                "transparent"
+                | "generate-certificates"
+                | "no-tlsv13"
+                | "force-sslv3"
+                | "force-tlsv10"
+                | "force-tlsv11"
+                | "force-tlsv12" => {
                     notes.add(
                         line.position,
                         format!("{word} is not imported: `listen` has no such option"),
@@ -275,7 +297,8 @@ impl Binds {
                 }
                 other => {
                     let _ = value();
-                    if CERTIFICATES.contains(&other) {
+                    // It limits who can connect.
+                    if CERTIFICATES.contains(&other) || other == "interface" {
                         notes.mark_guard(line.position);
                     }
                     notes.add(
