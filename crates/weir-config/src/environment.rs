@@ -89,23 +89,29 @@ fn expand_text(text: &str, host: &dyn Machine) -> Result<String, (String, String
             let message = format!("`{}` is not the name of a variable", name.escape_debug());
             return Err((message, "use letters, digits and `_`".to_owned()));
         }
-        out.push_str(&value(name, default, host)?);
+        let is_first = out.is_empty() || out.ends_with('/');
+        out.push_str(&match (value(name, default, host)?, is_first) {
+            (Some(value), _) => value,
+            (None, true) if after.is_empty() => format!("{}:{}", stand_in(name), port(name)),
+            (None, true) => stand_in(name),
+            (None, false) => port(name),
+        });
         rest = after;
     }
     out.push_str(rest);
     Ok(out)
 }
 
+/// Returns `None` if the machine is unknown and there is no default.
 fn value(
     name: &str,
     default: Option<&str>,
     host: &dyn Machine,
-) -> Result<String, (String, String)> {
+) -> Result<Option<String>, (String, String)> {
     let found = match host.secret(&SecretSource::Env(name.to_owned())) {
         Some(Ok(value)) => String::from_utf8_lossy(&value.bytes).trim().to_owned(),
         Some(Err(_)) => String::new(),
-        // An unknown machine: any port will do.
-        None => return Ok(default.map_or_else(|| stand_in(name), str::to_owned)),
+        None => return Ok(default.map(str::to_owned)),
     };
     let found = match (found.as_str(), default) {
         ("", Some(default)) => default.to_owned(),
@@ -125,15 +131,25 @@ fn value(
             "use numbers: names are not resolved here".to_owned(),
         ));
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
-/// A port that depends on the name, so that different variables do not collide.
-fn stand_in(name: &str) -> String {
-    let sum = name.bytes().fold(7_u32, |sum, byte| {
+/// A number that depends on the name, so that stand-ins of different variables do not collide.
+fn sum(name: &str) -> u32 {
+    name.bytes().fold(7_u32, |sum, byte| {
         sum.wrapping_mul(31).wrapping_add(u32::from(byte))
-    });
-    (20_000 + sum % 10_000).to_string()
+    })
+}
+
+/// A port in place of a variable of an unknown machine.
+fn port(name: &str) -> String {
+    (20_000 + sum(name) % 10_000).to_string()
+}
+
+/// An address in place of a variable of an unknown machine, of the network for benchmarks (RFC 2544).
+fn stand_in(name: &str) -> String {
+    let [_, _, third, fourth] = sum(name).to_be_bytes();
+    format!("198.18.{third}.{}", fourth.max(1))
 }
 
 #[cfg(test)]

@@ -69,11 +69,11 @@ const LDIRECTORD: &[&str] = &[
 /// haproxy keywords about processes, logs, statistics and tuning; settings that a backend has from its frontends;
 /// ACLs, because the rules that use them have notes.
 const HAPROXY: &[&str] = &[
-    "mode",
     "acl",
     "log",
     "log-tag",
     "log-send-hostname",
+    "log-steps",
     "log-format",
     "log-format-sd",
     "error-log-format",
@@ -205,6 +205,13 @@ const HAPROXY_ACTIONS: &[&str] = &[
     "set-mark",
     "set-nice",
     "set-tos",
+    "set-bc-mark",
+    "set-bc-tos",
+    "set-fc-mark",
+    "set-fc-tos",
+    "set-priority-class",
+    "set-priority-offset",
+    "do-log",
     "strict-mode",
 ];
 
@@ -250,6 +257,7 @@ pub(crate) fn ldirectord(name: &str) -> bool {
 pub(crate) fn haproxy(words: &[String]) -> bool {
     let word = |at: usize| words.get(at).map_or("", String::as_str);
     match word(0) {
+        "mode" => matches!(word(1), "http" | "tcp"),
         "option" => HAPROXY_OPTIONS.contains(&word(1)),
         "timeout" => word(1) == "mail",
         "no" => {
@@ -259,6 +267,7 @@ pub(crate) fn haproxy(words: &[String]) -> bool {
         "http-request" | "http-response" | "http-after-response" => {
             HAPROXY_ACTIONS.contains(&word(1))
         }
+        "tcp-request" | "tcp-response" => HAPROXY_ACTIONS.contains(&word(2)),
         keyword => {
             let mut families = HAPROXY_FAMILIES.iter();
             HAPROXY.contains(&keyword) || families.any(|family| keyword.starts_with(family))

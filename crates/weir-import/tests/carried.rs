@@ -181,3 +181,103 @@ fn file_with_defaults_alone_is_imported() {
         assert!(defaults.contains(part), "{part}: {defaults}");
     }
 }
+
+/// A `listen` with one server with these options, on line 4.
+fn of_server(options: &str) -> Imported {
+    of_haproxy(&format!(
+        "listen web\n bind :80\n mode tcp\n server a 10.0.0.5:443 {options}\n"
+    ))
+}
+
+#[test]
+fn options_of_servers_become_keys() {
+    for (options, heading, key) in [
+        (
+            "check on-marked-down shutdown-sessions",
+            "[pool.web]",
+            "on_remove = \"reset\"",
+        ),
+        (
+            "check on-marked-down shutdown-sessions",
+            "[pool.web.check]",
+            "on_failure = \"remove\"",
+        ),
+        (
+            "check init-state down",
+            "[pool.web.check]",
+            "start = \"down\"",
+        ),
+        (
+            "ssl ca-file /ca.pem verify required verifyhost a.example",
+            "[pool.web]",
+            "server_name = \"a.example\"",
+        ),
+        (
+            "ssl ca-file @system-ca verify required",
+            "[pool.web]",
+            "verify = true",
+        ),
+        (
+            "check observe layer4 error-limit 5 on-error mark-down weight 3",
+            "[pool.web]",
+            "weight = 3",
+        ),
+        ("sni-auto", "[pool.web]", "10.0.0.5:443"),
+        (
+            "no-renegotiate cc cubic maxconn 7",
+            "[pool.web]",
+            "max_connections = 7",
+        ),
+    ] {
+        let imported = of_server(options);
+        let found = table(&imported.toml, &[heading]);
+        assert!(found.contains(key), "{options}: {found}");
+        let is_lost = options == "sni-auto";
+        assert_eq!(
+            imported.losses.len(),
+            usize::from(is_lost),
+            "{options}: {:?}",
+            imported.losses
+        );
+    }
+    // Weir verifies the name that it sends.
+    let imported =
+        of_server("ssl ca-file /ca.pem verify required sni str(b.example) verifyhost a.example");
+    assert!(
+        imported.toml.contains("server_name = \"b.example\""),
+        "{}",
+        imported.toml
+    );
+    assert_eq!(imported.unguarded.len(), 1, "{:?}", imported.notes);
+}
+
+#[test]
+fn port_of_several_listeners_is_forwarded() {
+    let imported = of_frontend("bind :81\n http-request set-header X-Forwarded-Port %[dst_port]");
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let route = table(&imported.toml, &["[[route]]"]);
+    assert!(
+        route.contains("x_forwarded = { port = \"set\" }"),
+        "{route}"
+    );
+}
+
+#[test]
+fn options_of_binds_become_keys() {
+    let imported = of_frontend(
+        "bind :443 ssl crt /a.pem default-crt /b.pem force-tlsv13 tls-ticket-keys /k no-ca-names",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let tls = "tls = { certificates = [\"/b.pem\", \"/a.pem\"], minimum = \"1.3\" }";
+    assert!(imported.toml.contains(tls), "{}", imported.toml);
+    // An option without a value does not hide the next one.
+    let imported = of_frontend("bind :443 ssl generate-certificates crt /a.pem");
+    assert!(
+        imported.toml.contains("certificates = \"/a.pem\""),
+        "{}",
+        imported.toml
+    );
+    // It limits who can connect.
+    let imported = of_frontend("bind :81 interface eth9");
+    assert_eq!(imported.unguarded.len(), 1, "{:?}", imported.notes);
+}

@@ -361,7 +361,7 @@ fn port_of_the_listener_is_a_constant() {
         "{}",
         imported.toml
     );
-    let imported = of_frontend("bind :81\n http-request set-header X-Forwarded-Port %[dst_port]");
+    let imported = of_frontend("bind :81\n http-request set-header X-Port %[dst_port]");
     assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
 }
 

@@ -50,7 +50,7 @@ impl fmt::Display for Admin {
                 f,
                 " with TLS {} from {}",
                 tls.minimum.as_str(),
-                tls.certificates
+                tls.certificates_text()
             )?;
             if let Some(ca) = &tls.client_ca {
                 write!(

@@ -43,8 +43,8 @@ named_enum! {
 /// `tls` of a proxy service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServiceTls {
-    /// A directory of certificates, or one file.
-    pub certificates: String,
+    /// Directories of certificates, and single files; at least one.
+    pub certificates: Vec<String>,
     /// Whether clients without SNI, or with a name that matches no certificate, are rejected.
     pub strict_sni: bool,
     /// Minimum TLS version.
@@ -62,6 +62,11 @@ pub struct ServiceTls {
 }
 
 impl ServiceTls {
+    /// Returns the paths of the certificates, for a message.
+    pub fn certificates_text(&self) -> String {
+        self.certificates.join(" ")
+    }
+
     /// Minimum size of a ticket key, in bytes.
     pub const TICKET_KEY_MIN: usize = 32;
 }

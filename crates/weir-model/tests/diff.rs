@@ -152,7 +152,7 @@ fn tls_and_http2_changes_are_reported_for_both_sides() {
     new.proxies[0].http2 = false;
     new.proxies[0].tls = Some(ServiceTls {
         ticket_keys: Vec::new(),
-        certificates: "/etc/weir/certs".to_owned(),
+        certificates: vec!["/etc/weir/certs".to_owned()],
         strict_sni: true,
         sni_host: weir_model::SniHost::Same,
         minimum: TlsVersion::V13,

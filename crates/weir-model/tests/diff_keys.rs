@@ -73,7 +73,7 @@ fn header(name: &str, value: &str) -> HeaderEdit {
 fn service_tls() -> ServiceTls {
     ServiceTls {
         ticket_keys: Vec::new(),
-        certificates: "/certs".to_owned(),
+        certificates: vec!["/certs".to_owned()],
         strict_sni: false,
         sni_host: SniHost::default(),
         minimum: TlsVersion::V12,
@@ -666,8 +666,8 @@ fn keys_of_proxy_services() {
                 "access_log.format json -> \"{client}\"",
             ),
             (
-                |it| tls(it).certificates = text("/x"),
-                "tls.certificates /certs -> /x",
+                |it| tls(it).certificates.push(text("/x")),
+                "tls.certificates /certs -> /certs /x",
             ),
             (
                 |it| tls(it).client_ca = some("/ca"),

@@ -302,7 +302,7 @@ fn secrets_are_those_of_cookies_and_tickets() {
     });
     desired.proxies[0].tls = Some(ServiceTls {
         ticket_keys: vec![secret("one"), secret("two")],
-        certificates: text("/c"),
+        certificates: vec![text("/c")],
         strict_sni: false,
         sni_host: SniHost::default(),
         minimum: TlsVersion::default(),

@@ -71,7 +71,7 @@ fn admin_address_is_one_line() {
     let mut full = admin("192.0.2.1:900");
     full.tls = Some(ServiceTls {
         ticket_keys: Vec::new(),
-        certificates: text("/c"),
+        certificates: vec![text("/c")],
         strict_sni: false,
         sni_host: SniHost::default(),
         minimum: TlsVersion::V13,

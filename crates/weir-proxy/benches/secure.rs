@@ -108,7 +108,7 @@ fn serve(certificate: &str) {
         .push("127.0.0.1:17093".parse().expect("an address"));
     service.tls = Some(ServiceTls {
         ticket_keys: Vec::new(),
-        certificates: certificate.to_owned(),
+        certificates: vec![certificate.to_owned()],
         strict_sni: false,
         sni_host: weir_model::SniHost::default(),
         minimum: TlsVersion::V13,

@@ -139,7 +139,7 @@ mod tests {
 
     fn tls(client_ca: Option<&str>, client_auth: ClientAuth, sni_host: SniHost) -> ServiceTls {
         ServiceTls {
-            certificates: String::new(),
+            certificates: Vec::new(),
             strict_sni: false,
             minimum: TlsVersion::default(),
             client_ca: client_ca.map(str::to_owned),

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use weir_model::{ClientAuth, Desired, HashKey, Pool, RouteLimits, Secret};
+use weir_model::{ClientAuth, Desired, HashKey, OnRemove, Pool, RouteLimits, Secret};
 use weir_select::Load;
 use weir_select::limit::{Concurrent, Rate};
 
@@ -95,6 +95,8 @@ pub struct Prepared {
     pub(crate) services: Vec<Arc<Service>>,
     pub(crate) listen: Vec<(Arc<Listeners>, Arc<Service>)>,
     weights: HashMap<ServerName, (u32, u32)>,
+    /// Pools whose removed servers lose their connections.
+    resetting: HashSet<String>,
 }
 
 #[derive(Debug)]
@@ -260,17 +262,27 @@ impl Proxy {
             let writer = Writer::start().map_err(|source| Error::Worker { source })?;
             self.writer = Some(writer);
         }
+        let pools = desired.pools.iter();
+        let resetting = pools.filter(|pool| pool.on_remove == OnRemove::Reset);
         Ok(Prepared {
             known,
             services,
             listen,
             weights,
+            resetting: resetting.map(|pool| pool.name.clone()).collect(),
         })
     }
 
     /// Activates a configuration; current clients notice nothing.
     pub fn commit(&mut self, prepared: Prepared) {
-        self.known = prepared.known;
+        let former = std::mem::replace(&mut self.known, prepared.known);
+        let mut any_ends = false;
+        for (name, load) in &former.loads {
+            if prepared.resetting.contains(&name.0) && !self.known.loads.contains_key(name) {
+                load.ends.store(true, Ordering::Relaxed);
+                any_ends = true;
+            }
+        }
         self.left.clear();
         self.weights = prepared.weights;
         self.effective
@@ -299,6 +311,9 @@ impl Proxy {
             former,
             targets: self.known.next_target as usize,
         });
+        if any_ends {
+            self.shared.withdrawals.fetch_add(1, Ordering::Release);
+        }
         self.wake();
         for queue in self.known.queues.values() {
             queue.call(usize::MAX);
@@ -410,6 +425,17 @@ impl Proxy {
             if !before && load.is_withdrawn() {
                 self.close_unused();
             }
+        }
+    }
+
+    /// Sets whether connections to a server are closed, because failed checks removed it from a pool whose `on_remove`
+    /// is `reset`. Call it after [`Self::set_weight`], so that no new connection is opened meanwhile.
+    pub fn end_connections(&self, pool: &str, server: &str, ends: bool) {
+        if let Some(load) = self.known.loads.get(&(pool.to_owned(), server.to_owned()))
+            && load.ends.swap(ends, Ordering::Relaxed) != ends
+            && ends
+        {
+            self.close_unused();
         }
     }
 

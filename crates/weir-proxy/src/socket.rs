@@ -182,6 +182,12 @@ pub(crate) fn finish(socket: &OwnedFd) {
     let _ = rustix::net::shutdown(socket, Shutdown::Write);
 }
 
+/// Ends both directions: the connection's owner is notified as if the peer had closed it.
+pub(crate) fn end(socket: &OwnedFd) {
+    // Fails only if there is no connection yet, or no longer.
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+}
+
 /// Events of a connection, edge-triggered.
 const EVENTS: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)

@@ -238,6 +238,7 @@ impl Worker {
         if withdrawals != self.withdrawals {
             self.withdrawals = withdrawals;
             self.cx.end_idle_of(|target| !target.load.is_withdrawn());
+            self.cx.end_used();
             self.drive_h2_clients();
         }
         self.poll_handover();

@@ -21,6 +21,8 @@ pub struct Load {
     pub limit: AtomicU32,
     /// With weight 0 it still serves the clients whose cookies name it.
     pub keeps_sticky: AtomicBool,
+    /// Connections to it are closed: it was removed from a pool whose `on_remove` is `reset`.
+    pub ends: AtomicBool,
     /// Peak time to the first byte: microseconds in the low half, milliseconds of the measurement's time in the high
     /// half.
     latency: AtomicU64,
@@ -49,6 +51,11 @@ impl Load {
     /// Whether it accepts no client at all, so that idle connections to it have no use.
     pub fn is_withdrawn(&self) -> bool {
         self.weight() == 0 && !self.keeps_sticky.load(Ordering::Relaxed)
+    }
+
+    /// Whether connections to it are closed.
+    pub fn ends(&self) -> bool {
+        self.ends.load(Ordering::Relaxed)
     }
 
     /// Whether it has reached its limit.

@@ -3,6 +3,8 @@
 
 #[path = "proxy/basic_auth.rs"]
 mod basic_auth;
+#[path = "proxy/certificate_list.rs"]
+mod certificate_list;
 #[path = "proxy/client_abort.rs"]
 mod client_abort;
 #[path = "proxy/configuration_files.rs"]
@@ -65,6 +67,8 @@ mod privilege;
 mod readded_service;
 #[path = "proxy/receiver.rs"]
 mod receiver;
+#[path = "proxy/removed_server.rs"]
+mod removed_server;
 #[path = "proxy/request_log.rs"]
 mod request_log;
 #[path = "proxy/response.rs"]

@@ -32,6 +32,8 @@ fn sni_hosts() -> Choices {
     }
 }
 
+const PATH: Kind = Kind::DescribedText("the path of a directory or a file");
+const CERTIFICATES: Kind = Kind::Either(&PATH, &Kind::List(&PATH));
 const FILE: Kind = Kind::DescribedText("the path of a file");
 
 /// `tls` of a proxy service.
@@ -47,10 +49,10 @@ pub(crate) static SERVICE_TLS: Section = Section {
     keys: &[
         Key::new(
             "certificates",
-            Kind::DescribedText("the path of a directory or a file"),
+            CERTIFICATES,
             Required,
             "A directory with `NAME.pem` (chain and key), `NAME.crt` and `NAME.key`, or `NAME/fullchain.pem` and \
-             `NAME/privkey.pem` for each certificate; or one such file. The names in the certificates decide which \
+             `NAME/privkey.pem` for each certificate; or one such file; or a list of them. The names in the certificates decide which \
              one a client gets. An OCSP response to staple may be placed next to each: `NAME.pem.ocsp`, `NAME.ocsp` \
              or `NAME/ocsp.der`.",
             "certificates = \"/etc/weir/certs\"",
@@ -61,7 +63,7 @@ pub(crate) static SERVICE_TLS: Section = Section {
             Kind::Flag,
             Default("false"),
             "Rejects clients without SNI or with a name that matches no certificate. If `false`, they get the first \
-             certificate by file name.",
+             certificate by file name, of the first entry if `certificates` is a list.",
             "strict_sni = true",
         ),
         Key::new(

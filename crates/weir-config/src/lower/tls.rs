@@ -8,11 +8,24 @@ use super::secret;
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
 use crate::tree::Value;
-use crate::view::{Sink, View, wrong_type};
+use crate::view::{Sink, View, text, wrong_type};
+
+/// An item of `certificates`.
+const FILE: Kind = Kind::DescribedText("the path of a directory or a file");
 
 pub(super) fn path(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<String> {
-    let (text, span) = view.text(sink, name)?;
+    let found = view.text(sink, name);
+    absolute(sink, found, name)
+}
+
+fn absolute(
+    sink: &mut Sink<'_>,
+    found: Option<(&str, &Range<usize>)>,
+    name: &str,
+) -> Option<String> {
+    let (text, span) = found?;
     if !text.starts_with('/') {
         sink.push(
             Diagnostic::new(
@@ -26,6 +39,36 @@ pub(super) fn path(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Opti
         return None;
     }
     Some(text.to_owned())
+}
+
+/// `certificates`: one path, or a list of them.
+fn certificates(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>> {
+    let (entry, _) = view.get("certificates")?;
+    let Value::List(items) = &entry.item.value else {
+        return path(sink, view, "certificates").map(|path| vec![path]);
+    };
+    if items.is_empty() {
+        sink.push(
+            Diagnostic::new(
+                Code::BadText,
+                &entry.item.span,
+                "`certificates` is an empty list",
+            )
+            .fix("name a directory or a file, as in \"/etc/weir/certs\""),
+        );
+        return None;
+    }
+    let mut paths: Vec<String> = Vec::new();
+    let mut is_valid = true;
+    for item in items {
+        let found = text(sink, item, &FILE);
+        match absolute(sink, found, "certificates") {
+            Some(path) if paths.contains(&path) => {}
+            Some(path) => paths.push(path),
+            None => is_valid = false,
+        }
+    }
+    is_valid.then_some(paths)
 }
 
 fn minimum(sink: &mut Sink<'_>, view: &View<'_, '_>) -> TlsVersion {
@@ -72,7 +115,7 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
     }
     Some(ServiceTls {
         ticket_keys,
-        certificates: path(sink, &view, "certificates")?,
+        certificates: certificates(sink, &view)?,
         strict_sni: view.flag(sink, "strict_sni").unwrap_or(false),
         minimum: minimum(sink, &view),
         client_ca,

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_health::Ejection;
 use weir_ipvsadm::{Edit, Refusal};
-use weir_model::{Desired, Pool};
+use weir_model::{Desired, OnRemove, Pool};
 use weir_state::{
     Driver, EjectionEvent, HealthEvent, OrderError, Override, OverrideRecord, Overrides,
     ServerOrder, ServerStates, Source,
@@ -270,6 +270,8 @@ pub(super) fn apply_to_proxy(proxy: &mut weir_proxy::Proxy, pool: &Pool, states:
         {
             tracing::warn!(%error, "failed to set a server's weight in the proxy");
         }
+        let ends = weight.removed && pool.on_remove == OnRemove::Reset;
+        proxy.end_connections(&pool.name, &server.name, ends);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::bind::absolute;
 use super::line::Line;
 use super::rule::condition;
 use super::section::{File, Proxy};
@@ -21,12 +22,12 @@ pub(super) type Variables = HashMap<String, Variable>;
 
 /// Replaces the references in all sections, and returns the variables.
 pub(super) fn resolve(file: &mut File, notes: &mut Notes) -> Variables {
-    let base = |keyword: &str| {
-        let mut lines = file.global.iter().rev();
-        let line = lines.find(|line| line.keyword() == keyword);
-        line.and_then(|line| line.word(1)).map(str::to_owned)
-    };
-    let bases = [("crt", base("crt-base")), ("ca-file", base("ca-base"))];
+    let store = std::mem::take(&mut file.certificates);
+    let bases = [
+        ("crt", base(file, "crt-base")),
+        ("ca-file", base(file, "ca-base")),
+        ("crt-list", None),
+    ];
     join_sockets(&mut file.proxies, notes);
     let mut variables = set_once(&file.proxies);
     for proxy in &mut file.proxies {
@@ -34,7 +35,8 @@ pub(super) fn resolve(file: &mut File, notes: &mut Notes) -> Variables {
         for line in proxy.lines.iter_mut().chain(&mut proxy.defaults) {
             match line.keyword() {
                 "bind" | "server" | "default-server" | "server-template" => {
-                    complete_paths(line, &bases);
+                    replace_stored(line, &store);
+                    complete_paths(line, &bases, notes);
                 }
                 _ => {
                     replace_captures(line, &captures);
@@ -102,17 +104,48 @@ fn join_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
     }
 }
 
+/// The directory that relative paths are completed with if the file names none.
+const DIRECTORY: &str = "/etc/haproxy";
+
+/// `crt-base` or `ca-base`.
+fn base(file: &File, keyword: &str) -> Option<String> {
+    let mut lines = file.global.iter().rev();
+    let line = lines.find(|line| line.keyword() == keyword);
+    line.and_then(|line| line.word(1)).map(str::to_owned)
+}
+
+/// Returns the directory of relative paths of certificates.
+pub(super) fn certificates(file: &File) -> String {
+    base(file, "crt-base").unwrap_or_else(|| DIRECTORY.to_owned())
+}
+
+/// Replaces `crt @STORE/ALIAS` by the file.
+fn replace_stored(line: &mut Line, store: &HashMap<String, String>) {
+    for at in 1..line.words.len() {
+        if line.words[at - 1] == "crt"
+            && let Some(path) = store.get(&line.words[at])
+        {
+            line.words[at].clone_from(path);
+        }
+    }
+}
+
 /// Adds the directory to relative paths of certificates.
-fn complete_paths(line: &mut Line, bases: &[(&str, Option<String>)]) {
+fn complete_paths(line: &mut Line, bases: &[(&str, Option<String>)], notes: &mut Notes) {
     for at in 1..line.words.len() {
         let base = bases.iter().find(|(word, _)| line.words[at - 1] == *word);
-        let Some((_, Some(base))) = base else {
+        let Some((_, base)) = base else {
             continue;
         };
         let path = &line.words[at];
-        if !path.starts_with(['/', '@']) {
-            line.words[at] = format!("{}/{path}", base.trim_end_matches('/'));
+        if path.starts_with(['/', '@']) {
+            continue;
         }
+        if base.is_none() {
+            let why = format!("{path} is relative, and became a file of {DIRECTORY}");
+            notes.add(line.position, why);
+        }
+        line.words[at] = absolute(path, base.as_deref().unwrap_or(DIRECTORY));
     }
 }
 

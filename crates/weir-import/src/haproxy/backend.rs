@@ -26,6 +26,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     let mut proxy_version = None;
     let mut http2: Option<Position> = None;
     let mut slow = None;
+    let mut shutdown: Option<Position> = None;
     let mut names = Vec::new();
     let mut probes: Option<Vec<Probe>> = None;
     for line in &proxy.lines {
@@ -45,6 +46,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                 of_pool(&mut proxy_version, &mut slow, &options, line, notes);
                 same(&mut tls, options.tls, line, notes);
                 http2 = http2.or(options.http2);
+                shutdown = shutdown.or(options.shutdown);
                 names.push(named.item);
                 match &probes {
                     Some(first) if *first != named.probes => notes.add(
@@ -62,6 +64,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                 };
                 context.mark_used(line);
                 http2 = http2.or(options.http2);
+                shutdown = shutdown.or(options.shutdown);
                 add_server(&mut servers, server);
                 of_pool(&mut proxy_version, &mut slow, &options, line, notes);
                 same(&mut tls, options.tls, line, notes);
@@ -82,6 +85,13 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     }
     if let Some(position) = http2 {
         entries.push(Entry::new("http2", true, position));
+    }
+    if let Some(position) = shutdown {
+        notes.remark(
+            position,
+            "`on_remove` also closes connections to servers that a reload removes",
+        );
+        entries.push(Entry::new("on_remove", "reset", position));
     }
     scheduler(context, &mut entries, proxy, notes);
     if let Some(line) = proxy.last(&["timeout", "queue"]) {
@@ -241,6 +251,11 @@ fn named(
     };
     if name.parse::<std::net::IpAddr>().is_ok() {
         line.reject(notes, "this is an address; addresses are listed as servers");
+        return None;
+    }
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if name.is_empty() || !name.bytes().all(is_name) {
+        line.reject(notes, &format!("{name} is not a name"));
         return None;
     }
     let mut options = shared.clone();

@@ -1,9 +1,8 @@
 //! `bind`: where a frontend listens, and TLS.
 
 use crate::Environment;
-use crate::document::Entry;
+use crate::document::{Entry, Item};
 use crate::guard::CERTIFICATES;
-use crate::layer7::endpoint;
 use crate::note::{Notes, Position};
 
 use super::line::Line;
@@ -12,8 +11,21 @@ use super::line::Line;
 #[derive(Debug, Default)]
 pub(super) struct Binds {
     listen: Vec<Bind>,
-    /// Keys of `tls`.
-    pub(super) keys: Vec<Entry>,
+    /// Files and directories of certificates.
+    certificates: Vec<Item>,
+    /// Other keys of `tls`.
+    keys: Vec<Entry>,
+    /// The first bind without any address that Weir can listen on, and whether it uses TLS.
+    lost: Option<(Position, bool)>,
+}
+
+/// What the binds of a file share.
+pub(super) struct Scope<'f> {
+    pub(super) environment: &'f dyn Environment,
+    /// Directory of relative paths.
+    pub(super) base: &'f str,
+    /// Whether a frontend has a listener at this port of 0.0.0.0.
+    pub(super) is_taken: &'f dyn Fn(&str) -> bool,
 }
 
 /// One address.
@@ -27,7 +39,10 @@ struct Bind {
 }
 
 /// Maximum number of ports of one bind.
-const MAX_PORTS: u16 = 256;
+const MAX_PORTS: usize = 256;
+
+/// Where a service has its certificates if the file does not say it.
+const DIRECTORY: &str = "/etc/weir/certs";
 
 impl Binds {
     pub(super) fn is_empty(&self) -> bool {
@@ -43,30 +58,133 @@ impl Binds {
             .collect()
     }
 
-    pub(super) fn read(&mut self, line: &Line, environment: &dyn Environment, notes: &mut Notes) {
+    pub(super) fn read(&mut self, line: &Line, scope: &Scope<'_>, notes: &mut Notes) {
         let Some(addresses) = line.word(1) else {
             return line.reject(notes, "haproxy requires an address");
         };
-        let tls = line.words.iter().skip(2).any(|word| word == "ssl");
-        let proxy_protocol = line.words.iter().skip(2).any(|word| word == "accept-proxy");
+        let has = |option: &str| line.words.iter().skip(2).any(|word| word == option);
+        let (tls, proxy_protocol) = (has("ssl"), has("accept-proxy"));
+        let before = self.listen.len();
         for address in addresses.split(',').filter(|address| !address.is_empty()) {
-            match endpoints(address, environment) {
-                Ok(found) => {
-                    self.listen.extend(found.into_iter().map(|address| Bind {
+            let found = match endpoints(address, scope.environment) {
+                Ok(found) => found,
+                Err(Unusable { why, instead: None }) => {
+                    line.reject(notes, &why);
+                    continue;
+                }
+                Err(Unusable { why, instead }) => {
+                    let instead: Vec<String> = instead.into_iter().flatten().collect();
+                    let used = match instead.as_slice() {
+                        [first, .., last] => format!("{first} to {last} are used"),
+                        one => format!("{} is used", one.concat()),
+                    };
+                    let why = format!("{why}; {used} instead");
+                    notes.add(line.position, why);
+                    instead
+                }
+            };
+            // Without `v6only` haproxy's socket accepts IPv4, too.
+            let both = found.iter().filter_map(|it| it.strip_prefix("[::]:"));
+            let both = both.filter(|port| !has("v6only") && !(scope.is_taken)(port));
+            let both: Vec<String> = both.map(|port| format!("0.0.0.0:{port}")).collect();
+            for address in found.into_iter().chain(both) {
+                if self.listen.iter().all(|known| known.address != address) {
+                    self.listen.push(Bind {
                         address,
                         position: line.position,
                         tls,
                         proxy_protocol,
-                    }));
+                    });
                 }
-                Err(why) => line.reject(notes, &why),
             }
         }
-        self.options(line, notes);
+        if self.listen.len() == before && self.lost.is_none() {
+            self.lost = Some((line.position, tls));
+        }
+        self.options(line, scope, notes);
+    }
+
+    /// Adds an address if there is none, so that the rules are imported nevertheless; `port` is free. `required` = the
+    /// section, if it must have an address.
+    pub(super) fn complete(
+        &mut self,
+        required: Option<Position>,
+        port: impl FnOnce() -> u16,
+        notes: &mut Notes,
+    ) {
+        let lost = self.lost.or(required.map(|section| (section, false)));
+        if let Some((position, tls)) = lost.filter(|_| self.listen.is_empty()) {
+            let address = format!("127.0.0.1:{}", port());
+            notes.add(
+                position,
+                format!(
+                    "it has no address that Weir can listen on; the service listens on {address}, which all programs \
+                     of this machine can reach"
+                ),
+            );
+            self.listen.push(Bind {
+                address,
+                position,
+                tls,
+                proxy_protocol: false,
+            });
+        }
+        let secured = self.listen.iter().find(|bind| bind.tls);
+        if let Some(bind) = secured.filter(|_| self.certificates.is_empty()) {
+            // Without `tls` the service would talk to clients in clear text.
+            notes.add(
+                bind.position,
+                format!("its certificates are not imported: place them in {DIRECTORY}"),
+            );
+            let item = Item::new(DIRECTORY, Some(bind.position));
+            self.certificates.push(item);
+        }
+    }
+
+    /// Keys of `tls`.
+    pub(super) fn tls(&self) -> Vec<Entry> {
+        let mut entry = Entry::implied("certificates", self.certificates.clone()).essential();
+        if let [only] = self.certificates.as_slice() {
+            entry.item = only.clone();
+        }
+        let front = std::iter::once(entry).filter(|_| !self.certificates.is_empty());
+        front.chain(self.keys.iter().cloned()).collect()
+    }
+
+    fn certificate(&mut self, path: &str, position: Position) {
+        let item = Item::new(path, Some(position));
+        if !self.certificates.contains(&item) {
+            self.certificates.push(item);
+        }
+    }
+
+    /// `crt-list FILE`: a certificate in each line, with options in brackets and names.
+    fn list(&mut self, file: &str, line: &Line, scope: &Scope<'_>, notes: &mut Notes) {
+        let text = match scope.environment.read(file) {
+            Ok(text) => text,
+            Err(why) => {
+                let why = format!("the certificates in {file} are not imported: {why}");
+                return notes.add(line.position, why);
+            }
+        };
+        let lines = text.lines().map(str::trim);
+        for entry in lines.filter(|entry| !entry.is_empty() && !entry.starts_with('#')) {
+            let path = entry.split([' ', '\t', '[']).next().unwrap_or_default();
+            self.certificate(&absolute(path, scope.base), line.position);
+            let rest = &entry[path.len()..];
+            if rest.contains(['[', '!']) {
+                let why = format!("{path} in {file}: options and excluded names are not imported");
+                notes.add(line.position, why);
+            } else if !rest.trim().is_empty() {
+                let why =
+                    format!("{path} in {file}: the names in the certificate are used, not these");
+                notes.remark(line.position, why);
+            }
+        }
     }
 
     #[expect(clippy::too_many_lines, reason = "a table of options")]
-    fn options(&mut self, line: &Line, notes: &mut Notes) {
+    fn options(&mut self, line: &Line, scope: &Scope<'_>, notes: &mut Notes) {
         let mut words = line.words.iter().skip(2).map(String::as_str);
         let mut ca = false;
         while let Some(word) = words.next() {
@@ -82,10 +200,17 @@ impl Binds {
                         );
                         continue;
                     }
-                    self.key(
-                        Entry::new("certificates", file, line.position).essential(),
-                        notes,
-                    );
+                    self.certificate(&file, line.position);
+                }
+                "default-crt" => {
+                    // The first one is for clients without a known name.
+                    let item = Item::new(value(), Some(line.position));
+                    self.certificates.retain(|known| *known != item);
+                    self.certificates.insert(0, item);
+                }
+                "crt-list" => {
+                    let file = value();
+                    self.list(&file, line, scope, notes);
                 }
                 "strict-sni" => self.key(Entry::new("strict_sni", true, line.position), notes),
                 "ssl-min-ver" => match value().strip_prefix("TLSv") {
@@ -104,6 +229,10 @@ impl Binds {
                     }
                     "required" if ca || line.words.iter().any(|word| word == "ca-file") => {
                         self.key(Entry::new("client_auth", "required", line.position), notes);
+                    }
+                    "required" => {
+                        notes.mark_guard(line.position);
+                        notes.add(line.position, "verify is not imported: it has no ca-file");
                     }
                     _ => {}
                 },
@@ -124,27 +253,43 @@ impl Binds {
                         );
                     }
                 }
-                "v6only" | "tfo" | "allow-0rtt" | "prefer-client-ciphers" => {
+                "v6only"
+                | "tfo"
+                | "allow-0rtt"
+                | "prefer-client-ciphers"
+                | "no-ca-names"
+                | "no-strict-sni"
+                | "quic-force-retry" => {
                     notes.remark(
                         line.position,
                         format!("{word} is not imported: `listen` has no such option"),
                     );
                 }
-                "no-tlsv12" => self.key(Entry::new("minimum", "1.3", line.position), notes),
+                "no-tlsv12" | "force-tlsv13" => {
+                    self.key(Entry::new("minimum", "1.3", line.position), notes);
+                }
                 "ssl-max-ver" if line.words.iter().any(|word| word == "TLSv1.3") => {
                     let _ = value();
                 }
                 "sigalgs" | "client-sigalgs" | "ocsp-update" | "severity-output" | "shards"
                 | "proto" | "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "process"
                 | "thread" | "mode" | "user" | "group" | "uid" | "gid" | "level" | "backlog"
-                | "tcp-ut" | "nice" => {
+                | "tcp-ut" | "nice" | "cc" | "mss" | "label" | "guid-prefix" | "idle-ping"
+                | "nbconn" | "ktls" | "tcp-ss" | "quic-cc-algo" | "quic-socket"
+                | "tls-ticket-keys" => {
                     let _ = value();
                     notes.remark(
                         line.position,
                         format!("{word} is not imported: Weir chooses it itself"),
                     );
                 }
-                "transparent" => {
+                "transparent"
+                | "generate-certificates"
+                | "no-tlsv13"
+                | "force-sslv3"
+                | "force-tlsv10"
+                | "force-tlsv11"
+                | "force-tlsv12" => {
                     notes.add(
                         line.position,
                         format!("{word} is not imported: `listen` has no such option"),
@@ -152,7 +297,8 @@ impl Binds {
                 }
                 other => {
                     let _ = value();
-                    if CERTIFICATES.contains(&other) {
+                    // It limits who can connect.
+                    if CERTIFICATES.contains(&other) || other == "interface" {
                         notes.mark_guard(line.position);
                     }
                     notes.add(
@@ -175,10 +321,7 @@ impl Binds {
                     if matches!(entry.key, "client_ca" | "client_auth") {
                         notes.mark_guard(position);
                     }
-                    let why = format!(
-                        "a second {} is not imported: a service has one; `certificates` may be a directory",
-                        entry.key
-                    );
+                    let why = format!("a second {} is not imported: a service has one", entry.key);
                     notes.add(position, why);
                 }
             }
@@ -186,16 +329,62 @@ impl Binds {
     }
 }
 
-/// `*:80`, `:80-82`, `[::]:443`, `::1:80`, `ipv4@10.0.0.1:80`.
-fn endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, String> {
+/// Returns the port of the first address.
+pub(super) fn first_port(line: &Line, environment: &dyn Environment) -> Option<u16> {
+    let address = line.word(1)?.split(',').next()?;
+    let found = endpoints(address, environment).ok()?;
+    found.first()?.rsplit(':').next()?.parse().ok()
+}
+
+/// Returns whether one of the lines listens on this port of all IPv4 addresses.
+pub(super) fn has_ipv4_wildcard<'l>(
+    mut lines: impl Iterator<Item = &'l Line>,
+    port: &str,
+    environment: &dyn Environment,
+) -> bool {
+    let wanted = format!("0.0.0.0:{port}");
+    let listens = |line: &Line| {
+        let mut addresses = line.word(1).unwrap_or_default().split(',');
+        addresses.any(|address| {
+            endpoints(address, environment).is_ok_and(|found| found.contains(&wanted))
+        })
+    };
+    lines.any(|line| line.keyword() == "bind" && listens(line))
+}
+
+/// Returns a path with the directory of relative ones.
+pub(super) fn absolute(path: &str, base: &str) -> String {
+    match path.starts_with(['/', '@']) {
+        true => path.to_owned(),
+        false => format!("{}/{path}", base.trim_end_matches('/')),
+    }
+}
+
+/// Why Weir cannot listen on an address.
+#[derive(Debug, PartialEq, Eq)]
+struct Unusable {
+    why: String,
+    /// Addresses that keep the rest of the section.
+    instead: Option<Vec<String>>,
+}
+
+impl From<String> for Unusable {
+    fn from(why: String) -> Self {
+        Self { why, instead: None }
+    }
+}
+
+/// `*:80`, `:80-82`, `[::]:443`, `::1:80`, `ipv4@10.0.0.1:80`, `${ADDRESS}:80`.
+fn endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, Unusable> {
     let (text, family) = match text.split_once('@') {
-        Some(("ipv4", rest)) => (rest, Some(false)),
-        Some(("ipv6", rest)) => (rest, Some(true)),
-        Some((kind, _)) => return Err(format!("Weir cannot listen on {kind}@")),
+        Some(("ipv4" | "tcp4", rest)) => (rest, Some(false)),
+        Some(("ipv6" | "tcp6", rest)) => (rest, Some(true)),
+        Some(("tcp", rest)) => (rest, None),
+        Some((kind, _)) => return Err(format!("Weir cannot listen on {kind}@").into()),
         None => (text, None),
     };
     if text.starts_with('/') {
-        return Err("Weir cannot listen on a Unix socket".to_owned());
+        return Err("Weir cannot listen on a Unix socket".to_owned().into());
     }
     let (host, ports) = text
         .rsplit_once(':')
@@ -206,29 +395,57 @@ fn endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, S
         ("" | "*", _) => "0.0.0.0",
         (host, _) => host,
     };
-    let ipv6 = family.unwrap_or_else(|| host.contains(':'));
-    let address = match host.parse() {
-        Ok(address) => address,
-        Err(_) => environment
-            .address(host, ipv6)
-            .ok_or_else(|| format!("the name {host} cannot be resolved"))?,
+    let at = |ports: &[String], host: &str| -> Vec<String> {
+        let ports = ports.iter();
+        match host.contains(':') && !host.contains("${") {
+            true => ports.map(|port| format!("[{host}]:{port}")).collect(),
+            false => ports.map(|port| format!("{host}:{port}")).collect(),
+        }
     };
-    if ports.starts_with("${") && ports.ends_with('}') {
-        return Ok(vec![match address {
-            std::net::IpAddr::V4(v4) => format!("{v4}:{ports}"),
-            std::net::IpAddr::V6(v6) => format!("[{v6}]:{ports}"),
-        }]);
+    let (ports, is_cut) = ports_of(ports)?;
+    // `listen` expands variables.
+    let ipv6 = family.unwrap_or_else(|| host.contains(':'));
+    let found = match host.parse::<std::net::IpAddr>() {
+        _ if host.contains("${") => at(&ports, host),
+        Ok(address) => at(&ports, &address.to_string()),
+        Err(_) => match environment.address(host, ipv6) {
+            Some(address) => at(&ports, &address.to_string()),
+            None => {
+                return Err(Unusable {
+                    why: format!("the name {host} cannot be resolved"),
+                    instead: Some(at(&ports, "127.0.0.1")),
+                });
+            }
+        },
+    };
+    match is_cut {
+        false => Ok(found),
+        true => Err(Unusable {
+            why: format!("a service cannot listen on more than {MAX_PORTS} ports of one range"),
+            instead: Some(found),
+        }),
     }
-    let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+}
+
+/// Returns the ports of `80`, `80-82` or `${PORT}`, and whether there are more.
+fn ports_of(text: &str) -> Result<(Vec<String>, bool), String> {
+    if text.starts_with("${") && text.ends_with('}') {
+        return Ok((vec![text.to_owned()], false));
+    }
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
     let port = |text: &str| {
-        text.parse::<u16>()
-            .map_err(|_| format!("invalid port {text}"))
+        let port = text.parse::<u16>().ok().filter(|port| *port > 0);
+        port.ok_or_else(|| format!("invalid port {text}"))
     };
     let (first, last) = (port(first)?, port(last)?);
-    if first > last || last - first >= MAX_PORTS {
-        return Err(format!("a service cannot listen on the port range {ports}"));
+    if first > last {
+        return Err(format!("a service cannot listen on the port range {text}"));
     }
-    Ok((first..=last).map(|port| endpoint(address, port)).collect())
+    let ports = (first..=last).take(MAX_PORTS);
+    Ok((
+        ports.map(|port| port.to_string()).collect(),
+        usize::from(last - first) >= MAX_PORTS,
+    ))
 }
 
 #[cfg(test)]
@@ -247,16 +464,15 @@ mod tests {
         assert_eq!(shown("[::]:443"), Ok(vec!["[::]:443".to_owned()]));
         assert_eq!(shown("::1:80"), Ok(vec!["[::1]:80".to_owned()]));
         assert_eq!(shown(":::80"), Ok(vec!["[::]:80".to_owned()]));
-        for wrong in [
-            "80",
-            "/run/x",
-            "abns@x",
-            "*:",
-            "*:9-1",
-            "*:1-65535",
-            "name:80",
-        ] {
-            assert!(shown(wrong).is_err(), "{wrong}");
+        assert_eq!(shown("tcp4@:80"), Ok(vec!["0.0.0.0:80".to_owned()]));
+        assert_eq!(shown("tcp6@:80"), Ok(vec!["[::]:80".to_owned()]));
+        assert_eq!(shown("${IP}:80"), Ok(vec!["${IP}:80".to_owned()]));
+        for wrong in ["80", "/run/x", "abns@x", "*:", "*:0", "*:9-1", "*:http"] {
+            let found = shown(wrong).expect_err(wrong);
+            assert_eq!(found.instead, None, "{wrong}");
         }
+        let instead = |text: &str| shown(text).expect_err(text).instead.expect(text);
+        assert_eq!(instead("name:80"), ["127.0.0.1:80"]);
+        assert_eq!(instead("*:1-65535").len(), MAX_PORTS);
     }
 }

@@ -375,7 +375,13 @@ impl Checks {
         probe.count("rise", rise, position, notes);
         let (fall, position) = options.fall.unwrap_or((3, self.from));
         probe.count("fall", fall, position, notes);
-        probe.push(Entry::implied("start", "up"));
+        probe.push(match options.start {
+            Some((state, position)) => Entry::new("start", state, position),
+            None => Entry::implied("start", "up"),
+        });
+        if let Some(position) = options.shutdown {
+            probe.push(Entry::new("on_failure", "remove", position));
+        }
     }
 }
 

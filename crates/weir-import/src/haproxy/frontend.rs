@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Context;
 use super::acl::{Acls, Meaning};
-use super::bind::Binds;
+use super::bind::{self, Binds};
 use super::criterion::Clients;
 use super::header::{self, Changes, FrontendRoute, variants};
 use super::inspect;
@@ -40,30 +40,13 @@ struct Way<'w> {
 
 #[expect(clippy::too_many_lines, reason = "the parts of one section in order")]
 pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], notes: &mut Notes) {
-    let mut binds = Binds::default();
-    for line in proxy.lines.iter().filter(|line| line.keyword() == "bind") {
-        context.mark_used(line);
-        binds.read(line, context.environment, notes);
-    }
-    if binds.is_empty() {
-        if !proxy.has_servers {
-            notes.add(
-                proxy.position,
-                "not imported: it has no address that Weir can listen on",
-            );
-        }
-        return;
-    }
     if only_statistics(proxy) {
-        for line in &proxy.lines {
-            context.mark_used(line);
-            notes.remark(
-                line.position,
-                "not imported: `weir status`, the dashboard and /metrics show the state",
-            );
-        }
-        return;
+        return statistics(context, proxy, all, notes);
     }
+    let Some(binds) = binds(context, proxy, all, notes) else {
+        return;
+    };
+    let tls_keys = binds.tls();
     let acls = Acls::read(context.environment, &proxy.lines, notes);
     let limit = limit::find(proxy, all, &acls, notes).filter(|_| proxy.is_http());
     let (rate, limited) = match limit {
@@ -91,7 +74,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         // Services and pools have separate namespaces.
         let name = super::super::name::plain(&wanted);
         let name = service_name(context, name);
-        let keys = if tls { binds.keys.as_slice() } else { &[] };
+        let keys = if tls { tls_keys.as_slice() } else { &[] };
         let ports: Vec<u16> = listen
             .iter()
             .filter_map(|(address, _)| port(address))
@@ -179,6 +162,79 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
     }
 }
 
+/// Reads the addresses of a section; `None` = it has none, with a note.
+fn binds(
+    context: &mut Context<'_>,
+    proxy: &Proxy,
+    all: &[Proxy],
+    notes: &mut Notes,
+) -> Option<Binds> {
+    let environment = context.environment;
+    let lines = || all.iter().flat_map(|proxy| &proxy.lines);
+    let is_taken = |port: &str| bind::has_ipv4_wildcard(lines(), port, environment);
+    let scope = bind::Scope {
+        environment,
+        base: &context.certificates,
+        is_taken: &is_taken,
+    };
+    let mut binds = Binds::default();
+    for line in proxy.lines.iter().filter(|line| line.keyword() == "bind") {
+        context.used.insert(line.position);
+        binds.read(line, &scope, notes);
+    }
+    let substitutes = &mut context.substitutes;
+    let mut next = || {
+        let mut ports = FIRST_SUBSTITUTE + *substitutes..;
+        let is_free = |port: &u16| {
+            let end = format!(":{port}");
+            let mut words = lines().flat_map(|line| &line.words);
+            !words.any(|word| word.ends_with(&end))
+        };
+        let port = ports.find(is_free).unwrap_or(FIRST_SUBSTITUTE);
+        *substitutes = port - FIRST_SUBSTITUTE + 1;
+        port
+    };
+    // A `listen` without a bind is only a backend.
+    let required = (!proxy.has_servers).then_some(proxy.position);
+    binds.complete(required, &mut next, notes);
+    (!binds.is_empty()).then_some(binds)
+}
+
+/// The first port for services whose addresses Weir cannot listen on.
+const FIRST_SUBSTITUTE: u16 = 22_000;
+
+/// A section that only shows statistics: `admin`, for this machine.
+fn statistics(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], notes: &mut Notes) {
+    let mut binds = proxy.lines.iter().filter(|line| line.keyword() == "bind");
+    let first = binds.find_map(|line| {
+        let port = bind::first_port(line, context.environment)?;
+        let others = all.iter().filter(|other| other.name != proxy.name);
+        let mut others = others.flat_map(|other| &other.lines);
+        let is_same = |line: &Line| {
+            let end = format!(":{port}");
+            line.keyword() == "bind" && line.word(1).is_some_and(|word| word.ends_with(&end))
+        };
+        (!others.any(is_same)).then_some((line, port))
+    });
+    if let Some((line, port)) = first.filter(|_| !context.has_node_key("admin")) {
+        let admin = format!("127.0.0.1:{port}");
+        notes.remark(
+            line.position,
+            format!("became `admin`: the dashboard and /metrics at {admin}, for this machine"),
+        );
+        context.add_to_node(Entry::new("admin", admin, line.position));
+    }
+    for line in &proxy.lines {
+        context.mark_used(line);
+        if !notes.has_note(line.position) {
+            notes.remark(
+                line.position,
+                "not imported: `weir status`, the dashboard and /metrics show the state",
+            );
+        }
+    }
+}
+
 /// `monitor-uri /alive`: haproxy answers such requests itself, before all rules.
 fn monitor(context: &mut Context<'_>, proxy: &Proxy, service: &str) {
     let Some(line) = proxy.last(&["monitor-uri"]).filter(|_| proxy.is_http()) else {
@@ -223,10 +279,10 @@ fn only_statistics(proxy: &Proxy) -> bool {
         "redirect",
         "http-request",
     ];
-    let shows = |line: &Line| line.keyword() == "stats";
+    let exports = |line: &Line| line.words.iter().any(|word| word == "prometheus-exporter");
+    let shows = |line: &Line| line.keyword() == "stats" || exports(line);
     let leads = |line: &Line| {
-        let exporter = line.words.iter().any(|word| word == "prometheus-exporter");
-        LEADS.contains(&line.keyword()) && !exporter && line.word(1) != Some("auth")
+        LEADS.contains(&line.keyword()) && !exports(line) && line.word(1) != Some("auth")
     };
     let mut lines = proxy.lines.iter();
     lines.clone().any(shows) && !lines.any(leads)
@@ -420,7 +476,7 @@ fn rules<'p>(
     for line in of("redirect") {
         take(context, line, (redirect_line(line), Vec::new()), notes);
     }
-    for line in of("use_backend") {
+    for line in of("use_backend").filter(|_| proxy.takes_clients) {
         let rule = match use_backend(line) {
             None => by_map(context, line),
             Some((name, condition)) => match context.pools.get(name) {

@@ -66,8 +66,8 @@ impl Changes {
 
     /// Keeps the rules that ask for names and passwords and precede this line: they apply to responses too.
     pub(super) fn of_response(&self, position: Position) -> Self {
-        let precedes =
-            |change: &&Change| !change.keys.is_empty() && change.line.position < position;
+        let asks = |change: &Change| change.keys.iter().any(|key| key.key == "basic_auth");
+        let precedes = |change: &&Change| asks(change) && change.line.position < position;
         Self {
             options: Edits::default(),
             rules: self.rules.iter().filter(precedes).cloned().collect(),
@@ -185,12 +185,13 @@ pub(super) fn changes(
         for position in acls.lines_of(words) {
             context.used.insert(position);
         }
+        let what = with_port(what, listen);
         let (meaning, keys) = match is_auth(line) {
             true => match user::auth(context, acls, line, clients, notes) {
                 Some(found) => found,
                 None => continue,
             },
-            false => (acls.condition(words, clients), Vec::new()),
+            false => (acls.condition(words, clients), forwarded_port(line, &what)),
         };
         let is_affected = keys.is_empty()
             && frontend_routes
@@ -227,7 +228,7 @@ pub(super) fn changes(
         };
         let change = Change {
             line: line.clone(),
-            what: with_maps(context, line, &with_port(what, listen)),
+            what: with_maps(context, line, &what),
             when,
             keys,
         };
@@ -294,6 +295,22 @@ fn with_port(words: &[String], listen: &[String]) -> Vec<String> {
     words
         .map(|word| word.replace("%[dst_port]", port).replace("%fp", port))
         .collect()
+}
+
+/// `set-header X-Forwarded-Port %[dst_port]` for listeners of several ports: a key of routes.
+fn forwarded_port(line: &Line, what: &[String]) -> Vec<Entry> {
+    match what {
+        [verb, name, value]
+            if line.keyword() == "http-request"
+                && verb == "set-header"
+                && name.eq_ignore_ascii_case("X-Forwarded-Port")
+                && matches!(value.as_str(), "%[dst_port]" | "%fp") =>
+        {
+            let fields = vec![Entry::new("port", "set", line.position).essential()];
+            vec![Entry::new("x_forwarded", fields, line.position)]
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// Returns whether haproxy evaluates the route after the line and the route matches what the line changes.

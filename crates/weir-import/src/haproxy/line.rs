@@ -1,6 +1,9 @@
 //! Splits haproxy.cfg into words (`src/cfgparse.c`, `parse_line`): comments, quotes, backslashes, environment
 //! variables.
 
+use std::collections::HashMap;
+
+use super::block::Blocks;
 use crate::Environment;
 use crate::guard;
 use crate::inert;
@@ -34,50 +37,105 @@ impl Line {
     }
 }
 
+/// Environment variables, with the changes of `setenv` and similar lines.
+pub(super) struct Scope<'e> {
+    environment: &'e dyn Environment,
+    /// `None` = removed.
+    own: HashMap<String, Option<String>>,
+}
+
+impl<'e> Scope<'e> {
+    pub(super) fn new(environment: &'e dyn Environment) -> Self {
+        Self {
+            environment,
+            own: HashMap::new(),
+        }
+    }
+
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
+        match self.own.get(name) {
+            Some(value) => value.clone(),
+            None => self.environment.variable(name),
+        }
+    }
+
+    /// `setenv NAME VALUE`, `presetenv NAME VALUE`, `unsetenv NAME…`; haproxy applies them to the lines that follow.
+    fn apply(&mut self, words: &[String]) {
+        match words {
+            [keyword, name, value]
+                if keyword == "setenv"
+                    || keyword == "presetenv" && self.variable(name).is_none() =>
+            {
+                self.own.insert(name.clone(), Some(value.clone()));
+            }
+            [keyword, names @ ..] if keyword == "unsetenv" => {
+                let names = names.iter().cloned();
+                self.own.extend(names.map(|name| (name, None)));
+            }
+            _ => {}
+        }
+    }
+}
+
 pub(super) fn lines(
     environment: &dyn Environment,
     notes: &mut Notes,
     name: &str,
     text: &str,
 ) -> Vec<Line> {
+    // Editors of other systems mark the encoding with this character.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let file = notes.file(name, text);
     let mut lines = Vec::new();
+    let mut scope = Scope::new(environment);
+    let mut blocks = Blocks::default();
     for (at, raw) in text.lines().enumerate() {
         let position = Position::new(file, at + 1);
-        match words(environment, raw) {
-            Some(words) if words.is_empty() => {}
-            Some(words) => {
-                let mut words = modern(words);
-                if let Some(name) = complete_address(environment, &mut words) {
-                    notes.add(
-                        position,
-                        format!("not imported: the variable {name} is not set here; set it, and import again"),
-                    );
-                    if guard::haproxy(&words) {
-                        notes.mark_guard(position);
-                    }
-                    continue;
-                }
-                notes.record_effect(position, inert::haproxy(&words));
-                if guard::haproxy(&words) {
-                    notes.mark_guard(position);
-                }
-                lines.push(Line {
-                    position,
-                    words,
-                    keeps_request: false,
-                });
-            }
-            None => {
-                // The contents of the line are unknown.
-                notes.mark_guard(position);
-                notes.add(
-                    position,
-                    "not imported: haproxy rejects an unterminated quote or escape",
-                );
-            }
+        let words = match words(&scope, raw) {
+            Some(words) if words.is_empty() => continue,
+            Some(words) if blocks.directive(&words, &scope, position, notes) => continue,
+            found => found,
+        };
+        if let Some(condition) = blocks.excluded_by() {
+            let line = condition.line();
+            let why = format!("not imported: haproxy does not read it, because of line {line}");
+            notes.remark(position, why);
+            continue;
         }
+        let Some(words) = words else {
+            // The contents of the line are unknown.
+            notes.mark_guard(position);
+            notes.add(
+                position,
+                "not imported: haproxy rejects an unterminated quote or escape",
+            );
+            continue;
+        };
+        scope.apply(&words);
+        let mut words = modern(words);
+        if let Some(name) = complete_address(&scope, &mut words, position, notes) {
+            notes.add(
+                position,
+                format!(
+                    "not imported: the variable {name} is not set here; set it, and import again"
+                ),
+            );
+            if guard::haproxy(&words) {
+                notes.mark_guard(position);
+            }
+            continue;
+        }
+        notes.record_effect(position, inert::haproxy(&words));
+        if guard::haproxy(&words) {
+            notes.mark_guard(position);
+        }
+        lines.push(Line {
+            position,
+            words,
+            keeps_request: false,
+        });
     }
+    blocks.finish(notes);
     lines
 }
 
@@ -94,9 +152,15 @@ fn modern(words: Vec<String>) -> Vec<String> {
     front.chain(words.into_iter().skip(1)).collect()
 }
 
-/// Expands variables of the address of a `bind` or `server`, which needs no quotes, and returns the first variable
-/// elsewhere that is not set. Variables of `bind` that are not set remain: `listen` expands them, too.
-fn complete_address(environment: &dyn Environment, words: &mut [String]) -> Option<String> {
+/// Expands variables of the address of a `bind` or `server`, which needs no quotes; those that are not set remain:
+/// `listen` and `servers` expand them, too. Removes options of these lines whose values have variables that are not
+/// set, and returns the first such variable of another line.
+fn complete_address(
+    scope: &Scope<'_>,
+    words: &mut Vec<String>,
+    position: Position,
+    notes: &mut Notes,
+) -> Option<String> {
     let at = match words.first().map(String::as_str) {
         Some("bind") => Some(1),
         Some("server") => Some(2),
@@ -107,22 +171,43 @@ fn complete_address(environment: &dyn Environment, words: &mut [String]) -> Opti
         let mut new = String::new();
         while let Some(c) = chars.next() {
             match c {
-                '$' => new.push_str(&variable(environment, &mut chars)?),
+                '$' => new.push_str(&variable(scope, &mut chars)?),
                 c => new.push(c),
             }
         }
         *word = new;
     }
-    let is_bind = words.first().is_some_and(|word| word == "bind");
-    let mut others = words.iter().enumerate();
-    let unset = others.find(|(at, word)| word.contains("${") && !(is_bind && *at == 1));
-    let (_, word) = unset?;
-    let (_, rest) = word.split_once("${")?;
-    Some(rest.split('}').next().unwrap_or_default().to_owned())
+    let unset = |word: &String| {
+        let (_, rest) = word.split_once("${")?;
+        Some(rest.split('}').next().unwrap_or_default().to_owned())
+    };
+    let options = at.map_or(0, |at| at + 1);
+    loop {
+        let mut others = words.iter().enumerate();
+        let (found, name) = others.find_map(|(index, word)| {
+            let name = unset(word).filter(|_| Some(index) != at)?;
+            Some((index, name))
+        })?;
+        if options == 0 || found < options {
+            return Some(name);
+        }
+        let option = (found - 1).max(options);
+        if matches!(words[option].as_str(), "ca-file" | "crl-file" | "verify") {
+            notes.mark_guard(position);
+        }
+        notes.add(
+            position,
+            format!(
+                "{} is not imported: the variable {name} is not set here; set it, and import again",
+                words[option]
+            ),
+        );
+        words.drain(option..=found);
+    }
 }
 
 /// Returns `None` for an unterminated quote or escape.
-fn words(environment: &dyn Environment, line: &str) -> Option<Vec<String>> {
+fn words(scope: &Scope<'_>, line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote: Option<char> = None;
@@ -133,7 +218,7 @@ fn words(environment: &dyn Environment, line: &str) -> Option<Vec<String>> {
             (Some('\''), c) => word.get_or_insert_default().push(c),
             (_, '\\') => escape(word.get_or_insert_default(), &mut chars)?,
             (Some('"'), '$') => {
-                let value = variable(environment, &mut chars)?;
+                let value = variable(scope, &mut chars)?;
                 word.get_or_insert_default().push_str(&value);
             }
             (Some(_), c) => word.get_or_insert_default().push(c),
@@ -165,7 +250,7 @@ fn escape(word: &mut String, chars: &mut std::iter::Peekable<std::str::Chars<'_>
 
 /// Expands `$NAME`, `${NAME}` or `${NAME-default}` after the dollar sign.
 fn variable(
-    environment: &dyn Environment,
+    scope: &Scope<'_>,
     chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
 ) -> Option<String> {
     let mut name = String::new();
@@ -177,7 +262,7 @@ fn variable(
     // The program may have other variables than the importer.
     let unset = format!("${{{name}}}");
     if !braces {
-        return Some(environment.variable(&name).unwrap_or(unset));
+        return Some(scope.variable(&name).unwrap_or(unset));
     }
     let mut rest = String::new();
     loop {
@@ -187,7 +272,7 @@ fn variable(
         }
     }
     let default = rest.strip_prefix('-').map(str::to_owned);
-    Some(environment.variable(&name).or(default).unwrap_or(unset))
+    Some(scope.variable(&name).or(default).unwrap_or(unset))
 }
 
 #[cfg(test)]
@@ -197,7 +282,7 @@ mod tests {
 
     #[test]
     fn words_are_split_like_haproxy() {
-        let cut = |line: &str| words(&EmptyEnvironment, line);
+        let cut = |line: &str| words(&Scope::new(&EmptyEnvironment), line);
         assert_eq!(
             cut("  bind *:80 # web"),
             Some(vec!["bind".into(), "*:80".into()])

@@ -7,6 +7,7 @@ mod acl;
 mod alias;
 mod backend;
 mod bind;
+mod block;
 mod check;
 mod criterion;
 mod frontend;
@@ -53,6 +54,10 @@ struct Context<'w> {
     maps: Vec<(rule::Lookup, String)>,
     /// `maxconn` of `global`: the limit of services without their own.
     max_connections: Option<(u64, Position)>,
+    /// Directory of relative paths of certificates.
+    certificates: String,
+    /// Number of ports that were taken for addresses that Weir cannot listen on.
+    substitutes: u16,
 }
 
 /// Imports haproxy.cfg.
@@ -71,26 +76,10 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         pages: std::mem::take(&mut file.pages),
         maps: Vec::new(),
         max_connections: None,
+        certificates: alias::certificates(&file),
+        substitutes: 0,
     };
-    for line in &file.global {
-        if line.keyword() == "maxconn"
-            && let Some(max) = line.word(1).and_then(|word| word.parse().ok())
-        {
-            context.max_connections = Some((max, line.position));
-            notes.remark(line.position, "each service has this limit of its own");
-            continue;
-        }
-        if line.keyword() == "hard-stop-after"
-            && let Some(millis) = line.word(1).and_then(time)
-        {
-            let mut node = Table::new(&["node"], line.position);
-            let time = crate::time::format_millis(millis);
-            node.push(Entry::new("drain_timeout", time, line.position));
-            context.writer.document.push(node);
-            continue;
-        }
-        global(line, &mut notes);
-    }
+    settings(&mut context, &file.global, &mut notes);
     for proxy in file.proxies.iter().filter(|proxy| proxy.has_servers) {
         backend::write(&mut context, proxy, &mut notes);
     }
@@ -109,7 +98,10 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
             notes.remark(*position, "not imported: no backend uses it");
         }
     }
-    if let Some((position, lines)) = file.defaults.take().filter(|_| file.proxies.is_empty()) {
+    let limit = context.max_connections;
+    let defaults = file.defaults.take();
+    let defaults = defaults.or(limit.map(|(_, position)| (position, Vec::new())));
+    if let Some((position, lines)) = defaults.filter(|_| file.proxies.is_empty()) {
         let alone = Proxy {
             position,
             name: String::new(),
@@ -128,7 +120,47 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
     validate(context.writer.document, notes)
 }
 
+/// The lines of `global`.
+fn settings(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
+    for line in lines {
+        if line.keyword() == "maxconn"
+            && let Some(max) = line.word(1).and_then(|word| word.parse().ok())
+        {
+            context.max_connections = Some((max, line.position));
+            notes.remark(line.position, "each service has this limit of its own");
+            continue;
+        }
+        if line.keyword() == "hard-stop-after"
+            && let Some(millis) = line.word(1).and_then(time)
+        {
+            let time = crate::time::format_millis(millis);
+            context.add_to_node(Entry::new("drain_timeout", time, line.position));
+            continue;
+        }
+        global(line, notes);
+    }
+}
+
 impl Context<'_> {
+    fn has_node_key(&self, key: &str) -> bool {
+        let mut tables = self.writer.document.tables.iter();
+        let node = tables.find(|table| table.path == ["node"]);
+        node.is_some_and(|node| node.entries.iter().any(|entry| entry.key == key))
+    }
+
+    /// Adds a key to `[node]`.
+    fn add_to_node(&mut self, entry: Entry) {
+        let tables = &mut self.writer.document.tables;
+        if let Some(node) = tables.iter_mut().find(|table| table.path == ["node"]) {
+            return node.replace(entry);
+        }
+        if let Some(position) = entry.item.from {
+            let mut node = Table::new(&["node"], position);
+            node.push(entry);
+            tables.insert(0, node);
+        }
+    }
+
     /// Returns the name of the map for a lookup, and writes it if it is the first of its kind.
     fn map(&mut self, lookup: &rule::Lookup, position: Position) -> String {
         if let Some((_, name)) = self.maps.iter().find(|(known, _)| known == lookup) {
@@ -182,6 +214,11 @@ fn time(text: &str) -> Option<u64> {
 }
 
 fn global(line: &Line, notes: &mut Notes) {
+    const VARIABLES: [&str; 4] = ["setenv", "presetenv", "unsetenv", "resetenv"];
+    if VARIABLES.contains(&line.keyword()) {
+        let why = "not imported: values of variables are written where they are used";
+        return notes.remark(line.position, why);
+    }
     let why = match line.keyword() {
         "log" | "log-tag" | "log-send-hostname" => "`access_log` of a service writes to a file",
         "maxconn" => "`limits.connections` is set per service",

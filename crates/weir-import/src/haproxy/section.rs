@@ -57,6 +57,8 @@ pub(super) struct File {
     pub(super) users: HashMap<String, Vec<User>>,
     /// Pages of the `http-errors` sections.
     pub(super) pages: HashMap<String, Vec<Line>>,
+    /// Files of the `crt-store` sections, by `@STORE/ALIAS`.
+    pub(super) certificates: HashMap<String, String>,
 }
 
 /// A user of a `userlist`.
@@ -138,6 +140,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
             "mailers" => mailers(&mut file, head, &body, notes),
             "resolvers" => resolvers(&mut file, head, &body, notes),
             "userlist" => users(&mut file, head, body),
+            "crt-store" => store(&mut file, head, &body, notes),
             "http-errors" => {
                 let name = head.word(1).unwrap_or_default().to_owned();
                 notes.remark(head.position, "its pages are written where they are used");
@@ -201,6 +204,60 @@ fn resolvers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
         "its name servers are written where they are used",
     );
     file.resolvers.insert(name, servers);
+}
+
+/// `crt-store NAME` with lines `load crt FILE key FILE alias NAME`.
+fn store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
+    let name = head.word(1).unwrap_or_default();
+    let base = |keyword: &str| {
+        let mut lines = body.iter().rev();
+        lines.find(|line| line.keyword() == keyword)?.word(1)
+    };
+    let complete = |path: &str, base: Option<&str>| match base {
+        Some(base) => super::bind::absolute(path, base),
+        None => path.to_owned(),
+    };
+    let why = "its certificates are named where they are used";
+    notes.remark(head.position, why);
+    for line in body {
+        let after = |word: &str| {
+            let at = line.words.iter().position(|it| it == word)?;
+            line.word(at + 1)
+        };
+        let certificate = match (line.keyword(), after("crt")) {
+            ("load", Some(certificate)) => certificate,
+            ("crt-base" | "key-base", _) => {
+                notes.remark(line.position, why);
+                continue;
+            }
+            _ => {
+                line.reject(notes, "Weir loads certificates from files only");
+                continue;
+            }
+        };
+        let path = complete(certificate, base("crt-base"));
+        let key = after("key").map(|key| complete(key, base("key-base")));
+        let pair = match path.strip_suffix(".crt") {
+            Some(stem) => format!("{stem}.key"),
+            None => path.replace("fullchain.pem", "privkey.pem"),
+        };
+        match key.filter(|key| *key != path && *key != pair) {
+            Some(key) if pair == path => notes.add(
+                line.position,
+                format!("the key {key} is not imported: add it to {path}"),
+            ),
+            Some(key) => notes.add(
+                line.position,
+                format!("the key {key} is not imported: Weir reads it from {pair}"),
+            ),
+            None => notes.remark(line.position, why),
+        }
+        let names = [after("alias"), Some(certificate)];
+        for alias in names.into_iter().flatten() {
+            file.certificates
+                .insert(format!("@{name}/{alias}"), path.clone());
+        }
+    }
 }
 
 /// `userlist NAME` with lines `user NAME password HASH` and `user NAME insecure-password TEXT`.

@@ -7,7 +7,7 @@ use super::line::Line;
 use super::section::Proxy;
 use super::{Context, time};
 use crate::document::Entry;
-use crate::layer7::{Upstream, endpoint};
+use crate::layer7::Upstream;
 use crate::note::{Notes, Position};
 
 /// The options after the address.
@@ -40,23 +40,23 @@ pub(super) struct Options {
     /// Servers use HTTP/2.
     pub(super) http2: Option<Position>,
     pub(super) check_name: Option<(String, Position)>,
+    /// The name that its certificate must have.
+    verify_host: Option<String>,
+    /// Its state before the first check.
+    pub(super) start: Option<(&'static str, Position)>,
+    /// Connections to the server are closed when it is down.
+    pub(super) shutdown: Option<Position>,
 }
 
 /// Unsupported options with a value.
 const WITH_VALUE: &[&str] = &[
     "minconn",
     "maxqueue",
-    "observe",
-    "error-limit",
-    "on-error",
-    "on-marked-down",
     "on-marked-up",
     "track",
     "source",
     "namespace",
     "crl-file",
-    "verifyhost",
-    "check-via-socks4",
     "agent-addr",
     "agent-inter",
     "ssl-max-ver",
@@ -66,9 +66,11 @@ const WITH_VALUE: &[&str] = &[
     "socks4",
     "usesrc",
     "interface",
-    "init-state",
     "hash-key",
 ];
+
+/// Options about failures of clients' requests.
+const OBSERVED: &[&str] = &["observe", "error-limit", "on-error"];
 
 /// Options with a value about names and connections that clients and servers do not observe.
 const HOW: &[&str] = &[
@@ -96,6 +98,12 @@ const HOW: &[&str] = &[
     "sigalgs",
     "tcp-ut",
     "ws",
+    "cc",
+    "check-pool-conn-name",
+    "idle-ping",
+    "ktls",
+    "pool-conn-name",
+    "quic-cc-algo",
 ];
 
 /// Options without a value of the same kind.
@@ -109,6 +117,8 @@ const HOW_ALONE: &[&str] = &[
     "ssl-reuse",
     "tfo",
     "tls-tickets",
+    "no-renegotiate",
+    "renegotiate",
 ];
 
 /// Unsupported options without a value.
@@ -134,7 +144,14 @@ const WITHOUT_VALUE: &[&str] = &[
     "no-verifyhost",
     "no-check-ssl",
     "no-check-send-proxy",
-    "quic-cc-algo",
+    "no-send-proxy-v2",
+    "no-send-proxy-v2-ssl",
+    "no-send-proxy-v2-ssl-cn",
+    "check-via-socks4",
+    "check-sni-auto",
+    "no-check-sni-auto",
+    "sni-auto",
+    "no-sni-auto",
 ];
 
 impl Options {
@@ -164,6 +181,12 @@ impl Options {
                 );
                 continue;
             }
+            if OBSERVED.contains(&word) {
+                let _ = words.next();
+                let why = "Weir ejects a server whose clients' requests fail while others work, see `max_ejected`";
+                notes.remark(position, format!("{word} is not imported: {why}"));
+                continue;
+            }
             if WITH_VALUE.contains(&word) {
                 let _ = words.next();
                 notes.add(
@@ -191,6 +214,27 @@ impl Options {
                 );
             }
         }
+        self.verify_name(position, notes);
+    }
+
+    /// `verifyhost`: Weir verifies the name that it sends as SNI.
+    fn verify_name(&mut self, position: Position, notes: &mut Notes) {
+        let Some(host) = self.verify_host.clone() else {
+            return;
+        };
+        let entry = Entry::new("server_name", host, position);
+        let same = |known: &&Entry| known.key == entry.key;
+        match self.tls.iter().find(same) {
+            None => self.tls.push(entry),
+            Some(known) if known.item == entry.item => {}
+            Some(_) => {
+                notes.mark_guard(position);
+                notes.add(
+                    position,
+                    "verifyhost is not imported: the name of `sni` is verified",
+                );
+            }
+        }
     }
 
     fn unsupported_flag(&mut self, word: &str, position: Position, notes: &mut Notes) {
@@ -199,7 +243,9 @@ impl Options {
             "no-check" => self.check = None,
             "no-backup" => self.backup = None,
             "no-ssl" => (self.ssl, self.tls) = (None, Vec::new()),
-            "no-send-proxy" => self.send_proxy = None,
+            word if word.starts_with("no-send-proxy") => self.send_proxy = None,
+            "no-verifyhost" => self.verify_host = None,
+            "no-sni-auto" | "no-check-sni-auto" => {}
             "no-agent-check" => self.agent = None,
             "no-check-ssl" => self.check_tls = None,
             word if word.starts_with("no-sslv") || word.starts_with("no-tlsv") => {}
@@ -258,9 +304,18 @@ impl Options {
             "agent-send" => self.agent_send = Some((value.to_owned(), position)),
             "proto" if value == "h2" => self.http2 = Some(position),
             "proto" if value == "h1" => {}
+            "on-marked-down" if value == "shutdown-sessions" => self.shutdown = Some(position),
+            "verifyhost" => self.verify_host = Some(value.to_owned()),
+            "init-state" => match value {
+                "up" | "fully-up" => self.start = Some(("up", position)),
+                "down" | "fully-down" => self.start = Some(("down", position)),
+                _ => return false,
+            },
             "check-sni" => self.check_name = Some((value.to_owned(), position)),
             "verify" if value == "none" => self.key(Entry::new("verify", false, position)),
             "verify" => {}
+            // The default of Weir.
+            "ca-file" if value == "@system-ca" => {}
             "ca-file" => self.key(Entry::new("ca", value, position)),
             "crt" => self.key(Entry::new("certificate", value, position)),
             "sni" => match value
@@ -406,8 +461,9 @@ pub(super) fn is_name(text: &str) -> bool {
 /// Returns `ADDRESS[:PORT]` with a numeric address. A missing port is the client's.
 fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
     let (text, ipv6) = match text.split_once('@') {
-        Some(("ipv4", rest)) => (rest, Some(false)),
-        Some(("ipv6", rest)) => (rest, Some(true)),
+        Some(("ipv4" | "tcp4", rest)) => (rest, Some(false)),
+        Some(("ipv6" | "tcp6", rest)) => (rest, Some(true)),
+        Some(("tcp", rest)) => (rest, None),
         Some((kind, _)) => return Err(format!("Weir does not support {kind}@ server addresses")),
         None => (text, None),
     };
@@ -429,12 +485,24 @@ fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
         Some(port) if port.starts_with(['+', '-']) => {
             return Err("Weir does not support ports relative to the client's".to_owned());
         }
-        Some(port) => Some(
-            port.parse::<u16>()
-                .map_err(|_| format!("invalid port {port}"))?,
-        ),
+        Some(port) if port.contains("${") => Some(port.to_owned()),
+        Some(port) => {
+            let number = port.parse::<u16>();
+            Some(
+                number
+                    .map_err(|_| format!("invalid port {port}"))?
+                    .to_string(),
+            )
+        }
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host.contains("${") {
+        // `servers` expands it.
+        return Ok(match port {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        });
+    }
     let address = match host.parse() {
         Ok(address) => address,
         Err(_) => {
@@ -452,8 +520,9 @@ fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
             found.ok_or_else(|| format!("the name {host} cannot be resolved"))?
         }
     };
-    Ok(match port {
-        Some(port) => endpoint(address, port),
-        None => address.to_string(),
+    Ok(match (port, address) {
+        (Some(port), std::net::IpAddr::V6(address)) => format!("[{address}]:{port}"),
+        (Some(port), address) => format!("{address}:{port}"),
+        (None, address) => address.to_string(),
     })
 }

@@ -29,8 +29,10 @@ pub(super) fn service(
     table.push(Entry::implied("listen", listen).essential());
     table.push(Entry::implied("forward", "proxy").essential());
     let mode = proxy.last(&["mode"]);
-    if let Some(line) = mode {
-        context.mark_used(line);
+    match mode {
+        Some(line) if matches!(line.word(1), Some("http" | "tcp")) => context.mark_used(line),
+        Some(line) => line.reject(notes, "Weir has no such mode; tcp is used"),
+        None => {}
     }
     let protocol = if proxy.is_http() { "http" } else { "tcp" };
     table.push(
@@ -84,6 +86,12 @@ pub(super) fn service(
 /// `[defaults.service]` of a file that has only `defaults`, because its other sections are in other files.
 pub(super) fn defaults(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
     let mut table = Table::new(&["defaults", "service"], proxy.position);
+    if let Some(line) = proxy.last(&["mode"]) {
+        context.mark_used(line);
+        let protocol = if proxy.is_http() { "http" } else { "tcp" };
+        table.push(Entry::implied("forward", "proxy").essential());
+        table.push(Entry::new("protocol", protocol, line.position));
+    }
     timeouts(context, &mut table, proxy, proxy, notes);
     retry_on(context, &mut table, proxy, notes);
     limits(context, &mut table, proxy, proxy, (&[], &[], true), notes);

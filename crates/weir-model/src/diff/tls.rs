@@ -9,10 +9,11 @@ pub(super) fn of_service(
     old: Option<&ServiceTls>,
     new: Option<&ServiceTls>,
 ) -> Edits {
-    let text = |value: &&String| (*value).clone();
     let edits = edits.table("tls", old, new, service_summary, |edits, old, new| {
         edits
-            .compare("certificates", &old.certificates, &new.certificates, text)
+            .compare("certificates", &old.certificates, &new.certificates, |it| {
+                it.join(" ")
+            })
             .compare(
                 "strict_sni",
                 old.strict_sni,
@@ -58,7 +59,7 @@ fn ticket_keys(tls: Option<&ServiceTls>) -> Vec<&Secret> {
 }
 
 fn service_summary(tls: &ServiceTls) -> String {
-    let mut text = tls.certificates.clone();
+    let mut text = tls.certificates_text();
     if tls.minimum != TlsVersion::default() {
         text += &format!(", from version {}", tls.minimum.as_str());
     }

@@ -7,6 +7,7 @@ use crate::descriptor::{Held, TABLE, Use};
 use crate::idle_pool::{Parked, UNUSED_MS};
 use crate::plan::Target;
 use crate::slab::Key;
+use crate::socket;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
@@ -218,6 +219,24 @@ impl Context {
             .filter(|idle_pool| !idle_pool.is_empty())
         {
             idle_pool.sweep(self.now, |ended| leave(&ended.target, self.worker));
+        }
+    }
+
+    /// Ends the connections to servers that were removed with `on_remove = "reset"`. Their sessions are notified as if
+    /// the servers had closed them.
+    pub(crate) fn end_used(&self) {
+        for key in self.upstreams.keys() {
+            if let Some(upstream) = self.upstreams.get(key)
+                && upstream.target.load.ends()
+                && let Some(socket) = upstream.transport.socket()
+            {
+                socket::end(socket);
+            }
+        }
+        for key in self.h2_clients.keys() {
+            if let Some(Some(connection)) = self.h2_clients.get(key) {
+                connection.end_removed();
+            }
         }
     }
 

@@ -26,6 +26,7 @@ use super::{Action, Actions};
 use crate::context::{Context, Ready, token};
 use crate::plan::Target;
 use crate::slab::Key;
+use crate::socket;
 use crate::tls::{Handshake, Peer, describe_error};
 use crate::transport::Transport;
 use crate::wheel::Deadline;
@@ -122,6 +123,15 @@ impl H2ClientConn {
 
     pub(crate) const fn ready(&mut self) -> &mut Ready {
         &mut self.io.ready
+    }
+
+    /// Ends the connection if its server was removed with `on_remove = "reset"`.
+    pub(crate) fn end_removed(&self) {
+        if self.target.load.ends()
+            && let Some(socket) = self.io.transport.socket()
+        {
+            socket::end(socket);
+        }
     }
 
     /// Registers its socket.

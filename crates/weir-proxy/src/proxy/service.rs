@@ -323,7 +323,7 @@ fn secure(
             .map(Arc::new)
             .map_err(|source| {
                 failed(tls::CertificateError::Refused {
-                    path: wanted.certificates.clone().into(),
+                    path: wanted.certificates_text().into(),
                     source,
                 })
             })?,

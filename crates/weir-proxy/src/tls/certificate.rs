@@ -179,16 +179,24 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     })
 }
 
-/// Every certificate of `path`, usable or not.
+/// Every certificate of `paths`, usable or not.
 ///
 /// # Errors
-/// `path` itself cannot be read.
+/// One of `paths` itself cannot be read.
 pub(crate) fn all(
-    path: &Path,
+    paths: &[String],
     provider: &CryptoProvider,
 ) -> Result<Vec<Result<Certificate, CertificateError>>, CertificateError> {
-    let files = files(path)?.into_iter();
-    Ok(files.map(|files| load(&files, provider)).collect())
+    let mut found = Vec::new();
+    for path in paths {
+        for files in files(Path::new(path))? {
+            // A file may also be in one of the directories.
+            if !found.contains(&files) {
+                found.push(files);
+            }
+        }
+    }
+    Ok(found.iter().map(|files| load(files, provider)).collect())
 }
 
 /// A single file with chain and key.

@@ -24,7 +24,7 @@ pub fn certificate_files(desired: &Desired) -> u64 {
         .flat_map(|proxy| &proxy.tls)
         .chain(admin)
     {
-        certificates.insert(tls.certificates.as_str());
+        certificates.extend(tls.certificates.iter().map(String::as_str));
         others.extend(tls.client_ca.as_deref());
     }
     for tls in desired.pools.iter().flat_map(|pool| &pool.tls) {

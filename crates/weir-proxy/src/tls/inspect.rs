@@ -90,7 +90,7 @@ fn listener(
 ) -> Vec<Certificate> {
     let bad = |error: &CertificateError| unusable(owner, error, tls.source);
     let mut good = Vec::new();
-    match certificate::all(Path::new(&tls.certificates), provider) {
+    match certificate::all(&tls.certificates, provider) {
         Err(error) => problems.push(bad(&error)),
         Ok(found) => {
             for one in found {

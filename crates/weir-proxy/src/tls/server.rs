@@ -119,9 +119,9 @@ pub(crate) fn server_config(
     tickets: Arc<dyn ProducesTickets>,
 ) -> Result<(Arc<ServerConfig>, Names), CertificateError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let path = Path::new(&tls.certificates);
-    let certificates: Result<Vec<Certificate>, _> =
-        certificate::all(path, &provider)?.into_iter().collect();
+    let certificates: Result<Vec<Certificate>, _> = certificate::all(&tls.certificates, &provider)?
+        .into_iter()
+        .collect();
     let certificates = certificates?;
     for (path, fault) in certificates
         .iter()
@@ -135,7 +135,7 @@ pub(crate) fn server_config(
     };
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions(tls.minimum))
-        .map_err(|source| refused(&tls.certificates, source))?;
+        .map_err(|source| refused(&tls.certificates_text(), source))?;
     let builder = match &tls.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {

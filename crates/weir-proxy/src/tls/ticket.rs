@@ -297,7 +297,7 @@ mod tests {
             |text: &str| weir_model::Secret::new(weir_model::SecretSource::Text, text.into());
         let tickets = |service: &str, ca: Option<&str>, keys: &[&str]| {
             let tls = ServiceTls {
-                certificates: String::new(),
+                certificates: Vec::new(),
                 strict_sni: false,
                 minimum: weir_model::TlsVersion::default(),
                 sni_host: weir_model::SniHost::default(),

@@ -118,7 +118,7 @@ impl Drop for Authority {
     }
 }
 
-type Stream = StreamOwned<ClientConnection, TcpStream>;
+pub(super) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 pub(super) fn connect(config: &Arc<ClientConfig>, to: SocketAddr, name: &str) -> Stream {
     let name = name.to_owned().try_into().expect("a name");
@@ -146,7 +146,7 @@ pub(super) fn ask(stream: &mut Stream, request: &str) -> std::io::Result<String>
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-fn served(stream: &Stream) -> Vec<u8> {
+pub(super) fn served(stream: &Stream) -> Vec<u8> {
     let shown = stream.conn.peer_certificates().expect("a certificate");
     shown[0].to_vec()
 }

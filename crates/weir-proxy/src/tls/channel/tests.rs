@@ -35,7 +35,7 @@ impl Peer {
 
     fn server(minimum: TlsVersion, socket: UnixStream) -> Self {
         let tls = ServiceTls {
-            certificates: CERTIFICATE.to_owned(),
+            certificates: vec![CERTIFICATE.to_owned()],
             strict_sni: false,
             minimum,
             sni_host: SniHost::default(),

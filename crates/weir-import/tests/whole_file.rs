@@ -1,0 +1,319 @@
+//! One line of haproxy.cfg that Weir has no counterpart for never costs the rest of the file.
+
+use std::net::IpAddr;
+
+use weir_import::{EmptyEnvironment, Environment, Imported, haproxy};
+
+const DEFAULTS: &str = "defaults\n mode http\n timeout client 5s\n";
+const BACKEND: &str = "backend app\n server a 10.0.0.5:80 check\n";
+
+fn import(text: &str, environment: &dyn Environment) -> Imported {
+    let imported = haproxy("haproxy.cfg", text, environment);
+    let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
+    assert!(parsed.is_ok(), "{parsed:?}\n{}", imported.toml);
+    imported
+}
+
+/// A frontend with these lines, the first of which has number 5, and a backend.
+fn of_frontend(lines: &str) -> Imported {
+    let text = format!("{DEFAULTS}frontend web\n {lines}\n default_backend app\n{BACKEND}");
+    import(&text, &EmptyEnvironment)
+}
+
+fn assert_has(imported: &Imported, part: &str) {
+    let Imported { toml, notes, .. } = imported;
+    assert!(toml.contains(part), "{part}:\n{toml}\n{notes:#?}");
+}
+
+fn lost_lines(imported: &Imported) -> Vec<usize> {
+    let number = |note: &String| {
+        let rest = note.strip_prefix("line ").expect("a line");
+        let digits = rest.split(':').next().unwrap_or_default();
+        digits.parse().expect("a number")
+    };
+    let mut lines: Vec<usize> = imported.losses.iter().map(number).collect();
+    lines.dedup();
+    lines
+}
+
+const LINES: &[&str] = &[
+    "frobnicate",
+    "mode haterm",
+    "acl",
+    "acl x",
+    "acl x frobnicated y",
+    "bind",
+    "bind 192.0.2.9:0",
+    "bind quic4@192.0.2.9:443 ssl crt /a.pem",
+    "server",
+    "server x",
+    "server x /run/x.sock",
+    "server x abns@x",
+    "server x 10.0.0.6:99999",
+    "server-template x 1-3 <name>:80",
+    "default-server frobnicate 3",
+    "balance frobnicate",
+    "balance hash req.hdr(x)",
+    "hash-type consistent xxh3",
+    "cookie",
+    "cookie x dynamic",
+    "use_backend nowhere",
+    "use_backend app if {",
+    "use-server a if TRUE",
+    "http-request lua.action",
+    "http-request deny deny_status 999",
+    "http-request set-header",
+    "http-request return lf-string %[src]",
+    "http-request replace-path (?=x) y",
+    "http-response set-status 700",
+    "http-check connect",
+    "tcp-check connect ssl",
+    "stick-table type ip",
+    "filter spoe engine x",
+    "errorfile 503 relative.http",
+    "option httpchk GET",
+    "option frobnicate",
+    "timeout client soon",
+    "log \"open",
+    ".if unclosed",
+];
+
+#[test]
+fn any_line_costs_only_itself() {
+    let mut silent = Vec::new();
+    for line in LINES {
+        for place in ["web", "app", "defaults"] {
+            let with = |name: &str| match name == place {
+                true => format!(" {line}\n"),
+                false => String::new(),
+            };
+            // The line is the last one of its section; an open block has the rest of the file.
+            let text = format!(
+                "{DEFAULTS}{}frontend web\n bind 192.0.2.1:80\n bind 192.0.2.1:81\n default_backend app\n{}backend \
+                 app\n server a 10.0.0.5:80 check\n server b 10.0.0.6:80 check\n{}",
+                with("defaults"),
+                with("web"),
+                with("app"),
+            );
+            let imported = import(&text, &EmptyEnvironment);
+            assert_has(&imported, "[service.web]");
+            assert_has(&imported, "[pool.app]");
+            for address in [
+                "192.0.2.1:80",
+                "192.0.2.1:81",
+                "\"10.0.0.5:80\"",
+                "\"10.0.0.6:80\"",
+            ] {
+                assert_has(&imported, address);
+            }
+            let own = text.lines().position(|it| it.trim() == *line);
+            let own = own.expect("the line") + 1;
+            let noted = format!("line {own}:");
+            let mut notes = imported.notes.iter();
+            // A check without a path, and a hash that Weir does not need, lose nothing.
+            let is_carried = matches!(*line, "option httpchk GET" | "default-server frobnicate 3");
+            if !is_carried && !notes.any(|note| note.starts_with(&noted)) {
+                silent.push(format!("{place}: {line}: {:?}", imported.notes));
+            }
+        }
+    }
+    assert!(silent.is_empty(), "{}", silent.join("\n"));
+}
+
+#[test]
+fn frontend_without_usable_address_keeps_its_rules() {
+    for bind in [
+        "bind /run/web.sock mode 660",
+        "bind abns@web",
+        "bind fd@3",
+        "bind quic4@:443",
+        "bind :http",
+        "bind 192.0.2.1",
+        "bind {{ address }}:80",
+    ] {
+        let imported = of_frontend(bind);
+        assert_has(&imported, "listen = [\"127.0.0.1:22000\"]");
+        assert_eq!(lost_lines(&imported), [5], "{:#?}", imported.notes);
+    }
+    let imported = of_frontend("bind nowhere.example:8080");
+    assert_has(&imported, "listen = [\"127.0.0.1:8080\"]");
+    assert_eq!(lost_lines(&imported), [5]);
+}
+
+#[test]
+fn wildcard_of_ipv6_includes_ipv4() {
+    assert_has(
+        &of_frontend("bind :::80"),
+        "listen = [\"[::]:80\", \"0.0.0.0:80\"]",
+    );
+    assert_has(&of_frontend("bind :::80 v6only"), "listen = [\"[::]:80\"]");
+    let imported = of_frontend("bind :::80\n bind *:80");
+    assert_has(&imported, "listen = [\"[::]:80\", \"0.0.0.0:80\"]");
+}
+
+#[test]
+fn unset_variables_stay_in_addresses() {
+    let imported = of_frontend("bind \"${IP}:${PORT}\"");
+    assert_has(&imported, "listen = [\"${IP}:${PORT}\"]");
+    assert_eq!(lost_lines(&imported), [] as [usize; 0]);
+    let text = format!(
+        "{DEFAULTS}listen web\n bind :80\n server a \"${{ONE}}:80\" inter \"${{INTERVAL}}\" check\n server b \
+         ${{TWO}}:${{PORT}}\n"
+    );
+    let imported = import(&text, &EmptyEnvironment);
+    assert_has(&imported, "address = \"${ONE}:80\"");
+    assert_has(&imported, "address = \"${TWO}:${PORT}\"");
+    assert_eq!(lost_lines(&imported), [6]);
+}
+
+#[test]
+fn lost_certificates_never_leave_clear_text() {
+    for options in [
+        "ssl",
+        "ssl crt \"${FILE}\"",
+        "ssl crt @a/b",
+        "ssl crt-list /l",
+    ] {
+        let imported = of_frontend(&format!("bind :443 {options}"));
+        assert_has(&imported, "tls = { certificates = \"/etc/weir/certs\" }");
+        assert_eq!(lost_lines(&imported), [5], "{options}");
+    }
+    let imported = of_frontend("bind :443 ssl crt a.pem verify required ca-file \"${CA}\"");
+    assert_has(&imported, "certificates = \"/etc/haproxy/a.pem\"");
+    assert!(!imported.unguarded.is_empty(), "{:#?}", imported.notes);
+}
+
+#[test]
+fn certificates_of_all_binds_are_one_list() {
+    let imported = of_frontend("bind :443 ssl crt /a.pem crt /b\n bind :444 ssl crt /a.pem");
+    assert_has(&imported, "tls = { certificates = [\"/a.pem\", \"/b\"] }");
+    assert_eq!(lost_lines(&imported), [] as [usize; 0]);
+}
+
+#[test]
+fn stored_certificates_are_named_by_their_files() {
+    let text = format!(
+        "crt-store web\n crt-base /etc/crt\n key-base /etc/crt\n load crt a.crt key a.key alias one\n load crt \
+         b.pem\n load crt c.pem key other.key\n{DEFAULTS}frontend web\n bind :443 ssl crt @web/one crt @web/b.pem\n \
+         default_backend app\n{BACKEND}"
+    );
+    let imported = import(&text, &EmptyEnvironment);
+    let list = "certificates = [\"/etc/crt/a.crt\", \"/etc/crt/b.pem\"]";
+    assert_has(&imported, list);
+    assert_eq!(lost_lines(&imported), [6], "{:#?}", imported.notes);
+}
+
+/// Has one file and one variable.
+struct OneFile;
+
+impl Environment for OneFile {
+    fn read(&self, path: &str) -> Result<String, String> {
+        match path {
+            "/etc/haproxy/list" => {
+                Ok("# all\na.pem\n/b.pem b.example\nc.pem [alpn h2] !d.example\n".to_owned())
+            }
+            _ => Err("no such file".to_owned()),
+        }
+    }
+
+    fn glob(&self, _: &str) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn address(&self, _: &str, _: bool) -> Option<IpAddr> {
+        None
+    }
+
+    fn port(&self, _: &str, _: &str) -> Option<u16> {
+        None
+    }
+
+    fn host_name(&self) -> String {
+        String::new()
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        (name == "SET").then(|| "yes".to_owned())
+    }
+}
+
+#[test]
+fn certificates_of_a_list_are_read() {
+    let text = format!(
+        "global\n crt-base /base\n{DEFAULTS}frontend web\n bind :443 ssl crt-list /etc/haproxy/list\n \
+         default_backend app\n{BACKEND}"
+    );
+    let imported = import(&text, &OneFile);
+    let list = "certificates = [\"/base/a.pem\", \"/b.pem\", \"/base/c.pem\"]";
+    assert_has(&imported, list);
+    let notes = imported.losses.join("\n");
+    assert!(
+        notes.contains("c.pem in /etc/haproxy/list: options"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn only_lines_of_blocks_that_apply_are_imported() {
+    let blocks = "global\n setenv MINE 1\n unsetenv SET\n.if defined(SET)\n maxconn 1\n.endif\n";
+    let front = ".if streq(\"$MINE\",1) && version_atleast(2.4)\n  bind :80\n .if 0\n  bind :81\n .else\n  bind :82\n \
+                 .endif\n .elif feature(OPENSSL)\n  bind :83\n .else\n  bind :84\n .endif\n .notice \"text\"";
+    let text = format!("{blocks}{DEFAULTS}frontend web\n {front}\n default_backend app\n{BACKEND}");
+    let imported = import(&text, &OneFile);
+    assert_has(&imported, "listen = [\"0.0.0.0:80\", \"0.0.0.0:82\"]");
+    assert_eq!(lost_lines(&imported), [] as [usize; 0]);
+    assert!(
+        !imported.toml.contains("connections = 1"),
+        "{}",
+        imported.toml
+    );
+    let told = imported.notes.join("\n");
+    for part in [
+        "SET is not set here",
+        "haproxy does not read it, because of line",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    // A variable that is not known here, a condition that is not understood, and missing directives are reported.
+    for (line, expected) in [
+        ("bind :80\n .if streq(\"$OTHER\",1)\n bind :81\n .endif", 6),
+        ("bind :80\n .if enabled(POLL)\n .endif", 6),
+        ("bind :80\n .endif", 6),
+        ("bind :80\n .elif 1", 6),
+        ("bind :80\n .alert \"no\"", 6),
+    ] {
+        assert_eq!(lost_lines(&of_frontend(line)), [expected], "{line}");
+    }
+}
+
+#[test]
+fn section_with_statistics_becomes_the_dashboard() {
+    let stats = "listen stats\n bind *:8404\n stats enable\n stats uri /\n";
+    let imported = import(&format!("{DEFAULTS}{stats}"), &EmptyEnvironment);
+    assert_has(&imported, "[node]\nadmin = \"127.0.0.1:8404\"\n");
+    assert_eq!(lost_lines(&imported), [] as [usize; 0]);
+    let exporter = "frontend prometheus\n bind :8405\n http-request use-service prometheus-exporter if { path /metrics }\n";
+    let text = format!("global\n hard-stop-after 9s\n{DEFAULTS}{stats}{exporter}");
+    let imported = import(&text, &EmptyEnvironment);
+    assert_has(
+        &imported,
+        "[node]\ndrain_timeout = \"9s\"\nadmin = \"127.0.0.1:8404\"\n",
+    );
+}
+
+#[test]
+fn file_without_proxies_sets_defaults() {
+    let imported = import("global\n maxconn 100\n", &EmptyEnvironment);
+    assert_has(
+        &imported,
+        "[defaults.service]\nlimits = { connections = 100 }\n",
+    );
+    let imported = import(
+        "\u{feff}defaults\n mode http\n option httplog\n",
+        &EmptyEnvironment,
+    );
+    assert_has(
+        &imported,
+        "[defaults.service]\nforward = \"proxy\"\nprotocol = \"http\"\n",
+    );
+}

@@ -1,0 +1,62 @@
+//! `certificates` of `tls` as a list.
+
+use std::path::Path;
+
+use super::tls::{Authority, ask, connect, served};
+use super::*;
+
+#[test]
+fn certificates_of_a_list_are_selected_by_sni() {
+    let authority = Authority::new("list");
+    let one = authority.sign("one", "DNS:a.example", 30);
+    let two = authority.sign("two", "DNS:b.example", 30);
+    let origin = Origin::start("o");
+    let tls = |list: &str| format!("tls = {{ certificates = [{list}] }}");
+    let quoted = |path: &Path| format!("\"{}\"", path.display());
+    let proxy = Proxy::start(
+        "http",
+        &[origin.address()],
+        &tls(&format!("{}, {}", quoted(&two), quoted(&one))),
+    );
+    // A new configuration each: a resumed session has no certificate.
+    let certificate = |name: &str| {
+        let mut stream = connect(&authority.client(None), proxy.listen, name);
+        let said = ask(&mut stream, GET).expect("an answer");
+        assert!(said.starts_with("HTTP/1.1 200 OK\r\n"), "{said}");
+        served(&stream)
+    };
+    let (first, second) = (certificate("a.example"), certificate("b.example"));
+    assert_ne!(first, second);
+    // A file that is also in a directory of the list, and a file that is not in the list any more.
+    let text = |list: &str| configuration(proxy.listen, "http", &[origin.address()], &tls(list));
+    proxy.reload(&text(&format!(
+        "{}, \"{}\"",
+        quoted(&one),
+        authority.certs()
+    )));
+    assert_eq!(
+        (certificate("a.example"), certificate("b.example")),
+        (first, second)
+    );
+    proxy.reload(&text(&quoted(&one)));
+    let mut other = connect(&authority.client(None), proxy.listen, "b.example");
+    let refused = ask(&mut other, GET).expect_err("another name").to_string();
+    assert!(refused.contains("not valid for name"), "{refused}");
+    // Errors are reported at the entry.
+    let file = proxy.directory.join("wrong.toml");
+    for (list, message) in [
+        ("", "`certificates` is an empty list"),
+        (
+            "\"/a.pem\", \"b.pem\"",
+            "`certificates` must be an absolute path",
+        ),
+        (
+            "\"/nowhere.pem\"",
+            "/nowhere.pem: No such file or directory",
+        ),
+    ] {
+        fs::write(&file, text(list)).expect("written");
+        let (done, said) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+        assert!(!done && said.contains(message), "{said}");
+    }
+}
