@@ -12,6 +12,7 @@
 #include "lib/front_reply.h"
 #include "lib/latency.h"
 #include "lib/listener_front.h"
+#include "lib/socket_tuple.h"
 
 /* Which address of a packet matches the address filter. */
 #define MATCH_NONE 0
@@ -41,11 +42,11 @@ __noinline int fragment_store_request(struct packet *p, __u32 dest_id, __u32 ent
 
 	if (!p || !dest)
 		return 0;
-	if (dest->forward == WEIR_FORWARD_NAT && !addr_equal(&dest->addr, &p->dst)) {
+	if (forward_translates(dest->forward) && !addr_equal(&dest->addr, &p->dst)) {
 		rewrite_to_server(p, dest, entry_index, &to);
 		record.new_src = to.src;
 		record.new_dst = to.dst;
-	} else if (dest->forward == WEIR_FORWARD_L3DSR) {
+	} else if (forward_sets_dscp(dest->forward)) {
 		record.new_dst = dest->addr;
 	}
 	return fragment_store(p, &record);
@@ -257,7 +258,7 @@ __noinline int binding_learn_client(struct weir_context *ctx, struct packet *p, 
 	/* An ICMP error arrives from a router, not from the client. */
 	if (has_fwmark(ctx) || p->slow_path == PACKET_ICMP)
 		return 0;
-	if (settings->flags & WEIR_SETTINGS_LEARN_CLIENTS && dest && dest->forward == WEIR_FORWARD_NAT)
+	if (settings->flags & WEIR_SETTINGS_LEARN_CLIENTS && dest && forward_translates(dest->forward))
 		client_hop_store(ctx, p, b->now);
 	return 1;
 }
@@ -358,23 +359,12 @@ __noinline int cache_bypass_applies(struct weir_context *ctx, struct packet *p)
 __noinline int has_local_socket(struct weir_context *ctx, struct packet *p)
 {
 	struct bpf_sock_tuple tuple = {};
-	__u32 size = sizeof(tuple.ipv4);
 	struct bpf_sock *sk;
+	__u32 size;
 
 	if (!p)
 		return 0;
-	if (p->family == 4) {
-		tuple.ipv4.saddr = addr_to_v4(&p->src);
-		tuple.ipv4.daddr = addr_to_v4(&p->dst);
-		tuple.ipv4.sport = p->sport;
-		tuple.ipv4.dport = p->dport;
-	} else {
-		addr_to_v6(&p->src, tuple.ipv6.saddr);
-		addr_to_v6(&p->dst, tuple.ipv6.daddr);
-		tuple.ipv6.sport = p->sport;
-		tuple.ipv6.dport = p->dport;
-		size = sizeof(tuple.ipv6);
-	}
+	size = socket_tuple_fill(&tuple, p->family, &p->src, &p->dst, p->sport, p->dport);
 	sk = p->proto == PROTO_TCP ? bpf_skc_lookup_tcp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0) :
 				     bpf_sk_lookup_udp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0);
 	if (!sk)

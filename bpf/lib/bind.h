@@ -79,7 +79,7 @@ static __always_inline void flow_new_fill(struct flow_new *new, struct packet *p
 	new->family = p->family;
 	new->kind = WEIR_KIND_FORWARD;
 	new->state = state;
-	new->flags = (active ? WEIR_FLOW_ACTIVE : 0) | (dest->forward == WEIR_FORWARD_NAT ? 0 : WEIR_FLOW_ONESIDED);
+	new->flags = (active ? WEIR_FLOW_ACTIVE : 0) | (forward_translates(dest->forward) ? 0 : WEIR_FLOW_ONESIDED);
 	new->dest = dest_id;
 	new->service = b->service;
 	new->now = b->now;
@@ -319,7 +319,7 @@ __noinline int bind_stateless(struct packet *p, struct binding *b, struct weir_e
 	dest = WEIR_LOOKUP(weir_dests, dest_id);
 	if (!dest_id || !dest)
 		return bind_fail(b, WEIR_DROP_NO_SERVER);
-	if (dest->forward == WEIR_FORWARD_NAT)
+	if (forward_translates(dest->forward))
 		return bind_fail(b, nat_reason);
 	/* A SYN is for the present table's server. Later fragments would not follow the first one. */
 	if (p->proto == PROTO_TCP && !(p->tcp_flags & TCP_SYN) && p->slow_path == PACKET_PLAIN)
@@ -338,13 +338,13 @@ static __always_inline int spread_uses_nat(const struct weir_extent *extent, __u
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, schedule_spread(extent, hash));
 
-	return dest && dest->forward == WEIR_FORWARD_NAT;
+	return dest && forward_translates(dest->forward);
 }
 
 /* Whether packets to this server are translated. A local server that owns the VIP gets them unchanged. */
 static __always_inline int dest_uses_nat(const struct weir_dest *dest, const struct packet *p)
 {
-	return dest->forward == WEIR_FORWARD_NAT && !(dest->flags & WEIR_DEST_LOCAL &&
+	return forward_translates(dest->forward) && !(dest->flags & WEIR_DEST_LOCAL &&
 						      addr_equal(&dest->addr, &p->dst));
 }
 

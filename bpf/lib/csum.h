@@ -14,7 +14,7 @@ static __always_inline __u16 csum_fold(__u64 sum)
 	return sum;
 }
 
-/* What to add to a sum when `old` becomes `new`. Differences can be added. */
+/* Returns what a change from `old` to `new` adds to a sum. Differences can be added. */
 static __always_inline __u64 csum_diff32(__u32 old, __u32 new)
 {
 	return (__u64)(__u32)~old + new;

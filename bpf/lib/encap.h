@@ -11,6 +11,7 @@
 #define WEIR_ENCAP_H
 
 #include "lib/context.h"
+#include "lib/forward_method.h"
 #include "lib/maps.h"
 #include "lib/packet_sum.h"
 #include "lib/parse.h"
@@ -43,7 +44,7 @@ static __always_inline const struct weir_dest *encap_alternative(const struct pa
 	if (!p->alternative || dest->tunnel != WEIR_TUNNEL_GUE)
 		return 0;
 	other = WEIR_LOOKUP(weir_dests, p->alternative);
-	if (!other || other->forward != WEIR_FORWARD_TUNNEL || other->tunnel != WEIR_TUNNEL_GUE ||
+	if (!other || !forward_encapsulates(other->forward) || other->tunnel != WEIR_TUNNEL_GUE ||
 	    other->family != dest->family || other->tunnel_port != dest->tunnel_port)
 		return 0;
 	return other;

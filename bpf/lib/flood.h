@@ -8,6 +8,7 @@
 #define WEIR_FLOOD_H
 
 #include "lib/flow.h"
+#include "lib/forward_method.h"
 #include "lib/mark.h"
 
 static __always_inline int syn_budget_take(__u32 now, const struct weir_settings *settings)
@@ -101,7 +102,7 @@ static __always_inline __u32 flood_server(const struct packet *p, __u32 service_
 		return 0;
 	dest_id = extent_spread_lookup(service->extent, service_is_maglev(service_id) ? steer_hash(p) : hash);
 	dest = WEIR_LOOKUP(weir_dests, dest_id);
-	if (!dest_id || !dest || dest->forward == WEIR_FORWARD_NAT)
+	if (!dest_id || !dest || forward_translates(dest->forward))
 		return 0;
 	weir_count(WEIR_COUNT_SYN_BUDGET);
 	untracked_mark_set(p->proto, hash, now, settings);

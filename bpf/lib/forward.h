@@ -45,7 +45,7 @@ static __always_inline struct weir_flow_cold *snat_record(const struct weir_dest
 {
 	struct weir_flow_cold *cold;
 
-	if (dest->forward != WEIR_FORWARD_NAT || !(dest->flags & WEIR_DEST_SNAT))
+	if (!forward_translates(dest->forward) || !(dest->flags & WEIR_DEST_SNAT))
 		return 0;
 	cold = cold_at(entry_index);
 	if (!cold || cold->peer == WEIR_NO_PLACE)
@@ -74,7 +74,7 @@ static __always_inline void packet_to_server(struct weir_context *ctx, struct pa
 	if (cold)
 		side_rewrite(ctx, p, 1, &cold->dst, cold->dport);
 	side_rewrite(ctx, p, 0, &dest->addr,
-		     dest->forward == WEIR_FORWARD_NAT && dest->port ? dest->port : p->dport);
+		     forward_translates(dest->forward) && dest->port ? dest->port : p->dport);
 }
 
 __noinline int forward_tunnel(struct weir_context *ctx, struct packet *p, struct weir_dest *dest, struct hop *hop,
@@ -99,7 +99,7 @@ static __always_inline int forward_to_server(struct weir_context *ctx, struct pa
 
 	if (dest->flags & WEIR_DEST_LOCAL) {
 		traffic_in(ctx, p, dest_id);
-		if (dest->forward == WEIR_FORWARD_NAT && !addr_equal(&dest->addr, &p->dst))
+		if (forward_translates(dest->forward) && !addr_equal(&dest->addr, &p->dst))
 			packet_to_server(ctx, p, dest, entry_index);
 		return weir_verdict(WEIR_PASS_LOCAL_SERVER, XDP_PASS);
 	}
@@ -108,17 +108,17 @@ static __always_inline int forward_to_server(struct weir_context *ctx, struct pa
 	if (!hop_to_server(ctx, dest_id, dest, hash, now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	room = WEIR_HOP_MTU(hop.link);
-	if (dest->forward == WEIR_FORWARD_TUNNEL)
+	if (forward_encapsulates(dest->forward))
 		room -= room ? encap_overhead(dest) + encap_extra(p, dest) : 0;
 	if (room && wire_length(ctx, p) > room)
 		return reject_packet(ctx, WEIR_DROP_TOO_BIG, room);
 	traffic_in(ctx, p, dest_id);
 	ttl_decrement(ctx, p);
-	if (dest->forward == WEIR_FORWARD_DIRECT)
+	if (forward_keeps_addresses(dest->forward))
 		return transmit(ctx, &hop, &dest->addr, packet_tagged(p));
-	if (dest->forward == WEIR_FORWARD_TUNNEL)
+	if (forward_encapsulates(dest->forward))
 		return forward_tunnel(ctx, p, dest, &hop, hash);
-	if (dest->forward == WEIR_FORWARD_L3DSR && dest->dscp)
+	if (forward_sets_dscp(dest->forward) && dest->dscp)
 		dscp_set(ctx, p, dest->dscp);
 	packet_to_server(ctx, p, dest, entry_index);
 	return transmit(ctx, &hop, 0, packet_tagged(p));

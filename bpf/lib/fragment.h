@@ -57,8 +57,8 @@ static __always_inline void fragment_rewrite(struct weir_context *ctx, struct pa
 static __always_inline int fragment_forward(struct weir_context *ctx, struct packet *p, struct weir_fragment *record,
 					    struct weir_dest *dest, __u32 now)
 {
-	int tunnel = !record->reverse && dest->forward == WEIR_FORWARD_TUNNEL;
-	int direct = !record->reverse && dest->forward == WEIR_FORWARD_DIRECT;
+	int tunnel = !record->reverse && forward_encapsulates(dest->forward);
+	int direct = !record->reverse && forward_keeps_addresses(dest->forward);
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct hop hop;
 	__u32 room;
@@ -79,7 +79,7 @@ static __always_inline int fragment_forward(struct weir_context *ctx, struct pac
 	ttl_decrement(ctx, p);
 	if (tunnel)
 		return forward_tunnel(ctx, p, dest, &hop, record->hash);
-	if (!record->reverse && dest->forward == WEIR_FORWARD_L3DSR && dest->dscp)
+	if (!record->reverse && forward_sets_dscp(dest->forward) && dest->dscp)
 		dscp_set(ctx, p, dest->dscp);
 	fragment_rewrite(ctx, p, record);
 	return transmit(ctx, &hop, direct ? &dest->addr : 0, packet_tagged(p));

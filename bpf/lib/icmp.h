@@ -130,7 +130,7 @@ static __always_inline void icmp_rewrite_to_server(struct weir_context *ctx, str
 {
 	struct rewrite message = { .src = e->p.src, .dst = dest->addr }, request, quoted;
 
-	if (dest->forward != WEIR_FORWARD_NAT) {
+	if (!forward_translates(dest->forward)) {
 		icmp_rewrite(ctx, e, &message, 0);
 		return;
 	}
@@ -158,7 +158,7 @@ __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 	if (!dest || !(dest->flags & WEIR_DEST_LIVE))
 		return weir_verdict(WEIR_DROP_SERVER_GONE, XDP_DROP);
 	if (dest->flags & WEIR_DEST_LOCAL) {
-		if (dest->forward == WEIR_FORWARD_NAT && !addr_equal(&dest->addr, &e->p.dst))
+		if (forward_translates(dest->forward) && !addr_equal(&dest->addr, &e->p.dst))
 			icmp_rewrite_to_server(ctx, e, dest);
 		return weir_verdict(WEIR_PASS_LOCAL_SERVER, XDP_PASS);
 	}
@@ -167,17 +167,17 @@ __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 	if (!hop_to_server(ctx, e->dest, dest, e->hash, e->now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	room = WEIR_HOP_MTU(hop.link);
-	if (dest->forward == WEIR_FORWARD_TUNNEL)
+	if (forward_encapsulates(dest->forward))
 		room -= room ? encap_overhead(dest) : 0;
 	if (room && e->p.ip_len > room)
 		return weir_verdict(WEIR_DROP_TOO_BIG, XDP_DROP);
 	traffic_in(ctx, &e->p, e->dest);
 	ttl_decrement(ctx, &e->p);
-	if (dest->forward == WEIR_FORWARD_DIRECT)
+	if (forward_keeps_addresses(dest->forward))
 		return transmit(ctx, &hop, &dest->addr, packet_tagged(&e->p));
-	if (dest->forward == WEIR_FORWARD_TUNNEL)
+	if (forward_encapsulates(dest->forward))
 		return forward_tunnel(ctx, &e->p, dest, &hop, e->hash);
-	if (dest->forward == WEIR_FORWARD_L3DSR && dest->dscp)
+	if (forward_sets_dscp(dest->forward) && dest->dscp)
 		dscp_set(ctx, &e->p, dest->dscp);
 	icmp_rewrite_to_server(ctx, e, dest);
 	return transmit(ctx, &hop, 0, packet_tagged(&e->p));
@@ -355,7 +355,7 @@ __noinline int icmp_from_tunnel(struct weir_context *ctx, struct icmp_error *e)
 	    icmp_find(e) != WEIR_KIND_FORWARD)
 		return icmp_pass(&e->p);
 	dest = WEIR_LOOKUP(weir_dests, e->dest);
-	if (!dest || dest->forward != WEIR_FORWARD_TUNNEL || !addr_equal(&dest->addr, &e->q.dst) ||
+	if (!dest || !forward_encapsulates(dest->forward) || !addr_equal(&dest->addr, &e->q.dst) ||
 	    !addr_equal(&dest->tunnel_source, &e->q.src))
 		return icmp_pass(&e->p);
 	room = encap_overhead(dest);

@@ -11,6 +11,7 @@
 #ifndef WEIR_PROBE_H
 #define WEIR_PROBE_H
 
+#include "lib/forward_method.h"
 #include "lib/local_reply.h"
 #include "lib/packet_sum.h"
 
@@ -190,13 +191,13 @@ static __always_inline int probe_egress(struct __sk_buff *skb)
 	    bpf_skb_load_bytes(skb, sizeof(probe->to_mac), probe->from_mac, sizeof(probe->from_mac)))
 		return PROBE_DROP;
 	probe->ifindex = skb->ifindex;
-	if (probe->forward == WEIR_FORWARD_L3DSR) {
+	if (forward_sets_dscp(probe->forward)) {
 		if (probe_set_dscp(skb, &p, probe->dscp))
 			return PROBE_DROP;
 	} else if (skb_set_address(skb, &p, 0, &probe->vip)) {
 		return PROBE_DROP;
 	}
-	if (probe->forward == WEIR_FORWARD_TUNNEL && probe_encapsulate(skb, &p, probe))
+	if (forward_encapsulates(probe->forward) && probe_encapsulate(skb, &p, probe))
 		return PROBE_DROP;
 	__sync_fetch_and_add(&probe->sent, 1);
 	return PROBE_NONE;
@@ -274,12 +275,12 @@ static __always_inline int probe_ingress(struct __sk_buff *skb)
 	if (!probe)
 		return PROBE_NONE;
 	if (!addr_equal(&probe->vip, &p.src)) {
-		if (probe->forward != WEIR_FORWARD_L3DSR || !addr_equal(&probe->server, &p.src))
+		if (!forward_sets_dscp(probe->forward) || !addr_equal(&probe->server, &p.src))
 			return PROBE_NONE;
 		__sync_fetch_and_add(&probe->unturned, 1);
 		return PROBE_DROP;
 	}
-	if (probe->forward == WEIR_FORWARD_DIRECT && probe_from_other_mac(skb, probe)) {
+	if (forward_keeps_addresses(probe->forward) && probe_from_other_mac(skb, probe)) {
 		__sync_fetch_and_add(&probe->stray, 1);
 		return PROBE_DROP;
 	}

@@ -8,6 +8,7 @@
 #define WEIR_REAL_SERVER_HOP_H
 
 #include "lib/real_server_rewrite.h"
+#include "lib/socket_tuple.h"
 
 struct rs_tunnel {
 	__u32 kind;         /* RS_TUNNEL_*, 0 = not our tunnel */
@@ -44,24 +45,13 @@ static __always_inline int rs_is_cookie(struct __sk_buff *skb, struct bpf_sock *
 static __noinline int rs_is_known(struct __sk_buff *skb, const struct rs_packet *inner)
 {
 	struct bpf_sock_tuple tuple = {};
-	__u32 size = sizeof(tuple.ipv4);
 	struct bpf_sock *sk;
+	__u32 size;
 	int known;
 
 	if (!inner)
 		return 1;
-	if (inner->family == 4) {
-		tuple.ipv4.saddr = addr_to_v4(&inner->src);
-		tuple.ipv4.daddr = addr_to_v4(&inner->dst);
-		tuple.ipv4.sport = inner->sport;
-		tuple.ipv4.dport = inner->dport;
-	} else {
-		addr_to_v6(&inner->src, tuple.ipv6.saddr);
-		addr_to_v6(&inner->dst, tuple.ipv6.daddr);
-		tuple.ipv6.sport = inner->sport;
-		tuple.ipv6.dport = inner->dport;
-		size = sizeof(tuple.ipv6);
-	}
+	size = socket_tuple_fill(&tuple, inner->family, &inner->src, &inner->dst, inner->sport, inner->dport);
 	sk = bpf_skc_lookup_tcp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
 		return 0;

@@ -43,7 +43,7 @@ static __always_inline __u32 sync_result(int inserted)
 /* Translated by this director's settings: a server may be local here, and the peer may be an older build. */
 static __always_inline int sync_uses_nat(const struct weir_dest *dest, const struct weir_sync_flow *record)
 {
-	return dest->forward == WEIR_FORWARD_NAT &&
+	return forward_translates(dest->forward) &&
 	       !(dest->flags & WEIR_DEST_LOCAL && addr_equal(&dest->addr, &record->dst));
 }
 
@@ -79,7 +79,7 @@ __noinline int sync_fill(__u32 index, __u32 now)
 	new->flags = 0;
 	if (record->kind == WEIR_KIND_FORWARD)
 		new->flags = sync_state_flags(record) |
-			     (dest->forward == WEIR_FORWARD_NAT ? 0 : WEIR_FLOW_ONESIDED);
+			     (forward_translates(dest->forward) ? 0 : WEIR_FLOW_ONESIDED);
 	new->dest = record->dest;
 	new->service = record->service;
 	new->now = now - record->idle;

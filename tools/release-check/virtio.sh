@@ -88,7 +88,7 @@ for ((tries = 0; ; tries++)); do
   grep -q ready "$LOG" && status=$(in_ns director "$BINARY" "${options[@]}" status 2>/dev/null) &&
     [[ $(grep -c ' up ' <<<"$status") == 2 ]] && break
   [[ $tries -lt 300 ]] || {
-    echo "  the guest is no server after 300 s: $LOG" >&2
+    echo "  the guest does not serve after 300 s: $LOG" >&2
     tail -n 5 "$work/weir.log" >&2
     exit 1
   }
@@ -97,12 +97,12 @@ done
 result=0
 for vip in 10.0.0.10 '[fd00::10]'; do
   sum=$(in_ns client curl -sSg --max-time 60 "http://$vip/sum" || true)
-  begun=$SECONDS
-  came=$(in_ns client curl -sSg --max-time 300 "http://$vip/big" | md5sum | cut -d ' ' -f 1 || true)
-  if [[ -n $sum && $sum == "$came" ]]; then
-    echo "    ok virtio-$vip: 20 MB in $((SECONDS - begun)) s"
+  start=$SECONDS
+  received=$(in_ns client curl -sSg --max-time 300 "http://$vip/big" | md5sum | cut -d ' ' -f 1 || true)
+  if [[ -n $sum && $sum == "$received" ]]; then
+    echo "    ok virtio-$vip: 20 MB in $((SECONDS - start)) s"
   else
-    echo "    FAILED virtio-$vip: the file did not arrive whole"
+    echo "    FAILED virtio-$vip: the received file differs"
     result=1
   fi
 done

@@ -252,14 +252,14 @@ async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
         source,
     };
     if let Ok(mut stream) = UnixStream::connect(&path).await {
-        let asked = async {
+        let handed_over = async {
             let mut line = serde_json::to_vec(&Request::HandOver)?;
             line.push(b'\n');
             stream.write_all(&line).await?;
             // Until the predecessor ends, which closes the connection.
             stream.read_to_end(&mut Vec::new()).await
         };
-        let _ = timeout(HAND_OVER_TIMEOUT, asked).await;
+        let _ = timeout(HAND_OVER_TIMEOUT, handed_over).await;
     }
     match fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),

@@ -72,7 +72,7 @@ impl Sizes {
     /// Checks that every size is in range.
     ///
     /// # Errors
-    /// [`Error::Size`] for the first that is not.
+    /// [`Error::Size`] for the first one that is out of range.
     pub fn check(&self) -> Result<()> {
         // The maxima keep every map below 4 GiB, the limit of a map's index.
         let limits = [
@@ -109,13 +109,13 @@ pub(crate) fn homes(layout: u32, buckets: u32) -> u32 {
 }
 
 /// Checks that this flow table layout is supported.
-pub(crate) fn check_layout(wanted: u32) -> Result<()> {
-    if (ABI_FLOW_LAYOUT_OLDEST..=ABI_FLOW_LAYOUT).contains(&wanted) {
+pub(crate) fn check_layout(layout: u32) -> Result<()> {
+    if (ABI_FLOW_LAYOUT_OLDEST..=ABI_FLOW_LAYOUT).contains(&layout) {
         return Ok(());
     }
     Err(Error::Size {
         what: "flow_layout",
-        value: wanted,
+        value: layout,
         lowest: ABI_FLOW_LAYOUT_OLDEST,
         highest: ABI_FLOW_LAYOUT,
     })
@@ -159,7 +159,7 @@ unsafe impl Pod for LayoutRecord {}
 const _: () = assert!(size_of::<LayoutRecord>() == 8 + 8 + 8 + 8 + 16 + 24 + 36 + 92 + 128);
 
 impl LayoutRecord {
-    /// The record of a new data plane.
+    /// Returns the record of a new data plane.
     pub(crate) fn new(sizes: Sizes, secret: [u64; 2], flow_layout: u32, object_hash: u64) -> Self {
         Self {
             magic: MAGIC,
@@ -232,8 +232,8 @@ impl LayoutRecord {
     /// Replaces the pinned record atomically: pins this one under a temporary name and renames it.
     pub(crate) fn commit(&self, path: &Path, staging: &Path) -> Result<()> {
         let map: OwnedFd = sys::create_record("weir_layout", size_of::<Self>() as u32)
-            .during("making", || "the layout".to_owned())?;
-        // SAFETY: the key is four bytes and the value a record: the map was made so.
+            .during("creating", || "the layout record".to_owned())?;
+        // SAFETY: the key is four bytes and the value a record: the map was created with these sizes.
         unsafe { sys::update(map.as_fd(), pod::bytes(&0u32), pod::bytes(self)) }.at(path)?;
         if let Err(error) = std::fs::remove_file(staging)
             && error.kind() != std::io::ErrorKind::NotFound

@@ -191,12 +191,12 @@ fn depths(elf: &[u8]) -> (usize, Vec<String>) {
         deepest: 0,
         wrong: Vec::new(),
     };
-    let mut begun = 0;
+    let mut started = 0;
     for address in programs.chain(later) {
         walk.from(address);
-        begun += 1;
+        started += 1;
     }
-    assert!(begun > 0, "an object without a program");
+    assert!(started > 0, "an object without a program");
     walk.wrong.sort();
     walk.wrong.dedup();
     (walk.deepest, walk.wrong)

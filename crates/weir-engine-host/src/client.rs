@@ -245,8 +245,8 @@ mod tests {
             }
             theirs
         });
-        let ask = || client.request(&Request::Read(Query::Snapshot), &[]);
-        let Reply::Snapshot(snapshot) = ask().unwrap() else {
+        let request = || client.request(&Request::Read(Query::Snapshot), &[]);
+        let Reply::Snapshot(snapshot) = request().unwrap() else {
             panic!("another answer");
         };
         let names: Vec<&str> = snapshot
@@ -256,7 +256,7 @@ mod tests {
             .collect();
         assert_eq!((snapshot.revision, names), (7, vec!["a", "b", "c", "d"]));
         assert_eq!(
-            ask().unwrap_err(),
+            request().unwrap_err(),
             Failure::Lost,
             "it died between two parts"
         );
@@ -281,17 +281,23 @@ mod tests {
             assert!(matches!(request, Request::Begin { .. }));
             answer(number, &Reply::Done);
         });
-        let ask = |request: &Request| client.request(request, &[]);
-        assert!(matches!(ask(&Request::IsCurrent), Ok(Reply::Current(true))));
+        let request = |request: &Request| client.request(request, &[]);
+        assert!(matches!(
+            request(&Request::IsCurrent),
+            Ok(Reply::Current(true))
+        ));
         assert!(!client.is_lost());
-        assert_eq!(ask(&Request::TransferCounts).unwrap_err(), Failure::Lost);
+        assert_eq!(
+            request(&Request::TransferCounts).unwrap_err(),
+            Failure::Lost
+        );
         assert!(client.is_lost());
-        let reads = ask(&Request::Read(Query::Facts));
+        let reads = request(&Request::Read(Query::Facts));
         assert_eq!(reads.unwrap_err(), Failure::Lost, "it is not sent");
         let begin = Request::Begin { added: Vec::new() };
-        assert!(matches!(ask(&begin), Ok(Reply::Done)));
+        assert!(matches!(request(&begin), Ok(Reply::Done)));
         host.join().unwrap();
         // The keeper has ended.
-        assert!(ask(&begin).is_err());
+        assert!(request(&begin).is_err());
     }
 }

@@ -244,25 +244,25 @@ pub struct SyncStatus {
     pub daemons: String,
 }
 
-/// Another director.
+/// Another director, also in the status document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncPeerStatus {
     /// Its address and port.
     pub address: String,
-    /// `silent`, `transfer` or `established`.
+    /// `silent`: no answer. `transfer`: it is being sent all flows. `established`: it has all flows.
     pub state: String,
-    /// Age of the oldest change that it has not acknowledged, in milliseconds; of a silent peer the time since it was
-    /// heard.
+    /// Age of the oldest change that it has not acknowledged, in milliseconds; of a silent peer the time since the last
+    /// datagram from it.
     pub lag_ms: u64,
     /// Changes that wait to be sent.
     pub queued: u64,
-    /// Datagrams that it did not receive.
+    /// Datagrams that it did not receive; their flows were sent again.
     pub lost: u64,
     /// Records sent to it.
     pub sent: u64,
     /// Records received from it.
     pub received: u64,
-    /// Changes dropped because the queue was full.
+    /// Changes dropped because the queue was full; all flows were sent instead.
     pub dropped: u64,
     /// How often all flows were sent.
     pub transfers: u64,

@@ -125,7 +125,7 @@ impl ArpClaim {
     }
 
     /// Whether the server answers for the VIP. Blocks for at most some ten milliseconds.
-    pub(crate) fn ask(&self) -> bool {
+    pub(crate) fn probe(&self) -> bool {
         weir_probing::claims_vip(&self.observed, self.id.local)
     }
 }

@@ -91,7 +91,7 @@ async fn handle(host: &mut Host, wire: &mut Wire, received: Message) {
     {
         let channel = Arc::clone(&wire.channel);
         tokio::task::spawn_blocking(move || {
-            let reply = Reply::Claims(claim.ask());
+            let reply = Reply::Claims(claim.probe());
             if let Err(error) = message::send(&channel, number, &reply, &[]) {
                 tracing::debug!(%error, "failed to send an answer");
             }

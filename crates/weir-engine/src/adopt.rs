@@ -9,7 +9,7 @@ use weir_abi::{DEST_LIVE, Dest, Extent, Listener, Member};
 use weir_dataplane::Maps;
 use weir_model::{Indexed, Ports, Protocol, Service};
 use weir_planner::allocation::{Allocation, DestSlot, Removal, ServiceSlot, StoredStart};
-use weir_planner::extent::number;
+use weir_planner::scheduler::number;
 use weir_planner::{Totals, mark};
 
 use crate::error::Result;

@@ -203,8 +203,8 @@ impl StateFile {
         fs::rename(&new, &self.path).map_err(|source| file_error(&self.path, source))?;
         (self.number, self.bytes) = (number, bytes.len() as u64);
         let journal = self.path.with_file_name(JOURNAL);
-        let begun = Journal::begin(&journal, number);
-        self.journal = Some(begun.map_err(|source| file_error(&journal, source))?);
+        let started = Journal::begin(&journal, number);
+        self.journal = Some(started.map_err(|source| file_error(&journal, source))?);
         Ok(())
     }
 

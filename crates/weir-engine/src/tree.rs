@@ -7,7 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use weir_abi::{Extent, Member as Row, Scheduler};
 use weir_dataplane::Maps;
-use weir_planner::tree::kind;
+use weir_planner::scheduler;
 use weir_sched::load::{Counts, Rule};
 use weir_sched::tournament::{self, Tree};
 use weir_sched::{Member, load};
@@ -22,8 +22,8 @@ const ATTEMPTS: usize = 4;
 /// # Errors
 /// The extent names elements or rows outside the maps.
 pub(crate) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
-    let scheduler = Scheduler::from_number(header.scheduler).filter(|_| header.tree_width > 0);
-    let Some((tree, word)) = scheduler.and_then(|it| kind(it, header.max_load > 0)) else {
+    let number = Scheduler::from_number(header.scheduler).filter(|_| header.tree_width > 0);
+    let Some((tree, word)) = number.and_then(|it| scheduler::tree(it, header.max_load > 0)) else {
         return Ok(());
     };
     set_node(maps, header, 0, word)?;

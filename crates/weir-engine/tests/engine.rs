@@ -58,10 +58,10 @@ fn desired(forward: Forward, kind: SchedulerKind, servers: &[&str]) -> Desired {
 const BOTH: [&str; 2] = ["10.8.0.11", "10.8.0.12"];
 
 /// Connections by the server that answered, over new connections to the VIP.
-fn ask(topology: &Topology, times: usize) -> BTreeMap<String, usize> {
+fn fetch(topology: &Topology, times: usize) -> BTreeMap<String, usize> {
     let mut answers = BTreeMap::new();
     for _ in 0..times {
-        *answers.entry(topology.ask(VIP, PORT)).or_default() += 1;
+        *answers.entry(topology.fetch(VIP, PORT)).or_default() += 1;
     }
     answers
 }
@@ -83,7 +83,7 @@ fn direct_alternates_between_servers() {
         let engine = Director::open(paths, &desired(Forward::Direct, SchedulerKind::Rr, &BOTH))
             .await
             .unwrap();
-        assert_eq!(ask(&topology, 8), evenly(8));
+        assert_eq!(fetch(&topology, 8), evenly(8));
         let status = engine.snapshot().unwrap();
         assert_eq!(status.services[0].totals.connections, 8);
         let each: Vec<u64> = status.services[0]
@@ -97,7 +97,7 @@ fn direct_alternates_between_servers() {
         for _ in 0..2 {
             let packet = format!("tcp 10.8.0.1:9 {VIP}:{PORT}").parse().unwrap();
             let answer = engine.explain_packet(&packet).unwrap();
-            assert_eq!(answer.server, Some(topology.ask(VIP, PORT)), "{answer:?}");
+            assert_eq!(answer.server, Some(topology.fetch(VIP, PORT)), "{answer:?}");
         }
     });
 }
@@ -152,14 +152,14 @@ fn explanation_matches_the_choice_of_every_scheduler() {
             for port in first..first + 3 {
                 let packet = format!("tcp 10.8.0.1:{port} {VIP}:{PORT}").parse().unwrap();
                 let answer = engine.explain_packet(&packet).unwrap();
-                let asked = topology.ask_from(port, VIP, PORT);
+                let chosen = topology.fetch_from(port, VIP, PORT);
                 let random = matches!(
                     kind,
                     SchedulerKind::Twos | SchedulerKind::P2c | SchedulerKind::LeastTime
                 );
                 assert_eq!(answer.server.is_none(), random, "{kind}: {answer:?}");
                 if let Some(server) = answer.server.as_ref() {
-                    assert_eq!(*server, asked, "{kind}: {answer:?}");
+                    assert_eq!(*server, chosen, "{kind}: {answer:?}");
                 }
             }
         }
@@ -181,7 +181,7 @@ fn nat_replies_return_through_the_director() {
             let engine = Director::open(paths, &desired(Forward::Nat, SchedulerKind::Wrr, &BOTH))
                 .await
                 .unwrap();
-            assert_eq!(ask(&topology, 6), evenly(6), "ip_forward {forwarding}");
+            assert_eq!(fetch(&topology, 6), evenly(6), "ip_forward {forwarding}");
             let totals = engine.snapshot().unwrap().services[0].totals;
             assert!(totals.packets_out >= 6 * 3, "{totals:?}");
         });
@@ -199,7 +199,7 @@ fn snat_needs_no_route_back() {
         let mut desired = desired(Forward::Nat, SchedulerKind::Rr, &BOTH);
         desired.services[0].snat = Some(Snat::default());
         let _engine = Director::open(paths, &desired).await.unwrap();
-        assert_eq!(ask(&topology, 4), evenly(4));
+        assert_eq!(fetch(&topology, 4), evenly(4));
     });
 }
 
@@ -227,7 +227,7 @@ fn reload_keeps_connections_and_moves_new_ones() {
         assert_eq!(applied.revision, 2);
         assert_eq!(first.server(), before, "the connection lives on");
         assert_eq!(
-            ask(&topology, 4),
+            fetch(&topology, 4),
             BTreeMap::from([(others[0].to_owned(), 4)])
         );
         let servers = &engine.snapshot().unwrap().services[0].servers;
@@ -376,7 +376,7 @@ fn connections_that_begin_during_migration_continue() {
     }
     let topology = Topology::new("moving");
     topology.serve(VIP, PORT);
-    let mut begun = topology.connect_during(VIP, PORT, async |paths| {
+    let mut started = topology.connect_during(VIP, PORT, async |paths| {
         let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
         // The address is local, so a packet that is passed on would reach a stack that sends a reset.
         wanted.node.vip_interface = Some("d0".to_owned());
@@ -386,7 +386,7 @@ fn connections_that_begin_during_migration_continue() {
             engine.apply(&wanted).await.unwrap();
         }
     });
-    for connection in &mut begun {
+    for connection in &mut started {
         connection.server();
     }
 }

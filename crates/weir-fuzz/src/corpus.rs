@@ -1,4 +1,4 @@
-//! Corpora as text: one input a line, bytes outside of printable ASCII escaped as `\xNN`.
+//! Corpora as text: one input per line, bytes outside of printable ASCII escaped as `\xNN`.
 //!
 //! Thousands of small binary files are of no use to a reader and slow to check out; a line can be read in a review, and
 //! a difference shows what was added.
@@ -26,7 +26,7 @@ pub fn line_of(input: &[u8]) -> String {
 /// The input of a line.
 ///
 /// # Errors
-/// The escape that is not one, in words.
+/// The line contains an invalid escape.
 pub fn input_of(line: &str) -> Result<Vec<u8>, String> {
     let mut input = Vec::with_capacity(line.len());
     let mut bytes = line.bytes();
@@ -56,7 +56,7 @@ pub fn input_of(line: &str) -> Result<Vec<u8>, String> {
 /// Every input of a corpus file's text.
 ///
 /// # Errors
-/// The first line that cannot be read, with its number.
+/// The first invalid line, with its number.
 pub fn inputs_of(text: &str) -> Result<Vec<Vec<u8>>, String> {
     (1..)
         .zip(text.lines())

@@ -2,47 +2,28 @@
 
 use std::net::IpAddr;
 
-use weir_model::{DnsRecord, Probe};
+use weir_model::{DatagramProbe, DnsRecord, Medium, Probe};
 
 use crate::outcome::Outcome;
 
-/// The datagram to send; `id` matches responses to this probe. `None` = the probe does not use a datagram.
+/// The datagram to send; `id` matches responses to this probe. `None` = the driver builds it, or the probe does not use
+/// datagrams.
 pub fn request(probe: &Probe, id: u16) -> Option<Vec<u8>> {
-    match probe {
-        Probe::Udp { payload, .. } => Some(payload.clone()),
-        Probe::Dns { name, record, .. } => Some(query(name, *record, id)),
-        Probe::Tcp
-        | Probe::Exchange(_)
-        | Probe::Http(_)
-        | Probe::Grpc { .. }
-        | Probe::Smtp { .. }
-        | Probe::Redis
-        | Probe::Mysql { .. }
-        | Probe::Postgres { .. }
-        | Probe::Agent { .. }
-        | Probe::Ping
-        | Probe::Script(_)
-        | Probe::File { .. } => None,
+    match probe.medium() {
+        Medium::Datagram(DatagramProbe::Udp { payload, .. }) => Some(payload.to_vec()),
+        Medium::Datagram(DatagramProbe::Dns { name, record, .. }) => Some(query(name, record, id)),
+        Medium::Datagram(DatagramProbe::Ping) | Medium::Stream | Medium::Director(_) => None,
     }
 }
 
 /// Evaluates a response; `None` = it belongs to another request, and more responses may follow.
 pub fn evaluate(probe: &Probe, id: u16, datagram: &[u8]) -> Option<Outcome> {
-    match probe {
-        Probe::Udp { bytes, .. } => Some(matches(bytes.as_deref(), datagram)),
-        Probe::Dns { record, answer, .. } => resolved(*record, *answer, id, datagram),
-        Probe::Tcp
-        | Probe::Exchange(_)
-        | Probe::Http(_)
-        | Probe::Grpc { .. }
-        | Probe::Smtp { .. }
-        | Probe::Redis
-        | Probe::Mysql { .. }
-        | Probe::Postgres { .. }
-        | Probe::Agent { .. }
-        | Probe::Ping
-        | Probe::Script(_)
-        | Probe::File { .. } => None,
+    match probe.medium() {
+        Medium::Datagram(DatagramProbe::Udp { bytes, .. }) => Some(matches(bytes, datagram)),
+        Medium::Datagram(DatagramProbe::Dns { record, answer, .. }) => {
+            resolved(record, answer, id, datagram)
+        }
+        Medium::Datagram(DatagramProbe::Ping) | Medium::Stream | Medium::Director(_) => None,
     }
 }
 

@@ -17,13 +17,14 @@ use crate::program;
 use crate::router_source::RouterSource;
 use crate::state::Addresses;
 
-/// How long the caller may take to stop being active after this process received SIGTERM.
+/// How long this process waits after SIGTERM until the caller has stopped being active.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Serves the caller at the other end of the channel until the channel is closed, then removes all that it added.
-/// `texts` are the files that may hold the active configuration; the first one that exists does. If a daemon without
-/// rights has written them, they only select among the virtual routers of `configuration`, root's file. `adopt`: an
-/// earlier helper's addresses stay, for the same caller or its successor. Must be called inside a tokio runtime.
+/// Serves the caller at the other end of the channel until it is closed, then removes what it added.
+/// `texts` are files that may contain the active configuration; the first one that exists is used. If a daemon without
+/// rights has written it, it only selects among the virtual routers of `configuration`, root's file. `adopt`: the
+/// addresses of an earlier helper are kept, for the same caller or its successor. Must be called inside a tokio
+/// runtime.
 ///
 /// # Errors
 /// The addresses cannot be read or removed.
@@ -98,8 +99,8 @@ impl Helper {
             },
             Request::Remove { router } => self.addresses.remove(&|name| name == router).await,
             Request::Settle { active } => {
-                let is_left = |name: &str| !active.iter().any(|it| it == name);
-                self.addresses.remove(&is_left).await
+                let is_inactive = |name: &str| !active.iter().any(|it| it == name);
+                self.addresses.remove(&is_inactive).await
             }
             Request::NotifyGroup { router, state } => self
                 .router(&router)
@@ -128,7 +129,7 @@ impl Helper {
         })
     }
 
-    /// Reads the configuration; a broken one changes nothing.
+    /// Reads the configuration, and sends its virtual routers. An invalid configuration changes nothing.
     fn send_policy(&mut self, number: u64) {
         let read = self.source.read();
         let file = read.and_then(|routers| {
@@ -171,9 +172,9 @@ impl Helper {
     }
 }
 
-/// Ignores errors: the end of the caller is noticed by the reader.
+/// Ignores errors: the reader detects the end of the caller.
 fn send(channel: &Channel, number: u64, reply: Reply, files: &[BorrowedFd<'_>]) {
     if let Err(error) = channel.send(&Envelope::encode(number, reply), files) {
-        tracing::debug!(%error, "failed to send an answer");
+        tracing::debug!(%error, "failed to send a reply");
     }
 }

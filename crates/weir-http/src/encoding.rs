@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn highest_quality_wins_then_list_order() {
-        for (asked, wanted) in [
+        for (accepted, wanted) in [
             ("", None),
             ("Accept-Encoding:\r\n", None),
             ("Accept-Encoding: gzip\r\n", Some("gzip")),
@@ -243,7 +243,7 @@ mod tests {
                 Some("br"),
             ),
         ] {
-            assert_eq!(negotiated(asked), wanted, "{asked:?}");
+            assert_eq!(negotiated(accepted), wanted, "{accepted:?}");
         }
     }
 

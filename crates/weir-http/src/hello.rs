@@ -113,8 +113,8 @@ fn name(hello: &[u8]) -> Option<String> {
 
 fn host(name: &[u8]) -> Option<String> {
     let name = name.strip_suffix(b".").unwrap_or(name);
-    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-    if name.is_empty() || name.len() > NAME_MAX || !name.iter().all(fits) {
+    let matches = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    if name.is_empty() || name.len() > NAME_MAX || !name.iter().all(matches) {
         return None;
     }
     Some(String::from_utf8_lossy(name).to_ascii_lowercase())

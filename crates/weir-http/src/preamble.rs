@@ -55,8 +55,8 @@ pub fn read(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
             Ok(None)
         };
     }
-    let begun = input.len().min(b"PROXY ".len());
-    if input[..begun] != b"PROXY "[..begun] {
+    let started = input.len().min(b"PROXY ".len());
+    if input[..started] != b"PROXY "[..started] {
         return Err(Refusal::Preamble);
     }
     let end = input.iter().take(LINE_MAX).position(|byte| *byte == b'\n');

@@ -32,7 +32,7 @@ pub struct TlsFacts<'a> {
 
 /// What routes compare.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct RequestFacts<'a> {
     /// The client's address.
     pub client: IpAddr,
     /// The path in the form in which it is compared.
@@ -47,7 +47,7 @@ pub struct Asked<'a> {
     pub tls: TlsFacts<'a>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestFacts<'a> {
     /// The requested host without port.
     pub fn host(&self) -> &'a [u8] {
         without_port(
@@ -60,40 +60,40 @@ impl<'a> Asked<'a> {
 
 /// Returns the index of the first route that matches. This is the definition; [`RouteTable::choose`] returns the same
 /// without comparing every route.
-pub fn choose(routes: &[Route], asked: &Asked<'_>) -> Option<usize> {
-    let host = asked.host();
+pub fn choose(routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
+    let host = facts.host();
     routes
         .iter()
-        .position(|route| unmet(route, asked, host).is_none())
+        .position(|route| unmet(route, facts, host).is_none())
 }
 
 /// The first condition of a route that a request does not meet, and whether it is a negated one; `None` if the route
 /// matches. `host` is that of the request, without port.
-pub fn unmet(route: &Route, asked: &Asked<'_>, host: &[u8]) -> Option<(ConditionKey, bool)> {
-    unmet_except(route, asked, host, |regexes| {
+pub fn unmet(route: &Route, facts: &RequestFacts<'_>, host: &[u8]) -> Option<(ConditionKey, bool)> {
+    unmet_except(route, facts, host, |regexes| {
         regexes
             .path_regexes
             .iter()
-            .any(|one| one.fits(asked.target.path()))
+            .any(|one| one.matches(facts.target.path()))
     })
 }
 
 /// As [`unmet`]; `path_fits` compares the path with the expressions that must match.
 fn unmet_except(
     route: &Route,
-    asked: &Asked<'_>,
+    facts: &RequestFacts<'_>,
     host: &[u8],
     mut path_fits: impl FnMut(&Conditions) -> bool,
 ) -> Option<(ConditionKey, bool)> {
     let fails = |key: &&ConditionKey| match **key {
         ConditionKey::PathRegex => !route.when.path_regexes.is_empty() && !path_fits(&route.when),
-        key => meets(&route.when, key, asked, host, true) == Some(false),
+        key => meets(&route.when, key, facts, host, true) == Some(false),
     };
     if let Some(key) = ConditionKey::ALL.iter().find(fails) {
         return Some((*key, false));
     }
     let not = route.not.as_deref()?;
-    let forbids = |key: &&ConditionKey| meets(not, **key, asked, host, false) == Some(true);
+    let forbids = |key: &&ConditionKey| meets(not, **key, facts, host, false) == Some(true);
     ConditionKey::ALL
         .iter()
         .find(forbids)
@@ -104,24 +104,25 @@ fn unmet_except(
 fn meets(
     conditions: &Conditions,
     key: ConditionKey,
-    asked: &Asked<'_>,
+    facts: &RequestFacts<'_>,
     host: &[u8],
     every_name: bool,
 ) -> Option<bool> {
     if !conditions.has(key) {
         return None;
     }
-    let path = asked.target.path();
-    let named = |list: &[NamedCondition], fits: &dyn Fn(&NamedCondition) -> bool| match every_name {
-        true => list.iter().all(|one| {
-            list.iter()
-                .any(|other| other.name == one.name && fits(other))
-        }),
-        false => list.iter().any(fits),
-    };
+    let path = facts.target.path();
+    let named =
+        |list: &[NamedCondition], matches: &dyn Fn(&NamedCondition) -> bool| match every_name {
+            true => list.iter().all(|one| {
+                list.iter()
+                    .any(|other| other.name == one.name && matches(other))
+            }),
+            false => list.iter().any(matches),
+        };
     Some(match key {
         ConditionKey::Method => {
-            let method = asked.request.method_in(asked.head);
+            let method = facts.request.method_in(facts.head);
             conditions
                 .methods
                 .iter()
@@ -132,47 +133,91 @@ fn meets(
             .paths
             .iter()
             .any(|pattern| glob(pattern.as_bytes(), path)),
-        ConditionKey::PathRegex => conditions.path_regexes.iter().any(|regex| regex.fits(path)),
+        ConditionKey::PathRegex => conditions
+            .path_regexes
+            .iter()
+            .any(|regex| regex.matches(path)),
         ConditionKey::Source => conditions
             .sources
             .as_ref()
-            .is_some_and(|set| set.contains(asked.client)),
-        ConditionKey::TlsVersion => asked
+            .is_some_and(|set| set.contains(facts.client)),
+        ConditionKey::TlsVersion => facts
             .tls
             .version
             .is_some_and(|is| conditions.tls_versions.contains(&is)),
-        ConditionKey::TlsSni => asked.tls.server_name.is_some_and(|name| {
+        ConditionKey::TlsSni => facts.tls.server_name.is_some_and(|name| {
             conditions
                 .tls_snis
                 .iter()
                 .any(|pattern| host_matches(pattern, name.as_bytes()))
         }),
-        ConditionKey::ClientCertSubject => asked.tls.client_subject.is_some_and(|subject| {
+        ConditionKey::ClientCertSubject => facts.tls.client_subject.is_some_and(|subject| {
             let mut patterns = conditions.client_cert_subjects.iter();
             patterns.any(|pattern| value_matches(pattern, subject.as_bytes()))
         }),
-        ConditionKey::Header => named(&conditions.headers, &|one| has_field(asked, one)),
+        ConditionKey::Header => named(&conditions.headers, &|one| has_field(facts, one)),
         ConditionKey::Query => named(&conditions.queries, &|one| {
-            cookie::parameters(asked.target.query(), one.name.as_bytes())
+            cookie::parameters(facts.target.query(), one.name.as_bytes())
                 .any(|value| is_wanted(one, value))
         }),
-        ConditionKey::Cookie => named(&conditions.cookies, &|one| has_cookie(asked, one)),
+        ConditionKey::Cookie => named(&conditions.cookies, &|one| has_cookie(facts, one)),
     })
 }
 
-fn has_field(asked: &Asked<'_>, wanted: &NamedCondition) -> bool {
-    asked.fields.iter().any(|field| {
+/// Returns what a condition on the key compares, as text. The client and the TLS connection are not shown.
+pub fn compared(
+    key: ConditionKey,
+    conditions: Option<&Conditions>,
+    facts: &RequestFacts<'_>,
+) -> String {
+    let text = |bytes: &[u8]| match bytes {
+        [] => "none".to_owned(),
+        bytes => String::from_utf8_lossy(bytes).escape_debug().to_string(),
+    };
+    let fields = |names: &dyn Fn(&[u8]) -> bool| {
+        let fields = facts.fields.iter();
+        let found = fields.filter(|field| names(field.name_in(facts.head)));
+        let values: Vec<String> = found
+            .map(|field| {
+                let (name, value) = (field.name_in(facts.head), field.value_in(facts.head));
+                format!("{}: {}", text(name), text(value))
+            })
+            .collect();
+        match values.as_slice() {
+            [] => "none".to_owned(),
+            values => values.join(", "),
+        }
+    };
+    match key {
+        ConditionKey::Method => text(facts.request.method_in(facts.head)),
+        ConditionKey::Host => text(facts.host()),
+        ConditionKey::Path | ConditionKey::PathRegex => text(facts.target.path()),
+        ConditionKey::Query => text(facts.target.query()),
+        ConditionKey::Cookie => fields(&|name| name.eq_ignore_ascii_case(b"cookie")),
+        ConditionKey::Header => fields(&|name| {
+            let mut wanted = conditions.iter().flat_map(|it| &it.headers);
+            wanted.any(|one| one.name.as_bytes().eq_ignore_ascii_case(name))
+        }),
+        ConditionKey::Source
+        | ConditionKey::TlsVersion
+        | ConditionKey::TlsSni
+        | ConditionKey::ClientCertSubject => "an unknown value".to_owned(),
+    }
+}
+
+fn has_field(facts: &RequestFacts<'_>, wanted: &NamedCondition) -> bool {
+    facts.fields.iter().any(|field| {
         field
-            .name_in(asked.head)
+            .name_in(facts.head)
             .eq_ignore_ascii_case(wanted.name.as_bytes())
-            && is_wanted(wanted, field.value_in(asked.head))
+            && is_wanted(wanted, field.value_in(facts.head))
     })
 }
 
-fn has_cookie(asked: &Asked<'_>, wanted: &NamedCondition) -> bool {
-    asked.fields.iter().any(|field| {
-        let text = field.value_in(asked.head);
-        field.name_in(asked.head).eq_ignore_ascii_case(b"cookie")
+fn has_cookie(facts: &RequestFacts<'_>, wanted: &NamedCondition) -> bool {
+    facts.fields.iter().any(|field| {
+        let text = field.value_in(facts.head);
+        field.name_in(facts.head).eq_ignore_ascii_case(b"cookie")
             && cookie::find(text, wanted.name.as_bytes())
                 .is_some_and(|range| is_wanted(wanted, &text[range]))
     })
@@ -190,7 +235,7 @@ fn value_matches(pattern: &ValuePattern, found: &[u8]) -> bool {
     match pattern {
         ValuePattern::Exact(text) => text.as_bytes() == found,
         ValuePattern::Wildcard(text) => glob(text.as_bytes(), found),
-        ValuePattern::Regex(regex) => regex.fits(found),
+        ValuePattern::Regex(regex) => regex.matches(found),
     }
 }
 
@@ -255,7 +300,7 @@ fn host_matches(pattern: &HostPattern, host: &[u8]) -> bool {
             wildcard(pattern.as_bytes(), host, u8::to_ascii_lowercase)
         }
         // The expression ignores case.
-        HostPattern::Regex(regex) => regex.fits(host),
+        HostPattern::Regex(regex) => regex.matches(host),
     }
 }
 

@@ -51,7 +51,7 @@ pub struct Exit {
     /// Printed to standard error.
     pub stderr: String,
     /// `-R` continues with the next line; otherwise the program exits.
-    pub goes_on: bool,
+    pub continues: bool,
 }
 
 impl Exit {
@@ -61,7 +61,7 @@ impl Exit {
             code: 2,
             stdout: String::new(),
             stderr: message.into() + "\n",
-            goes_on: false,
+            continues: false,
         }
     }
 
@@ -71,7 +71,7 @@ impl Exit {
             code: 255,
             stdout: String::new(),
             stderr: format!("Try `{program} -h' or '{program} --help' for more information.\n"),
-            goes_on: false,
+            continues: false,
         }
     }
 
@@ -80,7 +80,7 @@ impl Exit {
             code: 0,
             stdout,
             stderr: String::new(),
-            goes_on: false,
+            continues: false,
         }
     }
 }
@@ -107,7 +107,7 @@ pub fn parse(program: &str, arguments: &[String], names: &dyn Names) -> Result<C
                     code: 255,
                     stdout: String::new(),
                     stderr: format!("{word}: {}\n", problem.as_str()),
-                    goes_on: true,
+                    continues: true,
                 });
             }
         }

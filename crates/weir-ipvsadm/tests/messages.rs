@@ -288,7 +288,7 @@ fn usage_errors_exit_with_2() {
         let exit = exit(line);
         assert_eq!(exit.stderr, format!("{message}\n"), "{line}");
         assert_eq!(
-            (exit.code, exit.goes_on, exit.stdout.as_str()),
+            (exit.code, exit.continues, exit.stdout.as_str()),
             (2, false, ""),
             "{line}"
         );
@@ -311,7 +311,7 @@ fn popt_errors_exit_with_255_and_restore_continues() {
     ] {
         let exit = exit(line);
         assert_eq!(exit.stderr, format!("{message}\n"), "{line}");
-        assert_eq!((exit.code, exit.goes_on), (255, true), "{line}");
+        assert_eq!((exit.code, exit.continues), (255, true), "{line}");
     }
 }
 
@@ -330,7 +330,7 @@ fn first_option_without_command_refers_to_help() {
         "--list=1",
     ] {
         let exit = exit(line);
-        assert_eq!((exit.code, exit.goes_on), (255, false), "{line}");
+        assert_eq!((exit.code, exit.continues), (255, false), "{line}");
         assert_eq!(exit.stderr, help, "{line}");
     }
 }

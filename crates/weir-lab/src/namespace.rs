@@ -1,8 +1,7 @@
 //! Named network namespaces, as in `ip netns`, which a guard removes.
 //!
-//! Programs are started in a namespace with `nsenter
-//! --net`, which changes only the network: the mounts are those of the host, so that bpffs and files are the same. The
-//! lab itself enters a namespace on a short-lived thread.
+//! Programs are started in a namespace with `nsenter --net`, which changes only the network: the mounts are those of
+//! the host, so that bpffs and files are the same. The lab itself enters a namespace on a short-lived thread.
 
 use std::fs::File;
 use std::os::fd::AsFd;

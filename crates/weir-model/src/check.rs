@@ -11,7 +11,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 pub use self::health::{Health, Require};
-pub use self::probe::{DnsRecord, ExchangeStep, Http, Probe, ProbeKind, Script};
+pub use self::probe::{
+    DatagramProbe, DirectorProbe, DnsRecord, ExchangeStep, Http, Medium, Probe, ProbeKind, Script,
+};
 pub use self::timing::{OnFailure, Start, Timing};
 use crate::{Desired, Forward, Ports, Server, Service, Tunnel};
 
@@ -149,11 +151,11 @@ impl Check {
         if !forward.handles_packets() {
             return None;
         }
-        let fits = |address: &IpAddr| address.is_ipv4() == server.address.is_ipv4();
+        let matches = |address: &IpAddr| address.is_ipv4() == server.address.is_ipv4();
         let listeners = service
             .listen
             .iter()
-            .filter(|listener| listener.protocol == protocol && fits(&listener.address));
+            .filter(|listener| listener.protocol == protocol && matches(&listener.address));
         listeners
             .filter_map(|listener| {
                 let port = self.target.port.or(match listener.ports {

@@ -17,11 +17,11 @@ pub fn format_duration(duration: Duration) -> String {
     if millis == 0 {
         return "0s".to_owned();
     }
-    let fits = |(_, size): &(&str, u64)| millis.is_multiple_of(u128::from(*size));
+    let matches = |(_, size): &(&str, u64)| millis.is_multiple_of(u128::from(*size));
     let (unit, size) = DURATION_UNITS
         .into_iter()
         .rev()
-        .find(fits)
+        .find(matches)
         .unwrap_or(DURATION_UNITS[0]);
     format!("{}{unit}", millis / u128::from(size))
 }

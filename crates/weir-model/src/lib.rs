@@ -62,8 +62,9 @@ pub use announce::{Announce, Community, RequiredServices, Speaker};
 pub use basic_auth::{BasicAuth, PasswordHash};
 pub use body::{Digest, Pattern};
 pub use check::{
-    Check, CheckTls, DnsRecord, ExchangeStep, Health, Http, OnFailure, Probe, ProbeKind, ProbePath,
-    ProbeTarget, ProxyHeader, Require, Script, Start, Timing, Via,
+    Check, CheckTls, DatagramProbe, DirectorProbe, DnsRecord, ExchangeStep, Health, Http, Medium,
+    OnFailure, Probe, ProbeKind, ProbePath, ProbeTarget, ProxyHeader, Require, Script, Start,
+    Timing, Via,
 };
 pub use cluster::Cluster;
 pub use desired::{
@@ -96,8 +97,9 @@ pub use proxy::{Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
 pub use route::{
-    ConditionKey, Conditions, HeaderEdit, HeaderEdits, Mirror, NamedCondition, PathRewrite, Route,
-    RouteAction, RouteEdits, RouteLimits, RouteOptions, RouteTimeouts, ValuePattern,
+    ConditionKey, Conditions, HeaderEdit, HeaderEdits, Mirror, NamedCondition, PathRewrite,
+    RequestPart, Route, RouteAction, RouteEdits, RouteLimits, RouteOptions, RouteTimeouts,
+    ValuePattern,
 };
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};

@@ -66,7 +66,7 @@ impl TextRegex {
     }
 
     /// Whether it matches anywhere in a text.
-    pub fn fits(&self, path: &[u8]) -> bool {
+    pub fn matches(&self, path: &[u8]) -> bool {
         self.0.is_match(path)
     }
 
@@ -172,9 +172,10 @@ mod tests {
 
     #[test]
     fn expression_matches_anywhere_unless_anchored() {
-        let fits = |text: &str, path: &str| TextRegex::new(text).unwrap().fits(path.as_bytes());
-        assert!(fits("[0-9]+", "/a/17/b"));
-        assert!(!fits("^[0-9]+", "/a/17/b"));
-        assert!(fits("(?i)^/IMG/.*\\.png$", "/img/x.PNG"));
+        let matches =
+            |text: &str, path: &str| TextRegex::new(text).unwrap().matches(path.as_bytes());
+        assert!(matches("[0-9]+", "/a/17/b"));
+        assert!(!matches("^[0-9]+", "/a/17/b"));
+        assert!(matches("(?i)^/IMG/.*\\.png$", "/img/x.PNG"));
     }
 }

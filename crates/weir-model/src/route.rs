@@ -10,7 +10,7 @@ use crate::{
     BasicAuth, HashKey, RetryOn, RouteClientFields, StaticFiles, Template, TextRegex, ValueMap,
 };
 
-pub use condition::{ConditionKey, Conditions, NamedCondition, ValuePattern};
+pub use condition::{ConditionKey, Conditions, NamedCondition, RequestPart, ValuePattern};
 
 /// Action of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ pub struct StaticFiles {
     pub root: String,
     /// Removed from the beginning of a path; empty = nothing.
     pub strip: String,
-    /// Names of the files that are sent for a directory; the first that exists is.
+    /// Names of the files that are sent for a directory; the first existing one is used.
     pub index: Vec<String>,
     /// Paths below `root` in the order in which they are tried, with [`PATH`](Self::PATH) for the request's path. One
     /// that ends with `/` is a directory.
@@ -21,7 +21,7 @@ pub struct StaticFiles {
 }
 
 impl StaticFiles {
-    /// Is replaced by the path of a request in [`attempts`](Self::attempts).
+    /// Placeholder for the path of a request in [`attempts`](Self::attempts).
     pub const PATH: &'static str = "{path}";
 
     /// The files of a directory, with default settings.

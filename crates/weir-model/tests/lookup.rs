@@ -1,4 +1,4 @@
-//! What follows from several objects of a configuration: ports and paths of checks, users of pools, covered routes.
+//! Queries over several objects of a configuration: ports and paths of checks, users of pools, covered routes.
 
 use std::net::IpAddr;
 

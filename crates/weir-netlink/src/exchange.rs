@@ -58,7 +58,12 @@ impl Exchange {
 
     /// Sends `payload` with `flags`, REQUEST and ACK, and returns the messages before the acknowledgement. Errors
     /// contain the description `request`.
-    pub(crate) async fn ask<T>(&mut self, request: &str, payload: T, flags: u16) -> Result<Vec<T>>
+    pub(crate) async fn transact<T>(
+        &mut self,
+        request: &str,
+        payload: T,
+        flags: u16,
+    ) -> Result<Vec<T>>
     where
         T: NetlinkSerializable + NetlinkDeserializable,
     {
@@ -85,7 +90,7 @@ impl Exchange {
     /// Sends many requests to each of which the kernel replies with one message or error. The requests are sent in
     /// batches. Returns the replies in the order of the requests. `request` returns the description of a request by its
     /// index, for errors.
-    pub(crate) async fn ask_each<T>(
+    pub(crate) async fn transact_each<T>(
         &mut self,
         payloads: Vec<T>,
         request: impl Fn(usize) -> String,

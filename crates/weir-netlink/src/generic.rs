@@ -117,7 +117,7 @@ impl Generic {
         text.push(0);
         let message = GenericMessage::new(GENL_ID_CTRL, CTRL_CMD_GETFAMILY)
             .with(CTRL_ATTR_FAMILY_NAME, &text);
-        match self.ask(&format!("find family {name}"), message).await {
+        match self.transact(&format!("find family {name}"), message).await {
             Ok(answers) => Ok(answers.iter().find_map(|answer| {
                 let number = answer.attribute(CTRL_ATTR_FAMILY_ID)?;
                 Some(u16::from_ne_bytes(number.try_into().ok()?))
@@ -127,12 +127,12 @@ impl Generic {
         }
     }
 
-    pub(crate) async fn ask(
+    pub(crate) async fn transact(
         &mut self,
         request: &str,
         message: GenericMessage,
     ) -> Result<Vec<GenericMessage>> {
-        self.exchange.ask(request, message, 0).await
+        self.exchange.transact(request, message, 0).await
     }
 }
 

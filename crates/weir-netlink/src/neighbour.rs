@@ -172,7 +172,7 @@ impl Netlink {
     pub async fn neighbour(&self, ifindex: u32, ip: IpAddr) -> Result<Option<Neighbour>> {
         let request = format!("look up neighbour {ip} on device {ifindex}");
         let message = RouteNetlinkMessage::GetNeighbour(entry_message(ifindex, ip));
-        match self.ask(&request, message, 0).await {
+        match self.transact(&request, message, 0).await {
             Ok(answers) => Ok(answers.iter().find_map(|answer| match answer {
                 RouteNetlinkMessage::NewNeighbour(message) => Neighbour::from_message(message),
                 _ => None,
@@ -201,7 +201,7 @@ impl Netlink {
         message.attributes.push(flags);
         let request = format!("manage neighbour {ip} on device {ifindex}");
         let message = RouteNetlinkMessage::NewNeighbour(message);
-        self.ask(&request, message, NLM_F_CREATE | NLM_F_REPLACE)
+        self.transact(&request, message, NLM_F_CREATE | NLM_F_REPLACE)
             .await?;
         Ok(Managed::Added)
     }

@@ -84,21 +84,29 @@ impl Netlink {
         self.route.lock().await.undecodable()
     }
 
-    pub(crate) async fn ask(
+    pub(crate) async fn transact(
         &self,
         request: &str,
         message: RouteNetlinkMessage,
         flags: u16,
     ) -> Result<Vec<RouteNetlinkMessage>> {
-        self.route.lock().await.ask(request, message, flags).await
+        self.route
+            .lock()
+            .await
+            .transact(request, message, flags)
+            .await
     }
 
-    pub(crate) async fn ask_each(
+    pub(crate) async fn transact_each(
         &self,
         messages: Vec<RouteNetlinkMessage>,
         request: impl Fn(usize) -> String,
     ) -> Result<Vec<Result<RouteNetlinkMessage>>> {
-        self.route.lock().await.ask_each(messages, request).await
+        self.route
+            .lock()
+            .await
+            .transact_each(messages, request)
+            .await
     }
 
     pub(crate) async fn dump(
@@ -115,7 +123,10 @@ impl Netlink {
         request: &str,
         message: RouteNetlinkMessage,
     ) -> Result<Change> {
-        match self.ask(request, message, NLM_F_CREATE | NLM_F_EXCL).await {
+        match self
+            .transact(request, message, NLM_F_CREATE | NLM_F_EXCL)
+            .await
+        {
             Ok(_) => Ok(Change::Made),
             Err(error) if error.is(Errno::EXIST) => Ok(Change::None),
             Err(error) => Err(error),
@@ -128,7 +139,7 @@ impl Netlink {
         request: &str,
         message: RouteNetlinkMessage,
     ) -> Result<Change> {
-        match self.ask(request, message, 0).await {
+        match self.transact(request, message, 0).await {
             Ok(_) => Ok(Change::Made),
             Err(error)
                 if [Errno::NOENT, Errno::NODEV, Errno::ADDRNOTAVAIL, Errno::SRCH]

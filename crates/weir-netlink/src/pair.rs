@@ -66,7 +66,7 @@ impl Netlink {
         message.header.flags = LinkFlags::Up;
         message.header.change_mask = LinkFlags::Up;
         let request = format!("set device {ifindex} up");
-        self.ask(&request, RouteNetlinkMessage::SetLink(message), 0)
+        self.transact(&request, RouteNetlinkMessage::SetLink(message), 0)
             .await?;
         Ok(())
     }

@@ -327,11 +327,11 @@ impl Netlink {
         };
         if reordering.add {
             let copy = RouteNetlinkMessage::NewRule(local_message(ipv6));
-            self.ask(request, copy, NLM_F_CREATE).await?;
+            self.transact(request, copy, NLM_F_CREATE).await?;
         }
         for _ in 0..reordering.remove {
             let copy = RouteNetlinkMessage::DelRule(local_message(ipv6));
-            self.ask(request, copy, 0).await?;
+            self.transact(request, copy, 0).await?;
         }
         Ok(())
     }

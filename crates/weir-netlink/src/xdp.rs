@@ -45,7 +45,7 @@ impl Netlink {
             let none = vec![LinkXdp::Fd(-1), LinkXdp::Flags(mode)];
             message.attributes.push(LinkAttribute::Xdp(none));
             let request = format!("detach XDP from device {ifindex}");
-            self.ask(&request, RouteNetlinkMessage::SetLink(message), 0)
+            self.transact(&request, RouteNetlinkMessage::SetLink(message), 0)
                 .await?;
         }
         Ok(())

@@ -59,7 +59,7 @@ impl Netlink {
         let message = GenericMessage::new(family, NETDEV_CMD_DEV_GET)
             .with(NETDEV_A_DEV_IFINDEX, &ifindex.to_ne_bytes());
         let request = format!("get XDP features of device {ifindex}");
-        match generic.ask(&request, message).await {
+        match generic.transact(&request, message).await {
             Ok(answers) => Ok(answers.iter().find_map(features_of)),
             Err(error) if error.is(Errno::OPNOTSUPP) => Ok(None),
             Err(error) => Err(error),

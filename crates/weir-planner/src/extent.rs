@@ -14,7 +14,8 @@ use weir_model::{Scheduler, SchedulerKind};
 use weir_sched::{Counts, Member, Mode, Start, availability, bucket, hash, maglev, mh, tournament};
 
 use crate::allocation::{DestSlot, ServiceSlot};
-use crate::{Error, Result, tree};
+use crate::scheduler::{self, HashTable};
+use crate::{Error, Result};
 
 /// Elements of the header.
 const HEADER: u32 = (size_of::<Extent>() / size_of::<Element>()) as u32;
@@ -74,7 +75,7 @@ pub fn mode(rule: &Rule) -> Mode {
 /// The service has more servers than its table has entries, or its scheduler exists in proxies only.
 pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     let mut usable = usable(slot);
-    let number = number(rule.scheduler.kind).ok_or_else(|| Error::Scheduler {
+    let number = scheduler::number(rule.scheduler.kind).ok_or_else(|| Error::Scheduler {
         service: name.to_owned(),
         scheduler: rule.scheduler.kind.as_str(),
     })?;
@@ -107,7 +108,7 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     };
     let bounded = rule.scheduler.max_load_percent.is_some();
     let long = !rule.crowded && list.len() > tournament::WALKED;
-    let tree_width = match tree::kind(number, bounded) {
+    let tree_width = match scheduler::tree(number, bounded) {
         Some(_) if long => tournament::width(list.len()),
         _ => 0,
     };
@@ -136,25 +137,11 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
 /// # Errors
 /// More servers than the table has entries.
 fn owners(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
-    Ok(match rule.scheduler.kind {
-        SchedulerKind::Sh => bucket::sh_owners(&slot.members()).to_vec(),
-        SchedulerKind::Dh => bucket::dh_owners(&slot.members()).to_vec(),
-        SchedulerKind::Mh => mh::table(&mh_entries(slot, rule))?,
-        SchedulerKind::Rr
-        | SchedulerKind::Wrr
-        | SchedulerKind::Lc
-        | SchedulerKind::Wlc
-        | SchedulerKind::Sed
-        | SchedulerKind::Nq
-        | SchedulerKind::Fo
-        | SchedulerKind::Ovf
-        | SchedulerKind::Twos
-        | SchedulerKind::Lblc
-        | SchedulerKind::Lblcr
-        | SchedulerKind::Maglev
-        | SchedulerKind::P2c
-        | SchedulerKind::LeastTime
-        | SchedulerKind::Hash => Vec::new(),
+    Ok(match scheduler::hash_table(rule.scheduler.kind) {
+        Some(HashTable::Source) => bucket::sh_owners(&slot.members()).to_vec(),
+        Some(HashTable::Destination) => bucket::dh_owners(&slot.members()).to_vec(),
+        Some(HashTable::Maglev) => mh::table(&mh_entries(slot, rule))?,
+        None => Vec::new(),
     })
 }
 
@@ -285,30 +272,6 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The data plane's number of a scheduler; `None` = only proxies have it.
-pub const fn number(kind: SchedulerKind) -> Option<Number> {
-    Some(match kind {
-        SchedulerKind::Rr => Number::Rr,
-        SchedulerKind::Wrr => Number::Wrr,
-        SchedulerKind::Lc => Number::Lc,
-        SchedulerKind::Wlc => Number::Wlc,
-        SchedulerKind::Sed => Number::Sed,
-        SchedulerKind::Nq => Number::Nq,
-        SchedulerKind::Fo => Number::Fo,
-        SchedulerKind::Ovf => Number::Ovf,
-        SchedulerKind::Twos => Number::Twos,
-        SchedulerKind::Dh => Number::Dh,
-        SchedulerKind::Sh => Number::Sh,
-        SchedulerKind::Mh => Number::Mh,
-        SchedulerKind::Lblc => Number::Lblc,
-        SchedulerKind::Lblcr => Number::Lblcr,
-        SchedulerKind::Maglev => Number::Maglev,
-        SchedulerKind::P2c => Number::P2c,
-        SchedulerKind::LeastTime => Number::LeastTime,
-        SchedulerKind::Hash => return None,
-    })
-}
-
 impl Tables {
     /// Number of elements of the whole run.
     #[must_use]
@@ -400,7 +363,7 @@ impl Tables {
         counts: &dyn Fn(u32) -> Counts,
         overloaded: &dyn Fn(u32) -> bool,
     ) -> Vec<u32> {
-        let kind = tree::kind(self.scheduler, self.max_load > 0);
+        let kind = scheduler::tree(self.scheduler, self.max_load > 0);
         let Some((tree, rule)) = kind.filter(|_| self.tree_width > 0) else {
             return Vec::new();
         };

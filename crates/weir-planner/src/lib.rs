@@ -14,11 +14,11 @@ mod number;
 pub mod policy;
 pub mod row_set;
 pub mod rows;
+pub mod scheduler;
 pub mod socket;
 #[cfg(test)]
 mod tests;
 mod totals;
-pub mod tree;
 
 pub use error::{Error, Result};
 pub use totals::Totals;

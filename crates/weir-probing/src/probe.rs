@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 use weir_health::{Dialogue, Outcome, Reply, Target, Verdict, dialogue};
-use weir_model::Probe;
+use weir_model::{DirectorProbe, Medium};
 
 use crate::connect::{ConnectError, connect};
 use crate::context::Context;
@@ -50,24 +50,14 @@ fn with_duration(outcome: Outcome, took: Duration) -> Outcome {
 }
 
 async fn run_probe(context: &Context, target: &Target, path: Option<&PathProbe>) -> Outcome {
-    match &target.probe {
-        Probe::Script(script) => local::run_script(script, target).await,
-        Probe::File { path } => local::read_weight(path).await,
-        Probe::Ping | Probe::Dns { .. } | Probe::Udp { .. } => {
-            match datagram::probe(context, target, path).await {
-                Ok(outcome) => outcome,
-                Err(error) => ConnectError::from(error).outcome(),
-            }
-        }
-        Probe::Tcp
-        | Probe::Exchange(_)
-        | Probe::Http(_)
-        | Probe::Grpc { .. }
-        | Probe::Smtp { .. }
-        | Probe::Redis
-        | Probe::Mysql { .. }
-        | Probe::Postgres { .. }
-        | Probe::Agent { .. } => probe_stream(context, target, path).await,
+    match target.probe.medium() {
+        Medium::Director(DirectorProbe::Script(script)) => local::run_script(script, target).await,
+        Medium::Director(DirectorProbe::File(path)) => local::read_weight(path).await,
+        Medium::Datagram(_) => match datagram::probe(context, target, path).await {
+            Ok(outcome) => outcome,
+            Err(error) => ConnectError::from(error).outcome(),
+        },
+        Medium::Stream => probe_stream(context, target, path).await,
     }
 }
 

@@ -89,7 +89,7 @@ fn paced_latencies(directory: &Path, url: &str, rate: u64) -> Vec<u32> {
         "h2load runs"
     );
     let lines = fs::read_to_string(&log).expect("a line for each request");
-    let mut took: Vec<u32> = lines
+    let mut elapsed: Vec<u32> = lines
         .lines()
         .map(|line| {
             let mut columns = line.split('\t').skip(1);
@@ -98,8 +98,8 @@ fn paced_latencies(directory: &Path, url: &str, rate: u64) -> Vec<u32> {
             us.expect("microseconds")
         })
         .collect();
-    took.sort_unstable();
-    took
+    elapsed.sort_unstable();
+    elapsed
 }
 
 /// Latencies at 70 % of the requests that the first candidate answers at most.
@@ -114,10 +114,10 @@ fn paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
     let mut seen = vec![[const { Vec::new() }; SHARES.len()]; candidates.len()];
     for _ in 0..setting("WEIR_BENCH_ROUNDS", 3) {
         for (candidate, seen) in candidates.iter().zip(&mut seen) {
-            let took = paced_latencies(directory, &url(candidate), rate);
+            let elapsed = paced_latencies(directory, &url(candidate), rate);
             for ((_, share), seen) in SHARES.iter().zip(seen) {
-                let at = (took.len() as f64 * share) as usize;
-                seen.push(f64::from(took[at.min(took.len() - 1)]));
+                let at = (elapsed.len() as f64 * share) as usize;
+                seen.push(f64::from(elapsed[at.min(elapsed.len() - 1)]));
             }
         }
     }
@@ -139,7 +139,7 @@ fn idle(candidate: &Candidate) {
     if !is_wanted(name) {
         return;
     }
-    let ask = |stream: &mut TcpStream| {
+    let fetch = |stream: &mut TcpStream| {
         let mut answer = [0u8; 4096];
         let asked = stream.write_all(b"GET /small HTTP/1.1\r\nHost: h\r\n\r\n");
         let read = asked.and_then(|()| stream.read(&mut answer));
@@ -147,10 +147,10 @@ fn idle(candidate: &Candidate) {
     };
     let connect = || TcpStream::connect(candidate.listen).expect("it listens");
     // What the first clients bring about is not theirs.
-    (0..100).for_each(|_| ask(&mut connect()));
+    (0..100).for_each(|_| fetch(&mut connect()));
     let before = memory(candidate.pid);
     let mut clients: Vec<TcpStream> = (0..IDLE).map(|_| connect()).collect();
-    clients.iter_mut().for_each(ask);
+    clients.iter_mut().for_each(fetch);
     let after = memory(candidate.pid);
     println!(
         "{name}: {:8} {} octets, with {IDLE} of them",

@@ -174,15 +174,17 @@ mod tests {
             Chunks::new()
                 .scan(&out, &mut |data| content.extend_from_slice(data))
                 .unwrap();
-            let mut said = [0; 3];
+            let mut output = [0; 3];
             let read = match coding {
-                Coding::Gzip => flate2::read::GzDecoder::new(&content[..]).read_exact(&mut said),
-                Coding::Brotli => brotli::Decompressor::new(&content[..], 64).read_exact(&mut said),
+                Coding::Gzip => flate2::read::GzDecoder::new(&content[..]).read_exact(&mut output),
+                Coding::Brotli => {
+                    brotli::Decompressor::new(&content[..], 64).read_exact(&mut output)
+                }
                 Coding::Zstd => zstd::stream::read::Decoder::new(&content[..])
                     .unwrap()
-                    .read_exact(&mut said),
+                    .read_exact(&mut output),
             };
-            assert!(read.is_ok() && &said == b"now", "{coding:?}");
+            assert!(read.is_ok() && &output == b"now", "{coding:?}");
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Note {
     version: &'static str,
     /// Nanoseconds of the monotonic clock.
     pub(crate) began: u64,
-    pub(crate) asked: u64,
+    pub(crate) part_began: u64,
     /// Microseconds of each phase.
     pub(crate) spent_us: [u64; 5],
     pub(crate) bytes_in: u64,
@@ -62,7 +62,7 @@ impl Note {
         *self = Self {
             text,
             began: now,
-            asked: now,
+            part_began: now,
             ..Self::default()
         };
     }
@@ -219,8 +219,8 @@ impl Log {
             outcome.server.as_bytes(),
             note.version.as_bytes(),
         ];
-        let said = (0..5).map(|at| note.part(at));
-        for part in own.into_iter().chain(said) {
+        let noted = (0..5).map(|at| note.part(at));
+        for part in own.into_iter().chain(noted) {
             // A target is half a head at most, and a head 64 KiB.
             let len = u32::try_from(part.len()).unwrap_or(0);
             into.extend_from_slice(&len.to_le_bytes());
@@ -453,12 +453,12 @@ impl Open {
             }
         };
         let file = &mut file.to;
-        let begun = if self.torn {
+        let started = if self.torn {
             file.write_all(b"\n")
         } else {
             Ok(())
         };
-        if let Err(error) = begun.and_then(|()| file.write_all(out)) {
+        if let Err(error) = started.and_then(|()| file.write_all(out)) {
             (self.file, self.torn) = (None, true);
             return Err(("written", error));
         }

@@ -94,16 +94,16 @@ impl Misdirect {
         })
     }
 
-    /// Whether a request for `host`, without port, is rejected on a connection with the SNI `asked`.
-    pub(crate) fn rejects(&self, host: &[u8], asked: Option<&str>) -> bool {
+    /// Whether a request for `host`, without port, is rejected on a connection with the SNI `sni`.
+    pub(crate) fn rejects(&self, host: &[u8], sni: Option<&str>) -> bool {
         let host = host.strip_suffix(b".").unwrap_or(host);
-        let asked = asked.map(|name| name.strip_suffix('.').unwrap_or(name));
+        let sni = sni.map(|name| name.strip_suffix('.').unwrap_or(name));
         if host.is_empty() {
             return false;
         }
-        let named = asked.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(host));
+        let named = sni.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(host));
         // Addresses are never sent in a handshake (RFC 6066 section 3).
-        if self.same && !named && (asked.is_some() || !is_address(host)) {
+        if self.same && !named && (sni.is_some() || !is_address(host)) {
             return true;
         }
         let mut room = [0; NAME_MAX];
@@ -184,7 +184,7 @@ mod tests {
             names(&["admin.example", "both.example", "*.inner.example"]),
         );
         let rule = Misdirect::new(&open, &own, [(&guarded, &its)].into_iter()).unwrap();
-        for (host, asked, rejected) in [
+        for (host, sni, rejected) in [
             ("admin.example", Some("www.example"), true),
             ("ADMIN.example.", Some("www.example"), true),
             ("admin.example", None, true),
@@ -197,9 +197,9 @@ mod tests {
             ("", Some("www.example"), false),
         ] {
             assert_eq!(
-                rule.rejects(host.as_bytes(), asked),
+                rule.rejects(host.as_bytes(), sni),
                 rejected,
-                "{host} {asked:?}"
+                "{host} {sni:?}"
             );
         }
     }
@@ -209,7 +209,7 @@ mod tests {
         let same = tls(None, ClientAuth::Required, SniHost::Same);
         let own = names(&["*.example"]);
         let rule = Misdirect::new(&same, &own, std::iter::empty()).unwrap();
-        for (host, asked, rejected) in [
+        for (host, sni, rejected) in [
             ("a.example", Some("a.example"), false),
             ("A.example", Some("a.example."), false),
             ("b.example", Some("a.example"), true),
@@ -219,9 +219,9 @@ mod tests {
             ("10.0.0.1", Some("a.example"), true),
         ] {
             assert_eq!(
-                rule.rejects(host.as_bytes(), asked),
+                rule.rejects(host.as_bytes(), sni),
                 rejected,
-                "{host} {asked:?}"
+                "{host} {sni:?}"
             );
         }
     }

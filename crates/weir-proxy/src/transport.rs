@@ -184,8 +184,8 @@ impl Transport {
     }
 
     /// The client's SNI.
-    pub(crate) fn asked(&self) -> Option<&str> {
-        self.channel()?.asked.as_deref()
+    pub(crate) fn sni(&self) -> Option<&str> {
+        self.channel()?.sni.as_deref()
     }
 
     /// What routes and texts may say about the client's TLS connection; `None` = no TLS.

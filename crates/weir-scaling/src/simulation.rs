@@ -177,8 +177,8 @@ impl Simulation {
     /// Lets the changes of a scenario happen.
     #[must_use]
     pub fn run(&self, router: Router, scenario: &Scenario) -> Outcome {
-        let begun = Spread::new(router, self.group.directors);
-        let mut spread = begun.clone();
+        let started = Spread::new(router, self.group.directors);
+        let mut spread = started.clone();
         let mut servers = Servers::new(self.group.servers);
         let (mut version, mut previous) = (self.first.clone(), self.first.clone());
         let mut connections: Vec<Connection> = self
@@ -186,7 +186,7 @@ impl Simulation {
             .iter()
             .map(|&(hash, server)| Connection {
                 hash,
-                director: begun.director(router_hash(hash)),
+                director: started.director(router_hash(hash)),
                 server,
                 ended: false,
             })
@@ -228,8 +228,9 @@ impl Simulation {
         }
         let share = |count: usize| count as f64 / f64::from(self.group.sample);
         let hashes = || self.connections.iter().map(|(hash, _)| *hash);
-        let moved =
-            |hash: &u64| begun.director(router_hash(*hash)) != spread.director(router_hash(*hash));
+        let moved = |hash: &u64| {
+            started.director(router_hash(*hash)) != spread.director(router_hash(*hash))
+        };
         let changed = |hash: &u64| self.first.select(*hash) != version.select(*hash);
         Outcome {
             broken: share(broken as usize),

@@ -6,6 +6,8 @@
 
 use std::net::IpAddr;
 
+use weir_model::Scheduler;
+
 use crate::bound::Bound;
 use crate::load::{self, Rule};
 use crate::{Availability, Counts, Kind, Member, Mode, bucket, hash, maglev, mh, p2c};
@@ -150,5 +152,70 @@ impl Service<'_> {
             | Availability::Overloaded
             | Availability::Busy) => found,
         }
+    }
+}
+
+/// What a scheduler keeps or draws for its choice, so that [`Service::choose`] alone does not determine it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// The server chosen last.
+    Walk,
+    /// The server chosen last, and the weight of the pass.
+    WeightedWalk,
+    /// A cache of servers by destination.
+    Locality,
+    /// A cache of sets of servers by destination.
+    ReplicatedLocality,
+    /// Random numbers.
+    Draws,
+}
+
+/// Returns what a scheduler keeps or draws; `None` = its choice depends on its arguments alone.
+#[must_use]
+pub const fn state(kind: Kind) -> Option<State> {
+    match kind {
+        Kind::Rr => Some(State::Walk),
+        Kind::Wrr => Some(State::WeightedWalk),
+        Kind::Lblc => Some(State::Locality),
+        Kind::Lblcr => Some(State::ReplicatedLocality),
+        Kind::Twos | Kind::P2c | Kind::LeastTime => Some(State::Draws),
+        Kind::Lc
+        | Kind::Wlc
+        | Kind::Sed
+        | Kind::Nq
+        | Kind::Fo
+        | Kind::Ovf
+        | Kind::Dh
+        | Kind::Sh
+        | Kind::Mh
+        | Kind::Maglev
+        | Kind::Hash => None,
+    }
+}
+
+/// The criterion of a scheduler, for output.
+#[must_use]
+pub const fn criterion(scheduler: Scheduler) -> &'static str {
+    match scheduler.kind {
+        Kind::Rr => "the next after the one chosen last",
+        Kind::Wrr => "the next whose weight reaches this pass",
+        Kind::Lc => "the fewest connections",
+        Kind::Sed => "the shortest expected delay",
+        Kind::Nq => "an idle one, else the shortest expected delay",
+        Kind::Fo => "the greatest weight",
+        Kind::Ovf => "the greatest weight among those with room",
+        Kind::Twos | Kind::P2c => "the less loaded of two drawn at random",
+        Kind::Dh => "the hash of the VIP",
+        Kind::Sh | Kind::Mh if scheduler.flags.networks => "the hash of the client's network",
+        Kind::Sh | Kind::Mh => "the hash of the client",
+        Kind::Maglev => "the hash of the flow",
+        Kind::Lblc | Kind::Lblcr => {
+            "a server that had this VIP before, else the fewest connections for its weight"
+        }
+        Kind::LeastTime => {
+            "two drawn by share, the one with the lower latency × (active + 1) / weight"
+        }
+        // Only the proxy implements the last one.
+        Kind::Wlc | Kind::Hash => "the fewest connections for its weight",
     }
 }

@@ -17,7 +17,7 @@ const FLOWS: u32 = 6000;
 
 /// Why servers are unavailable.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Exclusion {
     /// Weight 0: drained or down.
     Quiesced,
     /// At the upper threshold.
@@ -38,17 +38,17 @@ struct World {
 
 impl World {
     /// Servers 1 to 4 in the order of adding; the first `out` are unavailable.
-    fn new(kind: Kind, weights: [u32; 4], out: usize, way: Way) -> Self {
+    fn new(kind: Kind, weights: [u32; 4], out: usize, way: Exclusion) -> Self {
         let is_out = |number: u32| number as usize <= out;
         let member = |number: u32| Member {
             seq: number,
             dest: number,
             weight: match weights[number as usize - 1] {
-                _ if is_out(number) && way == Way::Quiesced => 0,
+                _ if is_out(number) && way == Exclusion::Quiesced => 0,
                 weight => weight,
             },
             slot: number,
-            usable: !(is_out(number) && way == Way::Full),
+            usable: !(is_out(number) && way == Exclusion::Full),
         };
         let members: Vec<Member> = (1..=4).rev().map(member).collect();
         let entries = members.iter().map(|member| mh::Entry {
@@ -162,7 +162,7 @@ fn p_value(observed: &[u64], shares: &[f64]) -> f64 {
 
 /// Runs over both ways, 0 to 2 servers out.
 fn cases(kind: Kind, weights: [u32; 4], check: impl Fn(World, &str)) {
-    for way in [Way::Quiesced, Way::Full] {
+    for way in [Exclusion::Quiesced, Exclusion::Full] {
         for out in 0..=2 {
             let name = format!("{kind} {weights:?}, {out} out, {way:?}");
             check(World::new(kind, weights, out, way), &name);
@@ -298,7 +298,7 @@ fn hashes_distribute_the_clients_of_full_servers() {
                 _ => f64::from(weight),
             };
             let owners = |out: usize| {
-                let mut world = World::new(kind, weights, out, Way::Full);
+                let mut world = World::new(kind, weights, out, Exclusion::Full);
                 let client = |flow| world.choose(flow).expect("two are usable") as usize;
                 (0..CLIENTS).map(client).collect::<Vec<_>>()
             };
@@ -323,7 +323,7 @@ fn hashes_distribute_the_clients_of_full_servers() {
                     assert!(p > FALSE_ALARM, "{name}: {whole:?}, p = {p:e}");
                 } else if matches!(kind, Kind::Mh | Kind::Maglev) {
                     // Clients of one entry move together: there are as many independent moves as entries.
-                    let usable = World::new(kind, weights, out, Way::Full).usable();
+                    let usable = World::new(kind, weights, out, Exclusion::Full).usable();
                     let moves = moved
                         .map(|count| count * u64::from(places.min(CLIENTS)) / u64::from(CLIENTS));
                     let p = p_value(&moves, &usable.map(share));

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use weir_http::route::{self, Asked, RouteTable, TlsFacts};
+use weir_http::route::{self, RequestFacts, RouteTable, TlsFacts};
 use weir_http::{Field, Framing, Request, RequestPath};
 use weir_model::{ConditionKey, HashKey, Route, RouteAction, SplitMix64};
 
@@ -161,8 +161,8 @@ impl Routes {
     }
 
     /// Returns the position of the first route that matches.
-    pub fn choose(&self, asked: &Asked<'_>) -> Option<usize> {
-        self.table.choose(asked)
+    pub fn choose(&self, facts: &RequestFacts<'_>) -> Option<usize> {
+        self.table.choose(facts)
     }
 
     /// Index of the pool that a route's map has for a text; that of the service if it has none.
@@ -253,9 +253,9 @@ pub struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// What routes compare.
-    pub const fn asked(&self) -> Asked<'a> {
-        Asked {
+    /// Returns the facts that routes compare.
+    pub const fn of_request(&self) -> RequestFacts<'a> {
+        RequestFacts {
             client: self.client.ip(),
             target: self.target,
             head: self.head,
@@ -361,7 +361,7 @@ pub fn decide(
         Ok(slot) => slot,
         Err(rejection) => return (Decision::Reject(rejection), None),
     };
-    let found = routes.table.choose(&facts.asked());
+    let found = routes.table.choose(&facts.of_request());
     let Some(index) = found else {
         let (pool, route) = (0, None);
         return (Decision::Forward { pool, route }, slot);

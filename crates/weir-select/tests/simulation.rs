@@ -182,7 +182,7 @@ impl World {
         self.pending.insert(self.next_event, event);
     }
 
-    fn ask<T>(
+    fn decide<T>(
         &mut self,
         id: u64,
         input: impl FnOnce(&mut Selection, &mut Env<'_, Arc<TestServer>>) -> T,
@@ -246,7 +246,7 @@ impl World {
             slot: Some(slot),
         };
         self.requests.insert(id, request);
-        let output = self.ask(id, Selection::select);
+        let output = self.decide(id, Selection::select);
         self.execute(id, output);
     }
 
@@ -293,7 +293,7 @@ impl World {
             }
         };
         self.release(id);
-        let verdict = self.ask(id, |selection, env| {
+        let verdict = self.decide(id, |selection, env| {
             selection.handle_connect_error(error, env)
         });
         self.apply(id, verdict);
@@ -318,7 +318,7 @@ impl World {
     /// Calls the first of the queue.
     fn call_queue(&mut self) {
         if let Some((_, id)) = self.queue.pop_first() {
-            let output = self.ask(id, Selection::handle_queue_turn);
+            let output = self.decide(id, Selection::handle_queue_turn);
             self.execute(id, output.expect("a queued request"));
         }
     }
@@ -359,9 +359,9 @@ impl World {
         request.sent |= is_sent;
         let verdict = match result {
             Err(failure) => {
-                Some(self.ask(id, |selection, env| selection.handle_failure(failure, env)))
+                Some(self.decide(id, |selection, env| selection.handle_failure(failure, env)))
             }
-            Ok(Some(response)) => self.ask(id, |selection, env| {
+            Ok(Some(response)) => self.decide(id, |selection, env| {
                 selection.handle_unwanted(response, env)
             }),
             Ok(None) => None,
@@ -388,7 +388,7 @@ impl World {
                 assert_eq!(request.selection.retries(), request.retries);
                 assert!(request.retries <= self.policy.limit, "too many retries");
                 self.release(id);
-                let output = self.ask(id, Selection::select);
+                let output = self.decide(id, Selection::select);
                 self.execute(id, output);
                 self.call_queue();
             }
@@ -412,7 +412,7 @@ impl World {
             return;
         }
         let exit = [QueueExit::QueueTimeout, QueueExit::TotalTimeout][self.below(2) as usize];
-        let output = self.ask(id, |selection, _| selection.handle_queue_exit(exit));
+        let output = self.decide(id, |selection, _| selection.handle_queue_exit(exit));
         assert!(matches!(
             output,
             Output::Answer {
@@ -550,13 +550,13 @@ fn failing_servers_receive_a_bounded_number_of_retries() {
             slot: None,
         };
         world.requests.insert(id, request);
-        while let Output::Connect { server, .. } = world.ask(id, Selection::select) {
+        while let Output::Connect { server, .. } = world.decide(id, Selection::select) {
             world.servers[server].load.release();
             let lost = Failure::Lost {
                 reused: false,
                 head_started: false,
             };
-            let verdict = world.ask(id, |selection, env| selection.handle_failure(lost, env));
+            let verdict = world.decide(id, |selection, env| selection.handle_failure(lost, env));
             if !self::retries(verdict) {
                 break;
             }

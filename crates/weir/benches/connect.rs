@@ -136,11 +136,11 @@ fn row(what: &str, ends: [SocketAddr; 2], calls: u32, call: impl Fn(SocketAddr) 
     let (mut cpu, mut passed) = ([Duration::ZERO; 2], [Duration::ZERO; 2]);
     for _ in 0..ROUNDS {
         for (end, to) in ends.into_iter().enumerate() {
-            let (begun, started) = (cpu_time(), Instant::now());
+            let (begin_time, started) = (cpu_time(), Instant::now());
             for _ in 0..calls {
                 call(to).expect("it is sent");
             }
-            cpu[end] += cpu_time() - begun;
+            cpu[end] += cpu_time() - begin_time;
             passed[end] += started.elapsed();
         }
     }

@@ -199,14 +199,14 @@ fn round(forward: &str, rate: u32, seconds: u32) -> Round {
     std::thread::sleep(time);
     let idle = [0, 1].map(|at| cpu(pids[at]) - before[at]);
 
-    let begun = pids.map(cpu);
+    let begin_time = pids.map(cpu);
     let sent = generate(&world, rate, time);
     // The sender has no time left, as when its links are cut.
     let sender = Pid::from_raw(pids[0].cast_signed()).expect("a pid");
     kill_process(sender, Signal::STOP).expect("it runs");
-    let sender_cpu = cpu(pids[0]) - begun[0];
+    let sender_cpu = cpu(pids[0]) - begin_time[0];
     let received = settled(&world);
-    let receiver_cpu = cpu(pids[1]) - begun[1];
+    let receiver_cpu = cpu(pids[1]) - begin_time[1];
     kill_process(sender, Signal::CONT).expect("it runs");
     clean(&world);
     let each = |total: Duration, idle: Duration, flows: u32| {

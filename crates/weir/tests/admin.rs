@@ -55,8 +55,8 @@ fn active_file_errors_give_position_without_quoting() {
         assert!(answer.contains("weir.toml:"), "{answer}");
     }
     // The owner receives the whole response.
-    let (_, said) = daemon.weir(&["reload"]);
-    assert!(said.contains(SECRET), "{said}");
+    let (_, printed) = daemon.weir(&["reload"]);
+    assert!(printed.contains(SECRET), "{printed}");
 }
 
 #[test]
@@ -72,8 +72,8 @@ fn submitted_text_is_planned_applied_and_quoted() {
     let applied = daemon.post("/v1/reload", Some(&token), &body(&more));
     assert!(applied.starts_with("HTTP/1.1 200"), "{applied}");
     // The file is restored, and a reload activates it.
-    let (_, said) = daemon.weir(&["plan"]);
-    assert!(said.contains("- pool more"), "{said}");
+    let (_, printed) = daemon.weir(&["plan"]);
+    assert!(printed.contains("- pool more"), "{printed}");
     let json = serde_json::json!({
         "node": { "admin": daemon.admin.to_string() },
         "pool": { "j": { "servers": ["127.0.0.9:1"] } },
@@ -155,13 +155,13 @@ fn foreign_host_or_origin_is_rejected() {
     assert!(metrics.contains(counted), "{metrics}");
 }
 
-/// Holds one connection per address, each after sending `said`, and requests the metrics.
-fn metrics_during(daemon: &AdminDaemon, from: impl Iterator<Item = u8>, said: &str) -> String {
+/// Holds one connection per address, each after sending `printed`, and requests the metrics.
+fn metrics_during(daemon: &AdminDaemon, from: impl Iterator<Item = u8>, printed: &str) -> String {
     let mut held = Vec::new();
     for last in from {
         let mut stream = daemon::connect_from(last, daemon.admin);
         // The daemon may have closed it to make room for another connection.
-        let _ = stream.write_all(said.as_bytes());
+        let _ = stream.write_all(printed.as_bytes());
         held.push(stream);
     }
     let answer = daemon.get("/metrics", None);
@@ -177,16 +177,16 @@ fn silent_clients_do_not_block_others() {
     let half = format!("GET /metrics HTTP/1.1\r\n{host}");
     let body = format!("POST /v1/explain HTTP/1.1\r\n{host}Content-Length: 900\r\n\r\n{{");
     let unread = format!("GET /metrics HTTP/1.1\r\n{host}\r\n");
-    for said in [silent, &half, &body, &unread] {
-        let one = metrics_during(&daemon, (0..200).map(|_| 1), said);
+    for printed in [silent, &half, &body, &unread] {
+        let one = metrics_during(&daemon, (0..200).map(|_| 1), printed);
         assert!(
             one.starts_with("HTTP/1.1 200"),
-            "200 from one address, {said:?}: {one}"
+            "200 from one address, {printed:?}: {one}"
         );
-        let many = metrics_during(&daemon, (0..200).map(|n| 2 + n % 40), said);
+        let many = metrics_during(&daemon, (0..200).map(|n| 2 + n % 40), printed);
         assert!(
             many.starts_with("HTTP/1.1 200"),
-            "200 from forty addresses, {said:?}: {many}"
+            "200 from forty addresses, {printed:?}: {many}"
         );
     }
 }
@@ -196,8 +196,8 @@ fn endpoints_require_their_role() {
     let daemon = AdminDaemon::start("tokens = TOKENS\nread_requires_token = true\n");
     let token = |role: &str| daemon.token(role, role);
     let tokens = [token("read"), token("operate"), token("write")];
-    let (reloaded, said) = daemon.weir(&["reload"]);
-    assert!(reloaded, "{said}");
+    let (reloaded, printed) = daemon.weir(&["reload"]);
+    assert!(reloaded, "{printed}");
     let routes = [
         ("GET", "/v1/status", 0),
         ("GET", "/metrics", 0),
@@ -214,7 +214,7 @@ fn endpoints_require_their_role() {
         ("POST", "/no/such/thing", 2),
     ];
     for (method, path, needed) in routes {
-        let code = |token: Option<&str>| daemon.ask(method, path, token, "{}").code();
+        let code = |token: Option<&str>| daemon.fetch(method, path, token, "{}").code();
         assert_eq!(code(None), 401, "{method} {path} without a token");
         assert_eq!(
             code(Some("0123456789abcdef0123456789abcdef")),
@@ -223,7 +223,7 @@ fn endpoints_require_their_role() {
         );
         assert_eq!(code(Some("")), 401, "{method} {path} with an empty token");
         for (role, token) in tokens.iter().enumerate() {
-            let answer = daemon.ask(method, path, Some(token), "{}");
+            let answer = daemon.fetch(method, path, Some(token), "{}");
             if role < needed {
                 assert_eq!(answer.code(), 403, "{method} {path} with role {role}");
                 assert!(answer.0.contains("insufficient_scope"), "{}", answer.0);
@@ -251,7 +251,7 @@ fn endpoints_require_their_role() {
 fn removed_token_is_rejected_after_reload() {
     let daemon = AdminDaemon::start("tokens = TOKENS\n");
     let token = daemon.token("deploy", "write");
-    let code = || daemon.ask("POST", "/v1/plan", Some(&token), "").code();
+    let code = || daemon.fetch("POST", "/v1/plan", Some(&token), "").code();
     assert_eq!(code(), 401, "before the reload");
     assert!(daemon.weir(&["reload"]).0);
     assert_eq!(code(), 200);
@@ -261,8 +261,8 @@ fn removed_token_is_rejected_after_reload() {
     // A file that others may write is refused, and the active tokens stay.
     let tokens = daemon.directory.join("tokens");
     fs::set_permissions(&tokens, fs::Permissions::from_mode(0o660)).expect("a mode");
-    let (reloaded, said) = daemon.weir(&["reload"]);
-    assert!(!reloaded && said.contains("chmod 0600"), "{said}");
+    let (reloaded, printed) = daemon.weir(&["reload"]);
+    assert!(!reloaded && printed.contains("chmod 0600"), "{printed}");
 }
 
 #[test]
@@ -275,14 +275,14 @@ fn non_loopback_listener_requires_tls() {
         ] {
             let path = daemon.write("wide.toml", &text);
             let path = path.to_str().expect("a plain path");
-            let (checked, said) = daemon.weir(&["check", "-c", path]);
-            assert!(!checked, "{address} without TLS is accepted: {said}");
+            let (checked, printed) = daemon.weir(&["check", "-c", path]);
+            assert!(!checked, "{address} without TLS is accepted: {printed}");
             assert!(
-                said.contains("wide.toml:2:") && said.contains("needs `tls`"),
-                "{said}"
+                printed.contains("wide.toml:2:") && printed.contains("needs `tls`"),
+                "{printed}"
             );
-            let (ran, said) = daemon.weir(&["run", "-c", path]);
-            assert!(!ran && said.contains("wide.toml:2:"), "{said}");
+            let (ran, printed) = daemon.weir(&["run", "-c", path]);
+            assert!(!ran && printed.contains("wide.toml:2:"), "{printed}");
         }
     }
 }
@@ -318,26 +318,29 @@ fn other_users_on_socket_cannot_name_files() {
     };
     let path = secret.to_str().expect("a plain path");
     for command in ["plan", "reload"] {
-        let (done, said) = as_other_user(&[command, "-c", path]);
-        assert!(!said.contains(SECRET), "{command} shows the file: {said}");
+        let (done, printed) = as_other_user(&[command, "-c", path]);
         assert!(
-            !done && said.contains("only on the unix socket, by root"),
-            "{said}"
+            !printed.contains(SECRET),
+            "{command} shows the file: {printed}"
+        );
+        assert!(
+            !done && printed.contains("only on the unix socket, by root"),
+            "{printed}"
         );
     }
-    let (done, said) = as_other_user(&["upgrade", "/bin/true"]);
+    let (done, printed) = as_other_user(&["upgrade", "/bin/true"]);
     assert!(
-        !done && said.contains("only on the unix socket, by root"),
-        "{said}"
+        !done && printed.contains("only on the unix socket, by root"),
+        "{printed}"
     );
-    let (done, said) = as_other_user(&["plan"]);
-    assert!(done && said.contains("no changes"), "{said}");
+    let (done, printed) = as_other_user(&["plan"]);
+    assert!(done && printed.contains("no changes"), "{printed}");
     let good = fs::read_to_string(daemon.config()).expect("a file");
     daemon.write("weir.toml", &format!("{good}\n{SECRET} = 1\n"));
-    let (done, said) = as_other_user(&["reload"]);
+    let (done, printed) = as_other_user(&["reload"]);
     assert!(
-        !done && said.contains("weir.toml:") && !said.contains(SECRET),
-        "{said}"
+        !done && printed.contains("weir.toml:") && !printed.contains(SECRET),
+        "{printed}"
     );
 }
 

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use world::{World, privileged, wait_for};
 
 const VIP: &str = "192.0.2.10";
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 const SESSION: &str =
     "  hold time 9;\n  connect delay time 1;\n  connect retry time 2;\n  error wait time 1, 5;\n";
@@ -43,7 +43,7 @@ impl Fabric {
             own.display()
         );
         fabric.start_bird("director", &director);
-        wait_for("a BGP session", PATIENCE, || {
+        wait_for("a BGP session", TIMEOUT, || {
             fabric
                 .birdc("client", "show protocols director")
                 .contains("Established")
@@ -67,7 +67,7 @@ impl Fabric {
         let child = command.spawn().expect("bird runs");
         self.world.adopt(child);
         let socket = self.path(host, "bird.ctl");
-        wait_for("BIRD's socket", PATIENCE, || socket.exists());
+        wait_for("BIRD's socket", TIMEOUT, || socket.exists());
     }
 
     fn birdc(&self, host: &str, line: &str) -> String {
@@ -99,12 +99,12 @@ impl Fabric {
 
     fn wait_for_route(&self, expected: bool) {
         let what = if expected { "a route" } else { "no route" };
-        wait_for(what, PATIENCE, || self.has_route() == expected);
+        wait_for(what, TIMEOUT, || self.has_route() == expected);
     }
 
     /// State and reason in the status document, which may be half a second late.
     fn wait_for_state(&self, state: &str, reason: &str) {
-        wait_for(reason, PATIENCE, || {
+        wait_for(reason, TIMEOUT, || {
             let status = self.world.status();
             let route = &status["announce"][0];
             (&route["vip"], &route["state"], &route["reason"])
@@ -163,7 +163,7 @@ fn route_follows_health_drain_and_stop() {
 
     // A drained node is the last choice before it withdraws its routes.
     fabric.world.run_weir(&["node", "drain"]);
-    wait_for("the community", PATIENCE, || {
+    wait_for("the community", TIMEOUT, || {
         let route = fabric.birdc("client", &format!("show route {VIP}/32 all"));
         route.contains("(65535,0)")
     });
@@ -211,7 +211,7 @@ fn routes_outlive_crashes_for_withdraw_after() {
     for process in ["weir run", "announcer"] {
         let pid = child(keeper, process);
         kill(pid);
-        wait_for("a new process", PATIENCE, || {
+        wait_for("a new process", TIMEOUT, || {
             assert!(
                 fabric.has_route(),
                 "withdrawn after the death of `{process}`"
@@ -236,7 +236,7 @@ fn routes_outlive_crashes_for_withdraw_after() {
     std::thread::sleep(Duration::from_secs(1));
     assert!(fabric.has_route(), "withdrawn at once");
     fabric.wait_for_route(false);
-    wait_for("the end of the announcer", PATIENCE, || {
+    wait_for("the end of the announcer", TIMEOUT, || {
         !PathBuf::from(format!("/proc/{announcer}/exe")).exists()
     });
 }
@@ -253,14 +253,14 @@ fn speaker_errors_are_reported_and_retried() {
     fs::write(&file, format!("{good}\nnonsense;\n")).expect("the file");
     let config = fabric.config("");
     fabric.world.start_director(&config);
-    wait_for("an error", PATIENCE, || {
+    wait_for("an error", TIMEOUT, || {
         let status = fabric.world.status();
         let error = status["announce_error"].as_str().unwrap_or_default();
         error.contains("syntax error")
     });
     fs::write(&file, good).expect("the file");
     fabric.wait_for_route(true);
-    wait_for("no error", PATIENCE, || {
+    wait_for("no error", TIMEOUT, || {
         fabric.world.status()["announce_error"].is_null()
     });
 }

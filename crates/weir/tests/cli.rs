@@ -222,8 +222,8 @@ fn without_answers(scratch: &Scratch, line: &str) -> (Output, std::time::Duratio
         .args(line.split_whitespace())
         .current_dir(&scratch.path)
         .stdin(Stdio::null());
-    let begun = std::time::Instant::now();
-    (command.output().unwrap(), begun.elapsed())
+    let started = std::time::Instant::now();
+    (command.output().unwrap(), started.elapsed())
 }
 
 /// A file for each program, whose servers are given by names.
@@ -275,19 +275,19 @@ fn import_waits_two_seconds_for_dns_in_total() {
         "ldirectord ldirectord.cf",
         "ipvsadm ipvsadm.save",
     ] {
-        let (output, took) = without_answers(&scratch, &format!("import {line}"));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let (output, latencies) = without_answers(&scratch, &format!("import {line}"));
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         // Names in the hosts file need no name server. The limit is two seconds and the time that this machine needs
         // for the rest.
         assert!(
-            took < std::time::Duration::from_secs(4),
-            "{line} took {took:?}: {said}"
+            latencies < std::time::Duration::from_secs(4),
+            "{line} took {latencies:?}: {printed}"
         );
         let made = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(made.contains("127.0.0.1"), "{line}: {made} {said}");
+        assert!(made.contains("127.0.0.1"), "{line}: {made} {printed}");
         // Their proxies resolve names at run time, and so does Weir.
         if line.starts_with("haproxy") || line.starts_with("nginx") {
-            assert_eq!(output.status.code(), Some(0), "{said}");
+            assert_eq!(output.status.code(), Some(0), "{printed}");
             for n in 1..=5 {
                 let name = format!("name = \"host{n}.example.net\"");
                 assert!(made.contains(&name), "{line}: {made}");
@@ -295,19 +295,19 @@ fn import_waits_two_seconds_for_dns_in_total() {
             continue;
         }
         // Layer 4 servers without an address are dropped.
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(output.status.code(), Some(1), "{printed}");
         for n in 1..=5 {
             let name = format!("host{n}.example.net");
-            let lines = said.lines().filter(|line| line.contains(&name));
+            let lines = printed.lines().filter(|line| line.contains(&name));
             let numbered = lines.clone().any(|line| {
                 line.contains(|c: char| c.is_ascii_digit()) && !line.starts_with("the name servers")
             });
-            assert!(numbered, "{line} does not name {name}: {said}");
+            assert!(numbered, "{line} does not name {name}: {printed}");
             assert!(
                 lines
                     .clone()
                     .any(|line| line.starts_with("the name servers did not answer within 2 s")),
-                "{said}"
+                "{printed}"
             );
         }
     }
@@ -316,20 +316,23 @@ fn import_waits_two_seconds_for_dns_in_total() {
 #[test]
 fn explain_without_arguments_prints_usage() {
     let scratch = Scratch::new(GOOD);
-    let said = scratch.run("explain");
-    assert!(said.ends_with("exit 2\n"), "{said}");
-    assert!(said.contains("weir explain --packet 'tcp "), "{said}");
-    assert!(said.contains("weir explain --request 'GET "), "{said}");
-    assert!(!said.contains("--pin-dir"), "{said}");
+    let printed = scratch.run("explain");
+    assert!(printed.ends_with("exit 2\n"), "{printed}");
+    assert!(printed.contains("weir explain --packet 'tcp "), "{printed}");
+    assert!(
+        printed.contains("weir explain --request 'GET "),
+        "{printed}"
+    );
+    assert!(!printed.contains("--pin-dir"), "{printed}");
 }
 
 #[test]
 fn doctor_help_excludes_director_repairs() {
     let scratch = Scratch::new(GOOD);
-    let said = scratch.run("doctor --help");
+    let printed = scratch.run("doctor --help");
     assert!(
-        said.contains("changes nothing for a director's findings"),
-        "{said}"
+        printed.contains("changes nothing for a director's findings"),
+        "{printed}"
     );
 }
 
@@ -337,19 +340,19 @@ fn doctor_help_excludes_director_repairs() {
 fn durations_use_configuration_syntax() {
     let scratch = Scratch::new(GOOD);
     for time in ["500ms", "30s", "5m", "1h", "1d"] {
-        let said = scratch.run(&format!("reload --guard {time}"));
+        let printed = scratch.run(&format!("reload --guard {time}"));
         // There is no daemon, so this error shows that the duration was accepted.
-        assert!(said.ends_with("exit 3\n"), "{said}");
+        assert!(printed.ends_with("exit 3\n"), "{printed}");
     }
-    let said = scratch.run("reload --guard 1y");
+    let printed = scratch.run("reload --guard 1y");
     assert!(
-        said.ends_with("exit 2\n") && said.contains("500ms, 30s, 5m, 1h or 1d"),
-        "{said}"
+        printed.ends_with("exit 2\n") && printed.contains("500ms, 30s, 5m, 1h or 1d"),
+        "{printed}"
     );
-    let said = scratch.run("server images/10.0.0.5 drain --timeout 5s");
+    let printed = scratch.run("server images/10.0.0.5 drain --timeout 5s");
     assert!(
-        said.ends_with("exit 2\n") && said.contains("--wait"),
-        "{said}"
+        printed.ends_with("exit 2\n") && printed.contains("--wait"),
+        "{printed}"
     );
 }
 
@@ -362,14 +365,14 @@ fn check_warns_about_occupied_address() {
          \"http\"\npool = \"p\"\n"
     );
     let scratch = Scratch::new(&file);
-    let said = scratch.run("check -c weir.toml");
+    let printed = scratch.run("check -c weir.toml");
     assert!(
-        said.contains(&format!("warning: service s: {address}: ")),
-        "{said}"
+        printed.contains(&format!("warning: service s: {address}: ")),
+        "{printed}"
     );
     assert!(
-        said.contains("weir.toml:4:") && said.ends_with("exit 0\n"),
-        "{said}"
+        printed.contains("weir.toml:4:") && printed.ends_with("exit 0\n"),
+        "{printed}"
     );
 }
 
@@ -381,9 +384,13 @@ fn repeated_mistake_is_reported_once() {
         text += &format!("\"10.0.{}.{}\",\n", n / 250, n % 250 + 1);
     }
     let scratch = Scratch::new(&(text + "]\n"));
-    let said = scratch.run("check -c weir.toml");
-    assert!(said.lines().count() < 25, "{} lines", said.lines().count());
-    assert!(said.contains("1999 more on lines 9-2007"), "{said}");
+    let printed = scratch.run("check -c weir.toml");
+    assert!(
+        printed.lines().count() < 25,
+        "{} lines",
+        printed.lines().count()
+    );
+    assert!(printed.contains("1999 more on lines 9-2007"), "{printed}");
     let json = scratch.output("check -c weir.toml --json").stdout;
     let found: serde_json::Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(found.as_array().unwrap().len(), 1);
@@ -402,9 +409,9 @@ fn repeated_mistake_is_reported_once() {
 #[test]
 fn server_name_error_mentions_servers_dns() {
     let scratch = Scratch::new("[pool.web]\nservers = [\"web1.internal:80\"]\n");
-    let said = scratch.run("check -c weir.toml");
+    let printed = scratch.run("check -c weir.toml");
     let key = "`servers_dns = { name = \"web1.internal\", port = 80 }`";
-    assert!(said.contains(key), "{said}");
+    assert!(printed.contains(key), "{printed}");
 }
 
 #[test]
@@ -415,14 +422,14 @@ fn explain_describes_a_code() {
     insta::assert_snapshot!(scratch.run("explain E999"));
     for code in weir_config::Code::ALL {
         let output = scratch.output(&format!("explain {code}"));
-        let said = String::from_utf8(output.stdout).unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
         assert!(
             output.status.success() && output.stderr.is_empty(),
             "{code}"
         );
         assert!(
-            said.contains(&format!("[{code}]: ")) && said.contains("\nTo do: "),
-            "{said}"
+            printed.contains(&format!("[{code}]: ")) && printed.contains("\nTo do: "),
+            "{printed}"
         );
     }
 }
@@ -436,14 +443,14 @@ fn import_that_loses_an_access_rule_fails() {
     fs::write(scratch.path.join("haproxy.cfg"), file).unwrap();
     let output = scratch.output("import haproxy haproxy.cfg");
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8(output.stderr).unwrap();
-    let (first, last) = said.split_once("BEHAVIOUR CHANGES").expect("a heading");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    let (first, last) = printed.split_once("BEHAVIOUR CHANGES").expect("a heading");
     assert!(
         first.contains("line 4: ") && first.contains("line 7: "),
-        "{said}"
+        "{printed}"
     );
-    assert!(last.contains("  line 6: http-request deny if"), "{said}");
-    assert!(!first.contains("line 6: "), "{said}");
+    assert!(last.contains("  line 6: http-request deny if"), "{printed}");
+    assert!(!first.contains("line 6: "), "{printed}");
     let accepted = scratch.output("import haproxy haproxy.cfg --accept-losses");
     assert_eq!(accepted.status.code(), Some(0));
     assert_eq!(accepted.stdout, output.stdout);
@@ -508,8 +515,11 @@ fn import_with_visible_differences_fails() {
         write(&format!("{text}{loss}\n"));
         let lost = scratch.output(&import);
         assert_eq!(lost.status.code(), Some(1), "{program}: {lost:?}");
-        let said = String::from_utf8(lost.stderr).unwrap();
-        assert!(said.contains("BEHAVIOUR CHANGES"), "{program}: {said}");
+        let printed = String::from_utf8(lost.stderr).unwrap();
+        assert!(
+            printed.contains("BEHAVIOUR CHANGES"),
+            "{program}: {printed}"
+        );
         let accepted = scratch.output(&format!("{import} --accept-losses"));
         assert_eq!(accepted.status.code(), Some(0), "{program}");
         assert_eq!(accepted.stdout, lost.stdout, "{program}");

@@ -15,7 +15,7 @@ mod routed;
 
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The service of that name in a status document.
 fn service<'a>(status: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {

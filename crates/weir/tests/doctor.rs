@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
 use world::{Family, World, privileged, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn config(forward: &str) -> String {
     format!(
@@ -53,7 +53,7 @@ fn local(world: &World, host: &str, program: &str) -> Command {
 }
 
 /// Exit code and output.
-fn asked(world: &World, host: &str, arguments: &[&str]) -> (i32, String) {
+fn run_on(world: &World, host: &str, arguments: &[&str]) -> (i32, String) {
     let output = local(world, host, env!("CARGO_BIN_EXE_weir"))
         .args(arguments)
         .output()
@@ -64,7 +64,7 @@ fn asked(world: &World, host: &str, arguments: &[&str]) -> (i32, String) {
 }
 
 fn finds(world: &World, host: &str, arguments: &[&str], words: &[&str]) {
-    let (code, text) = asked(world, host, arguments);
+    let (code, text) = run_on(world, host, arguments);
     assert_eq!(code, 1, "{text}");
     for word in words {
         assert!(text.contains(word), "{word} in {text}");
@@ -82,7 +82,7 @@ fn does(world: &World, host: &str, line: &str) {
 fn fix_of(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<String> {
     let mut arguments = arguments.to_vec();
     arguments.push("--json");
-    let (_, text) = asked(world, host, &arguments);
+    let (_, text) = run_on(world, host, &arguments);
     let found: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|error| {
         panic!("{error}: {text}");
     });
@@ -96,7 +96,7 @@ fn fix_of(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<S
 fn fixes(world: &World, host: &str, arguments: &[&str], seen: &str) {
     let command = fix_of(world, host, arguments, seen);
     let command = command.unwrap_or_else(|| {
-        panic!("{seen}: {}", asked(world, host, arguments).1);
+        panic!("{seen}: {}", run_on(world, host, arguments).1);
     });
     does(world, host, &command);
     let left = fix_of(world, host, arguments, seen);
@@ -121,10 +121,10 @@ fn servers() {
     world.prepare_servers(&["--forward", "direct", "--vip", &format!("{vip}:80")]);
     fixes(&world, "server0", &doctor, "until the next boot only");
     assert_eq!(
-        asked(&world, "server0", &doctor).0,
+        run_on(&world, "server0", &doctor).0,
         0,
         "{:?}",
-        asked(&world, "server0", &doctor)
+        run_on(&world, "server0", &doctor)
     );
 
     let sysctl = |line: &str| {
@@ -145,9 +145,9 @@ fn servers() {
         "doctor --fix",
     ];
     finds(&world, "server0", &doctor, &findings);
-    let (code, text) = asked(&world, "server0", &["real-server", "doctor", "--fix"]);
+    let (code, text) = run_on(&world, "server0", &["real-server", "doctor", "--fix"]);
     assert_eq!((code, text.matches("(fixed)").count()), (0, 3), "{text}");
-    assert_eq!(asked(&world, "server0", &doctor).0, 0);
+    assert_eq!(run_on(&world, "server0", &doctor).0, 0);
 
     world.ip("server0", &format!("addr add {vip}/24 dev eth0"));
     finds(
@@ -158,12 +158,12 @@ fn servers() {
     );
     world.ip("server0", &format!("addr del {vip}/24 dev eth0"));
     world.kill_nginx(0);
-    wait_for("no listener", PATIENCE, || {
-        asked(&world, "server0", &doctor)
+    wait_for("no listener", TIMEOUT, || {
+        run_on(&world, "server0", &doctor)
             .1
             .contains("no socket listens on port 80")
     });
-    let (_, json) = asked(&world, "server0", &["real-server", "doctor", "--json"]);
+    let (_, json) = run_on(&world, "server0", &["real-server", "doctor", "--json"]);
     let found: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(found.as_array().map(Vec::len), Some(1), "{json}");
 }
@@ -187,8 +187,8 @@ fn directors() {
         &["no daemon is running", "weir run"],
     );
     world.start_director(&config("direct"));
-    wait_for("all is well", PATIENCE, || {
-        asked(&world, "director", &doctor).0 == 0
+    wait_for("all is well", TIMEOUT, || {
+        run_on(&world, "director", &doctor).0 == 0
     });
 
     assert!(
@@ -209,7 +209,7 @@ fn directors() {
             .status
             .success()
     );
-    assert_eq!(asked(&world, "director", &doctor).0, 0);
+    assert_eq!(run_on(&world, "director", &doctor).0, 0);
 
     // The effect of a router with a reverse path filter on replies from the VIP.
     for n in 0..2 {
@@ -227,8 +227,8 @@ fn directors() {
         let line = format!("curl -s -o /dev/null --connect-timeout 0.3 http://{vip}/name");
         world.output("client", &line);
     }
-    wait_for("what upstream drops", PATIENCE, || {
-        asked(&world, "director", &doctor)
+    wait_for("what upstream drops", TIMEOUT, || {
+        run_on(&world, "director", &doctor)
             .1
             .contains("no handshake has completed")
     });
@@ -249,7 +249,7 @@ fn wrong_checksums_at_server_are_reported() {
     }
     let world = World::new(1);
     let doctor = ["real-server", "doctor"];
-    let (_, text) = asked(&world, "server0", &doctor);
+    let (_, text) = run_on(&world, "server0", &doctor);
     assert!(!text.contains("InCsumErrors"), "{text}");
     let server = match Family::V4.server(0) {
         IpAddr::V4(server) => SocketAddr::from((server, 0)),

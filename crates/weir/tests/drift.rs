@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use world::{Family, World, privileged, sh, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 fn config() -> String {
     format!(
@@ -36,13 +36,13 @@ fn repaired(world: &World, what: &str) -> u64 {
 /// Breaks something and waits until it is restored: clients are served, and the repair is counted and logged once.
 fn restored(world: &World, what: &str, words: &str, break_it: impl FnOnce()) {
     assert!(reaches(world), "before {words}");
-    let (before, said) = (repaired(world, what), world.log().matches(words).count());
+    let (before, printed) = (repaired(world, what), world.log().matches(words).count());
     break_it();
     let began = Instant::now();
-    wait_for(words, PATIENCE, || repaired(world, what) > before);
+    wait_for(words, TIMEOUT, || repaired(world, what) > before);
     wait_for(
         &format!("clients are served after {words}"),
-        PATIENCE,
+        TIMEOUT,
         || reaches(world),
     );
     println!("{words}: whole again within {:?}", began.elapsed());
@@ -54,7 +54,7 @@ fn restored(world: &World, what: &str, words: &str, break_it: impl FnOnce()) {
     );
     assert_eq!(
         world.log().matches(words).count(),
-        said + 1,
+        printed + 1,
         "{}",
         world.log()
     );
@@ -100,7 +100,7 @@ impl Load {
         Self(child)
     }
 
-    fn goes_on(&mut self) -> bool {
+    fn continues(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
     }
 }
@@ -120,7 +120,7 @@ fn drifted_objects_are_restored() {
     let mut world = World::new(1);
     world.start_nginx(64);
     world.start_director(&config());
-    wait_for("the service", PATIENCE, || reaches(&world));
+    wait_for("the service", TIMEOUT, || reaches(&world));
     let mut load = Load::on(&world);
 
     restored(&world, "program", "a program was put back", || {
@@ -169,7 +169,7 @@ fn drifted_objects_are_restored() {
             world.output("server0", &line);
         },
     );
-    assert!(load.goes_on(), "under load to the end");
+    assert!(load.continues(), "under load to the end");
 }
 
 /// One of thousands of listeners was removed, changed or added.
@@ -188,7 +188,7 @@ fn large_table_elements_are_restored() {
         config(),
         listen.join(", ")
     ));
-    wait_for("the service", PATIENCE, || reaches(&world));
+    wait_for("the service", TIMEOUT, || reaches(&world));
     let mut load = Load::on(&world);
     let map = pin(&world, "weir_listeners");
     let key = |port: u16| {
@@ -216,7 +216,7 @@ fn large_table_elements_are_restored() {
             "map update pinned {map} key hex {key} value hex 01 00 00 00"
         ));
     });
-    assert!(load.goes_on(), "under load to the end");
+    assert!(load.continues(), "under load to the end");
 }
 
 /// The daemon on a server maintains the settings of `weir real-server` there.
@@ -251,12 +251,12 @@ fn real_server_settings_are_restored() {
         let output = world.weir("server0").args(["status", "--json"]).output();
         serde_json::from_slice(&output.expect("weir runs").stdout).unwrap_or_default()
     };
-    let said = || std::fs::read_to_string(&log).unwrap_or_default();
-    wait_for("the server's daemon", PATIENCE, || {
+    let printed = || std::fs::read_to_string(&log).unwrap_or_default();
+    wait_for("the server's daemon", TIMEOUT, || {
         if status()["revision"].is_u64() {
             return true;
         }
-        eprintln!("{}", said());
+        eprintln!("{}", printed());
         false
     });
     let fetches = || {
@@ -278,16 +278,16 @@ fn real_server_settings_are_restored() {
         assert!(fetches(), "before {line}");
         assert!(world.output("server0", line).status.success(), "{line}");
         let began = Instant::now();
-        wait_for(line, PATIENCE, || {
+        wait_for(line, TIMEOUT, || {
             status()["drift"]["real_server"] == repairs
         });
-        wait_for("clients are served", PATIENCE, fetches);
+        wait_for("clients are served", TIMEOUT, fetches);
         println!("{line}: whole again within {:?}", began.elapsed());
-        let events = said();
+        let events = printed();
         let events = events
             .lines()
             .filter(|it| it.contains(words) && it.contains("repaired a setting"));
-        assert_eq!(events.count(), 1, "{}", said());
+        assert_eq!(events.count(), 1, "{}", printed());
     }
 }
 
@@ -299,7 +299,7 @@ fn replaced_program_is_restored() {
     let mut world = World::with_mode(1, Some("xdp"));
     world.start_nginx(64);
     let keeper = world.start_director(&config());
-    wait_for("the service", PATIENCE, || reaches(&world));
+    wait_for("the service", TIMEOUT, || reaches(&world));
     let source = world.path("other.c");
     std::fs::write(
         &source,

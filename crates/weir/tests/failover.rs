@@ -1,5 +1,5 @@
-//! A VIP that moves between two directors with the same file: what becomes of open connections, by scheduler, and the
-//! manual's recipe for keepalived, taken from its text.
+//! A VIP that moves between two directors with the same file: which open connections continue, by scheduler, and the
+//! manual's setup with keepalived, taken from its text.
 
 mod world;
 
@@ -24,19 +24,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let mut world = World::new(4);
-        world.start_nginx(1024);
-        world.add_router("second", 4);
-        let mut addresses = vec![
-            ("client".to_owned(), 2),
-            ("director".to_owned(), 3),
-            ("second".to_owned(), 4),
-        ];
-        addresses.extend((0..4).map(|n| (format!("server{n}"), 5 + n)));
-        for (host, number) in addresses {
-            world.ip(&host, "addr flush dev eth0");
-            world.ip(&host, &format!("addr add 10.0.0.{number}/24 dev eth0"));
-        }
+        let world = World::with_two_directors(4, 1024);
         world.prepare_servers(&["--forward", "direct", "--vip", VIP]);
         Self {
             world,
@@ -48,17 +36,7 @@ impl Pair {
     fn start(&mut self, config: &str) {
         let path = self.world.write_config(config);
         for host in self.directors {
-            let log = fs::File::create(self.world.path(&format!("{host}.log"))).expect("a log");
-            let child = self
-                .world
-                .weir(host)
-                .args(["run", "-c"])
-                .arg(&path)
-                .stdout(Stdio::null())
-                .stderr(log)
-                .spawn()
-                .expect("it starts");
-            self.world.adopt(child);
+            self.world.start_daemon_on(host, &path);
         }
         for host in self.directors {
             wait_for("four servers that are up", Duration::from_secs(30), || {
@@ -92,7 +70,7 @@ impl Pair {
         })
     }
 
-    /// Removes what is pinned: the world does so for its own director alone.
+    /// Removes the pins of the second director; the world removes those of the first.
     fn clean(&self) {
         let _ = self
             .world

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use world::{Family, World, privileged, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Servers in the order of `order`, checked as `check` says.
 fn config(order: &[usize], pool: &str, check: &str) -> String {
@@ -46,7 +46,7 @@ fn state(world: &World, n: usize) -> String {
 }
 
 fn wait_for_states(world: &World, states: &[&str]) {
-    wait_for(&format!("states {states:?}"), PATIENCE, || {
+    wait_for(&format!("states {states:?}"), TIMEOUT, || {
         (0..states.len()).all(|n| state(world, n) == states[n])
     });
 }
@@ -105,7 +105,7 @@ fn dead_server_is_removed_and_returns_under_load() {
 
     let ab = start_ab(&world, 20_000);
     let before = world.received("server1");
-    wait_for("load on the server", PATIENCE, || {
+    wait_for("load on the server", TIMEOUT, || {
         world.received("server1") > before + 200
     });
     world.kill_nginx(1);
@@ -121,7 +121,7 @@ fn dead_server_is_removed_and_returns_under_load() {
         "{results}"
     );
     let line = format!("web/{} up down {refused}", Family::V4.server(1));
-    wait_for("the program to be notified", PATIENCE, || {
+    wait_for("the program to be notified", TIMEOUT, || {
         let notified = std::fs::read_to_string(&notified).unwrap_or_default();
         notified.lines().filter(|each| *each == line).count() == 1
     });
@@ -204,7 +204,7 @@ fn maint_stops_probes_and_ready_resumes_them() {
     assert_eq!(world.status()["checks"], serde_json::Value::Null);
     world.run_weir(&["server", &server, "ready"]);
     wait_for_states(&world, &["up"]);
-    wait_for("a probe", PATIENCE, || {
+    wait_for("a probe", TIMEOUT, || {
         let status = world.server_status(Family::V4.server(0));
         status["checks"][0]["results"]
             .as_str()
@@ -238,17 +238,17 @@ fn failing_check_applies_on_remove() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("curl starts");
-    wait_for("the download", PATIENCE, || {
+    wait_for("the download", TIMEOUT, || {
         world.server_status(Family::V4.server(0))["active_connections"] == 1
     });
     world.kill_nginx(7);
     wait_for_states(&world, &["down"]);
-    let mut said = String::new();
+    let mut printed = String::new();
     let output = download.wait_with_output().expect("curl ends");
-    let _ = write!(said, "{}", String::from_utf8_lossy(&output.stderr));
+    let _ = write!(printed, "{}", String::from_utf8_lossy(&output.stderr));
     assert!(
-        !output.status.success() && said.contains("reset by peer"),
-        "{said}"
+        !output.status.success() && printed.contains("reset by peer"),
+        "{printed}"
     );
     world.start_nginx_on("server0", 7, ":8081");
     wait_for_states(&world, &["up"]);
@@ -277,7 +277,7 @@ fn notify_programs_run_for_pools_and_services() {
         notified.lines().filter(|each| *each == line).count()
     };
     let notified_once = |lines_wanted: &[&str]| {
-        wait_for(&format!("{lines_wanted:?}"), PATIENCE, || {
+        wait_for(&format!("{lines_wanted:?}"), TIMEOUT, || {
             lines_wanted.iter().all(|line| lines(line) == 1)
         });
     };
@@ -287,9 +287,9 @@ fn notify_programs_run_for_pools_and_services() {
         "pool=web server= service= up down",
         "pool=web server= service=web up down",
     ]);
-    let said =
+    let printed =
         "pool state changed pool=\"web\" from=\"up\" to=\"down\" cause=\"no server is usable\"";
-    assert_eq!(world.log().matches(said).count(), 1, "{}", world.log());
+    assert_eq!(world.log().matches(printed).count(), 1, "{}", world.log());
     world.start_nginx_on("server0", 0, "");
     wait_for_states(&world, &["up"]);
     notified_once(&[
@@ -299,7 +299,7 @@ fn notify_programs_run_for_pools_and_services() {
     // An override also takes out the last server of a pool.
     let server = format!("web/{}", Family::V4.server(0));
     world.run_weir(&["server", &server, "drain"]);
-    wait_for("the second time", PATIENCE, || {
+    wait_for("the second time", TIMEOUT, || {
         lines("pool=web server= service=web up down") == 2
     });
 }

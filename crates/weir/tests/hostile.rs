@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use world::{Family, World, privileged, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A kind, the keys that it requires, and how the response of a good server begins.
 const STREAMS: [(&str, &str, &[u8]); 9] = [
@@ -39,7 +39,7 @@ const DATAGRAMS: [(&str, &str, &[u8]); 2] = [
 
 /// Behaviour of a hostile server; the first port of each kind is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Play {
+enum Behaviour {
     Refused,
     Silent,
     Half,
@@ -48,36 +48,36 @@ enum Play {
     Drip,
 }
 
-const PLAYS: [Play; 6] = [
-    Play::Refused,
-    Play::Silent,
-    Play::Half,
-    Play::Endless,
-    Play::Garbage,
-    Play::Drip,
+const BEHAVIOURS: [Behaviour; 6] = [
+    Behaviour::Refused,
+    Behaviour::Silent,
+    Behaviour::Half,
+    Behaviour::Endless,
+    Behaviour::Garbage,
+    Behaviour::Drip,
 ];
 
 const NOISE: [u8; 64] = [0xff; 64];
 
-fn port(kind: usize, play: usize) -> u16 {
-    u16::try_from(8000 + 10 * kind + play).expect("few kinds")
+fn port(kind: usize, behaviour: usize) -> u16 {
+    u16::try_from(8000 + 10 * kind + behaviour).expect("few kinds")
 }
 
-fn play_stream(mut client: TcpStream, play: Play, beginning: &'static [u8]) {
+fn serve_stream(mut client: TcpStream, behaviour: Behaviour, beginning: &'static [u8]) {
     let _ = client.set_write_timeout(Some(Duration::from_secs(5)));
-    match play {
-        Play::Refused => return,
-        Play::Silent => {}
-        Play::Half => {
+    match behaviour {
+        Behaviour::Refused => return,
+        Behaviour::Silent => {}
+        Behaviour::Half => {
             let _ = client.write_all(beginning);
             return;
         }
-        Play::Endless => {
+        Behaviour::Endless => {
             while client.write_all(&[b'x'; 4096]).is_ok() {}
             return;
         }
-        Play::Garbage => drop(client.write_all(&NOISE)),
-        Play::Drip => {
+        Behaviour::Garbage => drop(client.write_all(&NOISE)),
+        Behaviour::Drip => {
             for byte in beginning.iter().cycle() {
                 if client.write_all(&[*byte]).is_err() {
                     return;
@@ -90,35 +90,35 @@ fn play_stream(mut client: TcpStream, play: Play, beginning: &'static [u8]) {
     while client.read(&mut [0; 512]).is_ok_and(|length| length > 0) {}
 }
 
-fn listen(world: &World, at: u16, play: Play, beginning: &'static [u8]) {
+fn listen(world: &World, at: u16, behaviour: Behaviour, beginning: &'static [u8]) {
     let listening = world.inside("server0", move || {
         let listener = TcpListener::bind(("0.0.0.0", at)).expect("the port is free");
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                std::thread::spawn(move || play_stream(client, play, beginning));
+                std::thread::spawn(move || serve_stream(client, behaviour, beginning));
             }
         });
     });
-    listening.join().expect("it listens");
+    listening.join().expect("the listener starts");
 }
 
-fn answer(world: &World, at: u16, play: Play, beginning: &'static [u8]) {
+fn answer(world: &World, at: u16, behaviour: Behaviour, beginning: &'static [u8]) {
     let answering = world.inside("server0", move || {
         let socket = UdpSocket::bind(("0.0.0.0", at)).expect("the port is free");
         std::thread::spawn(move || {
             while let Ok((_, from)) = socket.recv_from(&mut [0; 512]) {
-                let _ = match play {
-                    Play::Refused | Play::Silent | Play::Drip => Ok(0),
-                    Play::Half => socket.send_to(beginning, from),
-                    Play::Garbage => socket.send_to(&NOISE, from),
-                    Play::Endless => (0..200)
+                let _ = match behaviour {
+                    Behaviour::Refused | Behaviour::Silent | Behaviour::Drip => Ok(0),
+                    Behaviour::Half => socket.send_to(beginning, from),
+                    Behaviour::Garbage => socket.send_to(&NOISE, from),
+                    Behaviour::Endless => (0..200)
                         .try_for_each(|_| socket.send_to(&NOISE, from).map(drop))
                         .map(|()| 0),
                 };
             }
         });
     });
-    answering.join().expect("it answers");
+    answering.join().expect("the server starts");
 }
 
 #[test]
@@ -131,14 +131,14 @@ fn every_check_kind_survives_every_hostile_server() {
     let mut names = Vec::new();
     let kinds = STREAMS.into_iter().chain(DATAGRAMS);
     for (n, (kind, keys, beginning)) in kinds.enumerate() {
-        for (m, play) in PLAYS.into_iter().enumerate() {
+        for (m, behaviour) in BEHAVIOURS.into_iter().enumerate() {
             let at = port(n, m);
-            match (play, n < STREAMS.len()) {
-                (Play::Refused, _) => {}
-                (_, true) => listen(&world, at, play, beginning),
-                (_, false) => answer(&world, at, play, beginning),
+            match (behaviour, n < STREAMS.len()) {
+                (Behaviour::Refused, _) => {}
+                (_, true) => listen(&world, at, behaviour, beginning),
+                (_, false) => answer(&world, at, behaviour, beginning),
             }
-            let name = format!("{kind}-{play:?}").to_lowercase();
+            let name = format!("{kind}-{behaviour:?}").to_lowercase();
             text += &format!(
                 "[pool.{name}]\nservers = [\"{}\"]\n[pool.{name}.check]\nkind = \"{kind}\"\nport = {at}\n\
                  interval = \"500ms\"\ntimeout = \"500ms\"\nrise = 1\nfall = 1\n{keys}\n\
@@ -150,7 +150,7 @@ fn every_check_kind_survives_every_hostile_server() {
         }
     }
     world.start_director(&text);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let status = world.status();
         let services = status["services"].as_array().expect("services").clone();
@@ -159,11 +159,11 @@ fn every_check_kind_survives_every_hostile_server() {
             .filter_map(|service| {
                 let server = &service["servers"][0];
                 let results = server["checks"][0]["results"].as_str().unwrap_or_default();
-                let many = results.len() >= 3 && !results.contains('+');
-                let said = server["reason"]
+                let has_failed = results.len() >= 3 && !results.contains('+');
+                let has_reason = server["reason"]
                     .as_str()
                     .is_some_and(|reason| !reason.is_empty());
-                (server["state"] != "down" || !many || !said).then(|| {
+                (server["state"] != "down" || !has_failed || !has_reason).then(|| {
                     format!(
                         "{}: {} {results} {}",
                         service["name"], server["state"], server["reason"]
@@ -178,7 +178,7 @@ fn every_check_kind_survives_every_hostile_server() {
         assert!(Instant::now() < deadline, "{wrong:#?}");
         std::thread::sleep(Duration::from_millis(200));
     }
-    wait_for("probing to go on", PATIENCE, || {
+    wait_for("probing to continue", TIMEOUT, || {
         world.status()["checks"]["probes"].as_u64() > Some(8 * names.len() as u64)
     });
 }

@@ -11,7 +11,7 @@ use world::{Family, World, privileged, wait_for};
 
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n\n";
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 const KEEPALIVED: &str = "
 global_defs {
@@ -91,7 +91,7 @@ fn state(world: &World, n: usize) -> String {
 }
 
 fn wait_for_states(world: &World, states: [&str; 2]) {
-    wait_for(&format!("states {states:?}"), PATIENCE, || {
+    wait_for(&format!("states {states:?}"), TIMEOUT, || {
         (0..2).all(|n| state(world, n) == states[n])
     });
 }
@@ -144,7 +144,7 @@ fn imported_ldirectord_file_balances_and_fails_over() {
 }
 
 /// The status and the body of a response of the director's proxy.
-fn ask(world: &World, host: &str, path: &str) -> String {
+fn fetch(world: &World, host: &str, path: &str) -> String {
     let line = format!(
         "curl -s -m 5 -w %{{http_code}} -H Host:{host} http://{}:8080{path}",
         Family::V4.director()
@@ -160,11 +160,11 @@ fn routes(program: &str, text: &str) {
     world.start_nginx(16);
     let config = imported(&world, program, text);
     world.start_director(config.strip_prefix(NODE).expect("without a node"));
-    wait_for("an answer", PATIENCE, || {
-        ask(&world, "one.example", "/name").contains("server0")
+    wait_for("an answer", TIMEOUT, || {
+        fetch(&world, "one.example", "/name").contains("server0")
     });
-    assert!(ask(&world, "two.example", "/name").contains("server1"));
-    assert!(ask(&world, "one.example", "/secret").ends_with("403"));
+    assert!(fetch(&world, "two.example", "/name").contains("server1"));
+    assert!(fetch(&world, "one.example", "/secret").ends_with("403"));
 }
 
 #[test]

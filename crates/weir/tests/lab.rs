@@ -34,15 +34,15 @@ fn reloads_upgrades_and_deaths_compared_with_haproxy_at_length() {
         .stdin(Stdio::null())
         .output()
         .expect("weir runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
     let page = std::fs::read_to_string(report.join("reload-under-load.html")).expect("the file");
     std::fs::remove_dir_all(&report).expect("removed");
     assert_eq!(page.matches("<figure>").count(), 6);
 
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let rows = document["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 6 * 4, "{said}");
+    assert_eq!(rows.len(), 6 * 4, "{text}");
     for row in rows {
         let name = row["name"].as_str().expect("a name");
         let (method, work) = name.split_once('/').expect("method and work");
@@ -58,7 +58,7 @@ fn reloads_upgrades_and_deaths_compared_with_haproxy_at_length() {
         let peer = method.starts_with("haproxy")
             && (method != "haproxy-protect" || work.starts_with("kept"));
         if !peer {
-            assert_eq!(row["failed"], 0, "{row}; {said}");
+            assert_eq!(row["failed"], 0, "{row}; {text}");
         }
     }
 }

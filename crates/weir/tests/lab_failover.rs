@@ -26,9 +26,9 @@ fn run(name: &str, options: &[&str]) -> Value {
         .stdin(Stdio::null())
         .output()
         .expect("weir runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    println!("{said}");
-    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    println!("{text}");
+    assert!(output.status.success(), "{text}");
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 

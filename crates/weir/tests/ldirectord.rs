@@ -76,14 +76,14 @@ fn table(world: &World) -> String {
 }
 
 fn wait_for_table(world: &World, what: &str, condition: impl Fn(&str) -> bool) {
-    let said = || fs::read_to_string(world.path("ldirectord.out")).unwrap_or_default();
+    let text = || fs::read_to_string(world.path("ldirectord.out")).unwrap_or_default();
     let mut last = table(world);
     let started = std::time::Instant::now();
     while !condition(&last) {
         assert!(
             started.elapsed() < Duration::from_secs(60),
             "{what}: {last}; it said {}",
-            said()
+            text()
         );
         std::thread::sleep(Duration::from_millis(100));
         last = table(world);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use world::{Family, World, privileged, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const SERVERS: usize = 3;
 const CLIENTS: usize = 4;
 const FAMILY: Family = Family::V4;
@@ -163,7 +163,7 @@ fn connections(world: &World) -> Vec<u64> {
 fn share(world: &World, server: usize, count: u64) -> f64 {
     let before = connections(world);
     let mut now = Vec::new();
-    wait_for("more connections", PATIENCE, || {
+    wait_for("more connections", TIMEOUT, || {
         now = connections(world);
         now.iter().sum::<u64>() >= before.iter().sum::<u64>() + count
     });
@@ -181,7 +181,7 @@ fn latency(world: &World, server: usize) -> serde_json::Value {
 
 fn wait_for_share(world: &World, what: &str, fits: impl Fn(f64) -> bool) {
     let began = Instant::now();
-    wait_for(what, PATIENCE, || fits(share(world, 0, 300)));
+    wait_for(what, TIMEOUT, || fits(share(world, 0, 300)));
     println!("{what} after {:?}", began.elapsed());
 }
 
@@ -196,7 +196,7 @@ fn slow_server_gets_fewer_connections_under_direct() {
     world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
     world.start_director(&config("least-time"));
     let clients = Clients::start(&world);
-    wait_for("samples of every server", PATIENCE, || {
+    wait_for("samples of every server", TIMEOUT, || {
         (0..SERVERS).all(|n| latency(&world, n)["samples"].as_u64() > Some(50))
     });
     wait_for_share(&world, "an equal share", |percent| {
@@ -205,7 +205,7 @@ fn slow_server_gets_fewer_connections_under_direct() {
 
     servers.delay(0, Duration::from_millis(20));
     wait_for_share(&world, "a small share", |percent| percent < 10.0);
-    wait_for("a latency of 20 ms", PATIENCE, || {
+    wait_for("a latency of 20 ms", TIMEOUT, || {
         latency(&world, 0)["p90_ms"].as_f64() > Some(15.0)
     });
     for n in 0..SERVERS {
@@ -249,7 +249,7 @@ fn weights_follow_latency_and_flows_stay() {
     }
     let pool = "scheduler = { name = \"mh\", flags = [\"mh-port\"] }\nadapt = \"latency\"";
     let (world, servers, clients) = started("", pool);
-    wait_for("samples of every server", PATIENCE, || {
+    wait_for("samples of every server", TIMEOUT, || {
         (0..SERVERS).all(|n| latency(&world, n)["samples"].as_u64() > Some(50))
     });
     let to = SocketAddr::new(FAMILY.vip(), 80);
@@ -259,7 +259,7 @@ fn weights_follow_latency_and_flows_stay() {
     });
     let mut held = held.join().expect("a client");
     servers.delay(0, Duration::from_millis(30));
-    wait_for("a smaller weight", 2 * PATIENCE, || {
+    wait_for("a smaller weight", 2 * TIMEOUT, || {
         weight(&world, 0) * 3 < weight(&world, 1)
     });
     // Its new server would reset a flow that moved.
@@ -272,7 +272,7 @@ fn weights_follow_latency_and_flows_stay() {
     }
     servers.delay(0, Duration::from_millis(1));
     // On a busy machine, servers of equal speed differ a little.
-    wait_for("similar weights", 2 * PATIENCE, || {
+    wait_for("similar weights", 2 * TIMEOUT, || {
         let weights: Vec<u64> = (0..SERVERS).map(|n| weight(&world, n)).collect();
         let (least, most) = (weights.iter().min(), weights.iter().max());
         least
@@ -290,10 +290,10 @@ fn server_beyond_max_latency_is_ejected_and_doctor_names_a_slow_one() {
     }
     let (world, servers, clients) = started("", "scheduler = \"rr\"\nmax_latency = \"200ms\"");
     servers.delay(0, Duration::from_millis(60));
-    wait_for("samples of every server", PATIENCE, || {
+    wait_for("samples of every server", TIMEOUT, || {
         (0..SERVERS).all(|n| latency(&world, n)["samples"].as_u64() > Some(100))
     });
-    wait_for("a finding", PATIENCE, || {
+    wait_for("a finding", TIMEOUT, || {
         let output = world.weir("director").args(["doctor"]).output();
         let text = String::from_utf8_lossy(&output.expect("weir runs").stdout).into_owned();
         text.contains(&format!("server {} of web is slow", FAMILY.server(0)))
@@ -301,11 +301,11 @@ fn server_beyond_max_latency_is_ejected_and_doctor_names_a_slow_one() {
     let ejected = || world.server_status(FAMILY.server(0))["ejected"].to_string();
     assert_eq!(ejected(), "null");
     servers.delay(0, Duration::from_millis(400));
-    wait_for("the ejection", PATIENCE, || {
+    wait_for("the ejection", TIMEOUT, || {
         ejected().contains("all answers took longer than 200 ms")
     });
     servers.delay(0, Duration::from_millis(1));
-    wait_for("its end", PATIENCE, || ejected() == "null");
+    wait_for("its end", TIMEOUT, || ejected() == "null");
     assert_eq!(clients.end(), 0, "failed requests");
     servers.end();
 }
@@ -316,7 +316,7 @@ fn estimation_can_be_switched_off() {
         return;
     }
     let (world, servers, clients) = started("latency = false\n", "scheduler = \"least-time\"");
-    wait_for("connections", PATIENCE, || {
+    wait_for("connections", TIMEOUT, || {
         connections(&world).iter().sum::<u64>() > 300
     });
     for n in 0..SERVERS {
@@ -334,7 +334,7 @@ fn estimation_can_be_switched_off() {
     let shares = (0..SERVERS).map(|n| share(&world, n, 200));
     assert!(shares.clone().all(|percent| percent > 15.0));
     world.reload(&config("least-time"));
-    wait_for("samples after the reload", PATIENCE, || {
+    wait_for("samples after the reload", TIMEOUT, || {
         latency(&world, 0)["samples"].as_u64() > Some(10)
     });
     assert_eq!(clients.end(), 0, "failed requests");

@@ -147,7 +147,7 @@ impl Client {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
-    fn ask(&mut self, line: &str) -> Value {
+    fn call(&mut self, line: &str) -> Value {
         self.order(line);
         self.answer()
     }
@@ -198,7 +198,7 @@ fn addresses_are_translated_both_ways() {
     let mut client = rig.client();
     let names: Vec<String> = (0..4)
         .map(|_| {
-            let answer = client.ask(&format!("get {VIP} 80"));
+            let answer = client.call(&format!("get {VIP} 80"));
             assert_eq!(answer[1], json!([VIP, 80]));
             name(&answer).to_owned()
         })
@@ -207,17 +207,17 @@ fn addresses_are_translated_both_ways() {
     let mapped = format!("::ffff:{VIP}");
     for (order, port) in [("get", 80), ("connected", 53), ("unconnected", 53)] {
         for address in [VIP, VIP6, &mapped] {
-            let answer = client.ask(&format!("{order} {address} {port}"));
+            let answer = client.call(&format!("{order} {address} {port}"));
             for peer in &answer.as_array().expect("an answer")[1..] {
                 assert_eq!(*peer, json!([address, port]), "{order}: {answer}");
             }
         }
     }
-    let refused = client.ask(&format!("get {VIP} 81"));
+    let refused = client.call(&format!("get {VIP} 81"));
     assert_eq!(refused["error"], "ECONNREFUSED");
     // Open sockets are counted, closed ones are not.
     assert_eq!((rig.sum("web"), rig.sum("dns"), rig.sum("six")), (0, 4, 2));
-    client.ask("close");
+    client.call("close");
     assert_eq!((rig.sum("web"), rig.sum("dns"), rig.sum("six")), (0, 0, 0));
     // Another program, and one outside the cgroup.
     let joined = format!(
@@ -248,15 +248,15 @@ fn counts_are_exact_after_kills() {
     let daemon = rig.world.start_director(&text);
     let mut client = rig.client();
     for _ in 0..6 {
-        client.ask(&format!("hold {VIP} 80"));
+        client.call(&format!("hold {VIP} 80"));
     }
-    client.ask(&format!("unconnected {VIP} 53"));
+    client.call(&format!("unconnected {VIP} 53"));
     assert_eq!((rig.active("web"), rig.sum("dns")), (vec![3, 3], 1));
     rig.world.kill_director(daemon);
     for _ in 0..4 {
-        client.ask(&format!("hold {VIP} 80"));
+        client.call(&format!("hold {VIP} 80"));
     }
-    assert_eq!(name(&client.ask(&format!("get {VIP} 80"))).len(), 7);
+    assert_eq!(name(&client.call(&format!("get {VIP} 80"))).len(), 7);
     let daemon = rig.world.start_director(&text);
     assert_eq!((rig.active("web"), rig.sum("dns")), (vec![5, 5], 1));
     client.kill();
@@ -288,25 +288,28 @@ fn sockets_of_removed_server_end() {
     let (mut stream, mut datagrams, mut free) = (rig.client(), rig.client(), rig.client());
     for _ in 0..3 {
         assert_eq!(
-            name(&stream.ask(&format!("hold {VIP} 80"))),
+            name(&stream.call(&format!("hold {VIP} 80"))),
             "server0",
             "{drained}"
         );
     }
     assert_eq!(
-        name(&datagrams.ask(&format!("connected {VIP} 53"))),
+        name(&datagrams.call(&format!("connected {VIP} 53"))),
         "server0"
     );
-    assert_eq!(name(&free.ask(&format!("unconnected {VIP} 53"))), "server0");
+    assert_eq!(
+        name(&free.call(&format!("unconnected {VIP} 53"))),
+        "server0"
+    );
     rig.world
         .run_weir(&["server", &format!("web/{two}"), "ready"]);
     rig.world.reload(&text.replace(&format!("\"{one}\", "), ""));
-    assert_eq!(name(&stream.ask(&format!("get {VIP} 80"))), "server1");
-    assert!(stream.ask("receive")["error"].is_string());
-    assert!(datagrams.ask("send")["error"].is_string());
+    assert_eq!(name(&stream.call(&format!("get {VIP} 80"))), "server1");
+    assert!(stream.call("receive")["error"].is_string());
+    assert!(datagrams.call("send")["error"].is_string());
     // An unconnected socket only gets another server.
     assert_eq!(
-        free.ask(&format!("again {VIP} 53")),
+        free.call(&format!("again {VIP} 53")),
         json!(["server1", [VIP, 53]])
     );
 }
@@ -382,16 +385,16 @@ fn reload_moves_the_attachment() {
     let mut before = rig.client();
     let mut after = Client::start(&rig.world, &second);
     // sh: one cgroup is one client.
-    let first = name(&before.ask(&format!("hold {VIP} 80"))).to_owned();
+    let first = name(&before.call(&format!("hold {VIP} 80"))).to_owned();
     for _ in 0..3 {
-        assert_eq!(name(&before.ask(&format!("get {VIP} 80"))), first);
+        assert_eq!(name(&before.call(&format!("get {VIP} 80"))), first);
     }
     rig.world
         .reload(&config(&second, "scheduler = \"sh\"\n", ""));
-    after.ask(&format!("hold {VIP} 80"));
+    after.call(&format!("hold {VIP} 80"));
     // The open socket of the former cgroup is still counted and translated.
     assert_eq!(rig.sum("web"), 2);
-    before.ask("close");
+    before.call("close");
     assert_eq!(rig.sum("web"), 1);
     let links = || {
         let entries = fs::read_dir(rig.world.pin_dir("director").join("socket")).expect("pins");
@@ -411,15 +414,15 @@ fn persistent_user_keeps_its_server() {
     let text = config(&rig.cgroup, "scheduler = \"rr\"\n", persistence);
     rig.world.start_director(&text);
     let mut client = rig.client();
-    let first = name(&client.ask(&format!("get {VIP} 80"))).to_owned();
+    let first = name(&client.call(&format!("get {VIP} 80"))).to_owned();
     for _ in 0..3 {
-        assert_eq!(name(&client.ask(&format!("get {VIP} 80"))), first);
+        assert_eq!(name(&client.call(&format!("get {VIP} 80"))), first);
     }
     let number = if first == "server0" { 0 } else { 1 };
     let server = Family::V4.server(number);
     rig.world
         .run_weir(&["server", &format!("web/{server}"), "drain"]);
-    assert_ne!(name(&client.ask(&format!("get {VIP} 80"))), first);
+    assert_ne!(name(&client.call(&format!("get {VIP} 80"))), first);
 }
 
 #[test]
@@ -442,7 +445,7 @@ fn persistent_cgroup_keeps_its_server() {
         ];
         let answers = clients
             .each_mut()
-            .map(|it| it.ask(&format!("get {VIP} 80")));
+            .map(|it| it.call(&format!("get {VIP} 80")));
         let [one, other] = &answers;
         assert_eq!(name(one), name(other));
         names.push(name(one).to_owned());
@@ -466,14 +469,14 @@ fn connected_datagram_socket_leaves_a_dead_server() {
     let up = |rig: &Rig, n| rig.world.server_status(Family::V4.server(n))["state"] == "up";
     wait_for("both servers", LIMIT, || up(&rig, 0) && up(&rig, 1));
     let mut client = rig.client();
-    let first = name(&client.ask(&format!("connected {VIP} 53"))).to_owned();
+    let first = name(&client.call(&format!("connected {VIP} 53"))).to_owned();
     let dead = usize::from(first == "server1");
     // The host is gone: nothing answers, not even with an error. A resolver that keeps its socket would time out for
     // ever.
     rig.world.ip(&first, "link set dev eth0 down");
     wait_for("the server is down", LIMIT, || !up(&rig, dead));
-    assert!(client.ask("send")["error"].is_string());
-    let next = client.ask(&format!("connected {VIP} 53"));
+    assert!(client.call("send")["error"].is_string());
+    let next = client.call(&format!("connected {VIP} 53"));
     assert_ne!(name(&next), first);
     assert_eq!(next[2], json!([VIP, 53]));
 }
@@ -491,7 +494,7 @@ fn least_time_avoids_the_server_that_takes_long_to_connect() {
     let latency = |n| rig.world.server_status(Family::V4.server(n))["latency"].clone();
     wait_for("samples of both", LIMIT, || {
         for _ in 0..20 {
-            client.ask(&format!("get {VIP} 80"));
+            client.call(&format!("get {VIP} 80"));
         }
         (0..2).all(|n| latency(n)["samples"].as_u64() > Some(5))
     });
@@ -500,7 +503,7 @@ fn least_time_avoids_the_server_that_takes_long_to_connect() {
     assert!(slow > 15.0, "{slow} ms");
     let mut names = BTreeMap::new();
     for _ in 0..200 {
-        let answer = client.ask(&format!("get {VIP} 80"));
+        let answer = client.call(&format!("get {VIP} 80"));
         *names.entry(name(&answer).to_owned()).or_insert(0) += 1;
     }
     println!("{names:?}");
@@ -526,14 +529,14 @@ fn director_balances_its_own_connections() {
         let mut client = Client::start(&rig.world, Path::new("-"));
         let vip = family.vip();
         let (one, other) = (
-            client.ask(&format!("hold {vip} 80")),
-            client.ask(&format!("hold {vip} 80")),
+            client.call(&format!("hold {vip} 80")),
+            client.call(&format!("hold {vip} 80")),
         );
         assert_ne!(name(&one), name(&other));
         assert_eq!(one[1], json!([vip.to_string(), 80]));
         assert_eq!(rig.active("web"), [1, 1]);
         rig.world
             .reload(&text.replace("balance_own = true", "balance_own = false"));
-        assert!(!client.ask(&format!("get {vip} 80"))["error"].is_null());
+        assert!(!client.call(&format!("get {vip} 80"))["error"].is_null());
     }
 }

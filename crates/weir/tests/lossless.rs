@@ -167,10 +167,10 @@ fn invalid_file_changes_nothing() {
         .output()
         .expect("weir runs");
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        said.contains("did you mean") && said.contains("10.0.0.300"),
-        "all mistakes at once: {said}"
+        printed.contains("did you mean") && printed.contains("10.0.0.300"),
+        "all mistakes at once: {printed}"
     );
     assert_eq!(world.status()["revision"], before["revision"]);
     assert_eq!(

@@ -108,7 +108,7 @@ fn quick_start_in_namespaces_works_as_printed() {
         directory.display(),
         pasted("try.md")
     );
-    let said = printed(
+    let message = printed(
         Command::new("timeout")
             .args([
                 "300",
@@ -130,16 +130,16 @@ fn quick_start_in_namespaces_works_as_printed() {
     );
     // Two more replies of the other server while the first one is drained.
     for (server, replies) in [("this is server1", 2), ("this is server2", 4)] {
-        assert_eq!(said.matches(server).count(), replies, "{said}");
+        assert_eq!(message.matches(server).count(), replies, "{message}");
     }
     for text in [
         "524288000 bytes",
         "the daemon died 1 time,",
         "10.0.0.10 removed from eth0",
     ] {
-        assert!(said.contains(text), "{text}: {said}");
+        assert!(message.contains(text), "{text}: {message}");
     }
-    assert!(said.ends_with("\n0\n0\n"), "{said}");
+    assert!(message.ends_with("\n0\n0\n"), "{message}");
     fs::remove_dir_all(&directory).expect("removed");
 }
 
@@ -230,9 +230,9 @@ fn check_names(answer: &str) {
     input.write_all(answer.as_bytes()).expect("it reads");
     drop(input);
     let output = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let message = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     let manual = fs::read_to_string(page("observing.md")).expect("a page");
-    for line in said.lines() {
+    for line in message.lines() {
         let name = line.split(' ').next().unwrap_or_default();
         let is_listed = manual.contains(&format!("| `{name}` | `"));
         let is_deprecated = answer.contains(&format!("# HELP {name} Deprecated, use "));

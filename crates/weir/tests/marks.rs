@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use world::{Family, World, bracketed, full_prefix, privileged, sh, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 const BIG_BYTES: usize = 1 << 20;
 const BOTH: [Family; 2] = [Family::V4, Family::V6];
@@ -351,7 +351,7 @@ fn mark_devices_are_restored() {
     let repaired = |count: u32, line: &str| {
         let output = world.output("director", line);
         assert!(output.status.success(), "{line}: {output:?}");
-        wait_for(line, PATIENCE, || world.status()["drift"]["marks"] == count);
+        wait_for(line, TIMEOUT, || world.status()["drift"]["marks"] == count);
         for family in BOTH {
             serves(&world, family.vip());
             serves(&world, routed(family));
@@ -373,7 +373,7 @@ fn mark_devices_are_restored() {
     let output = world.output("director", "ip rule del pref 0 fwmark 7");
     assert!(output.status.success(), "{output:?}");
     world.start_director(&config("nat", "snat = true\n"));
-    wait_for("after a restart", PATIENCE, || {
+    wait_for("after a restart", TIMEOUT, || {
         world.status()["drift"]["marks"] == 1
     });
     serves(&world, Family::V4.vip());

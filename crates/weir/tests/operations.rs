@@ -85,16 +85,16 @@ fn rolled_back_reload_loses_no_nat_client() {
         .spawn()
         .expect("weir runs");
     let mut after = None;
-    let mut asked = 0;
-    while after.is_none_or(|end: u32| asked < end) {
-        fetches(&world).unwrap_or_else(|error| panic!("request {asked}: {error}"));
-        asked += 1;
+    let mut requests = 0;
+    while after.is_none_or(|end: u32| requests < end) {
+        fetches(&world).unwrap_or_else(|error| panic!("request {requests}: {error}"));
+        requests += 1;
         if after.is_none() && reload.try_wait().expect("its state").is_some() {
-            after = Some(asked + 60);
+            after = Some(requests + 60);
         }
     }
-    let said = printed(&reload.wait_with_output().expect("its output"));
-    assert!(said.contains("taken back: web/"), "{said}");
+    let message = printed(&reload.wait_with_output().expect("its output"));
+    assert!(message.contains("taken back: web/"), "{message}");
     assert_eq!(states(), ["up", "up"]);
 }
 
@@ -118,12 +118,15 @@ fn drain_waits_for_open_flows_and_not_for_closed_ones() {
         "there are closed flows: {:#}",
         world.status()
     );
-    let begun = Instant::now();
-    let (code, said) = weir(&world, &["server", &name, "drain", "--wait"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(begun.elapsed() < SOON, "it waited for closed flows: {said}");
+    let started = Instant::now();
+    let (code, message) = weir(&world, &["server", &name, "drain", "--wait"]);
+    assert_eq!(code, Some(0), "{message}");
+    assert!(
+        started.elapsed() < SOON,
+        "it waited for closed flows: {message}"
+    );
     assert_eq!(
-        said,
+        message,
         format!("{name} is drained: no new connections, no open connection\n")
     );
     // A connection that a client keeps open is waited for.
@@ -137,21 +140,21 @@ fn drain_waits_for_open_flows_and_not_for_closed_ones() {
         drop(stream);
     });
     is_made.recv().expect("a connection");
-    let (code, said) = weir(
+    let (code, message) = weir(
         &world,
         &["server", &other, "drain", "--wait", "--timeout", "1500ms"],
     );
-    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(code, Some(1), "{message}");
     assert!(
-        said.contains("1 open connection after 1 s; the server stays drained"),
-        "{said}"
+        message.contains("1 open connection after 1 s; the server stays drained"),
+        "{message}"
     );
     drop(open);
     held.join().expect("the client");
-    let begun = Instant::now();
-    let (code, said) = weir(&world, &["server", &other, "drain", "--wait"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(begun.elapsed() < SOON, "{said}");
+    let started = Instant::now();
+    let (code, message) = weir(&world, &["server", &other, "drain", "--wait"]);
+    assert_eq!(code, Some(0), "{message}");
+    assert!(started.elapsed() < SOON, "{message}");
 }
 
 #[test]
@@ -169,10 +172,13 @@ fn drain_does_not_wait_for_closed_flows_of_direct_servers() {
     }
     for n in 0..2 {
         let name = format!("web/{}", Family::V4.server(n));
-        let begun = Instant::now();
-        let (code, said) = weir(&world, &["server", &name, "drain", "--wait"]);
-        assert_eq!(code, Some(0), "{said}");
-        assert!(begun.elapsed() < SOON, "it waited for closed flows: {said}");
+        let started = Instant::now();
+        let (code, message) = weir(&world, &["server", &name, "drain", "--wait"]);
+        assert_eq!(code, Some(0), "{message}");
+        assert!(
+            started.elapsed() < SOON,
+            "it waited for closed flows: {message}"
+        );
     }
 }
 
@@ -211,13 +217,13 @@ fn second_director_is_refused(
         command
     };
     let output = second(&["run"]).output().expect("weir runs");
-    let said = printed(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let message = printed(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(
-        said.contains(&format!("interface eth0 already has another {expected}")),
-        "{said}"
+        message.contains(&format!("interface eth0 already has another {expected}")),
+        "{message}"
     );
-    assert!(said.contains("of another Weir"), "{said}");
+    assert!(message.contains("of another Weir"), "{message}");
     assert!(
         !world.pin_dir("second").exists(),
         "pinned by a start that failed: {:?}",
@@ -261,10 +267,10 @@ fn missing_interface_is_rejected_with_its_position() {
         "interface `eth9` does not exist".to_owned(),
     ];
     let refuses = |command: &str| {
-        let (code, said) = weir(&world, &[command, "-c", file]);
-        assert_eq!(code, Some(1), "{command}: {said}");
+        let (code, message) = weir(&world, &[command, "-c", file]);
+        assert_eq!(code, Some(1), "{command}: {message}");
         for part in &parts {
-            assert!(said.contains(part), "{command}: {part}: {said}");
+            assert!(message.contains(part), "{command}: {part}: {message}");
         }
     };
     ["check", "plan", "run"]
@@ -277,11 +283,11 @@ fn missing_interface_is_rejected_with_its_position() {
     std::fs::write(&path, bad).expect("written");
     let file = path.to_str().expect("a path");
     for command in ["plan", "reload"] {
-        let (code, said) = weir(&world, &[command, "-c", file]);
-        assert_eq!(code, Some(1), "{command}: {said}");
+        let (code, message) = weir(&world, &[command, "-c", file]);
+        assert_eq!(code, Some(1), "{command}: {message}");
         assert!(
-            said.contains(&format!("{file}:2:23")) && said.contains("`enp3s0`"),
-            "{command}: {said}"
+            message.contains(&format!("{file}:2:23")) && message.contains("`enp3s0`"),
+            "{command}: {message}"
         );
     }
 }
@@ -299,10 +305,10 @@ fn plan_rejects_what_reload_rejects() {
     let refused = |text: &str, parts: &[&str]| {
         std::fs::write(&path, text).expect("written");
         for command in ["plan", "reload"] {
-            let (code, said) = weir(&world, &[command, "-c", &file]);
-            assert_eq!(code, Some(1), "{command}: {said}");
+            let (code, message) = weir(&world, &[command, "-c", &file]);
+            assert_eq!(code, Some(1), "{command}: {message}");
             for part in parts {
-                assert!(said.contains(part), "{command}: {part}: {said}");
+                assert!(message.contains(part), "{command}: {part}: {message}");
             }
         }
     };
@@ -321,8 +327,8 @@ fn plan_rejects_what_reload_rejects() {
     );
     // The daemon's own listener may stay.
     std::fs::write(&path, proxy_alone(&listen)).expect("written");
-    let (code, said) = weir(&world, &["plan", "-c", &file]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, message) = weir(&world, &["plan", "-c", &file]);
+    assert_eq!(code, Some(0), "{message}");
 }
 
 #[test]
@@ -333,28 +339,34 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
     let world = nat_world("");
     fetches(&world).expect("an answer");
     let hung = world.stop_daemon();
-    let asked = world
+    let requests = world
         .weir("director")
         .arg("status")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut asked = asked.expect("weir runs");
+    let mut requests = requests.expect("weir runs");
     wait_for("an answer about the daemon that hangs", SOON, || {
-        asked.try_wait().expect("its state").is_some()
+        requests.try_wait().expect("its state").is_some()
     });
-    let output = asked.wait_with_output().expect("its output");
-    let (code, said) = (output.status.code(), printed(&output));
-    assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains(&Family::V4.server(0).to_string()), "{said}");
+    let output = requests.wait_with_output().expect("its output");
+    let (code, message) = (output.status.code(), printed(&output));
+    assert_eq!(code, Some(3), "{message}");
     assert!(
-        said.contains(&format!(
+        message.contains(&Family::V4.server(0).to_string()),
+        "{message}"
+    );
+    assert!(
+        message.contains(&format!(
             "the daemon does not respond: process {} is stopped",
             hung.as_raw_nonzero()
         )),
-        "{said}"
+        "{message}"
     );
-    assert!(said.contains("showing the pinned data plane"), "{said}");
+    assert!(
+        message.contains("showing the pinned data plane"),
+        "{message}"
+    );
     // A command that needs the daemon reports that it waits.
     let packet = format!("tcp {}:40000 {}:80", Family::V4.client(), Family::V4.vip());
     let mut explain = world
@@ -374,8 +386,8 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
     );
     kill_process(hung, Signal::CONT).expect("it is there");
     assert!(explain.wait().expect("it ends").success());
-    let (code, said) = weir(&world, &["status"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, message) = weir(&world, &["status"]);
+    assert_eq!(code, Some(0), "{message}");
 }
 
 #[test]
@@ -391,11 +403,11 @@ fn plan_without_daemon_compares_with_pinned_state() {
     let plan = ["plan", "-c", path.to_str().expect("a plain path")];
     let output = world.weir("director").args(plan).output();
     let output = output.expect("weir runs");
-    let said = printed(&output);
-    assert!(output.status.success(), "{said}");
+    let message = printed(&output);
+    assert!(output.status.success(), "{message}");
     assert!(
-        said.contains("comparing with the last active configuration"),
-        "{said}"
+        message.contains("comparing with the last active configuration"),
+        "{message}"
     );
-    assert!(!said.contains("+ service"), "{said}");
+    assert!(!message.contains("+ service"), "{message}");
 }

@@ -57,20 +57,20 @@ fn order_that_cannot_be_persisted_changes_neither_plane() {
     // The file that would replace the owner file cannot be created.
     let obstacle = world.path("run-director").join("proxy.json.new");
     std::fs::create_dir_all(obstacle.join("full")).expect("a directory");
-    let (done, said) = order(&world, "drain");
-    assert!(!done && said.contains("proxy.json"), "{said}");
+    let (done, printed) = order(&world, "drain");
+    assert!(!done && printed.contains("proxy.json"), "{printed}");
     assert_eq!(seen(&world.status()), [(None, 1), (None, 1)]);
     std::fs::remove_dir_all(&obstacle).expect("it was there");
-    let (done, said) = order(&world, "weight 7");
-    assert!(done, "{said}");
-    let (done, said) = order(&world, "drain");
-    assert!(done, "{said}");
+    let (done, printed) = order(&world, "weight 7");
+    assert!(done, "{printed}");
+    let (done, printed) = order(&world, "drain");
+    assert!(done, "{printed}");
     let drained = (Some("drain".to_owned()), 0);
     assert_eq!(seen(&world.status()), [drained.clone(), drained.clone()]);
     world.kill_director(daemon);
     world.start_director(&config());
     assert_eq!(seen(&world.status()), [drained.clone(), drained]);
-    let (done, said) = order(&world, "ready");
-    assert!(done, "{said}");
+    let (done, printed) = order(&world, "ready");
+    assert!(done, "{printed}");
     assert_eq!(seen(&world.status()), [(None, 1), (None, 1)]);
 }

@@ -76,11 +76,11 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
     let config = fs::read_to_string(daemon.config()).expect("a file");
     let sticky = format!("[pool.p]\nsticky = {{ cookie = \"SRV\", secret = \"{SECRET}\" }}\n");
     daemon.write("weir.toml", &config.replace("[pool.p]\n", &sticky));
-    let (reloaded, said) = daemon.weir(&["reload"]);
-    assert!(reloaded && !said.contains(SECRET), "{said}");
+    let (reloaded, printed) = daemon.weir(&["reload"]);
+    assert!(reloaded && !printed.contains(SECRET), "{printed}");
     for command in [&["plan"][..], &["status"], &["status", "--json"]] {
-        let (_, said) = daemon.weir(command);
-        assert!(!said.contains(SECRET), "{command:?}: {said}");
+        let (_, printed) = daemon.weir(command);
+        assert!(!printed.contains(SECRET), "{command:?}: {printed}");
     }
     assert!(!daemon.log().contains(SECRET), "{}", daemon.log());
 
@@ -136,7 +136,7 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
     };
     let active = revision(&daemon);
     for (method, path, body) in CHANGES {
-        let answer = daemon.ask(method, path, None, body);
+        let answer = daemon.fetch(method, path, None, body);
         assert_eq!(answer.code(), 401, "{method} {path}: {}", answer.0);
     }
     for path in ["/v1/status", "/metrics"] {
@@ -186,9 +186,9 @@ fn remote_client_without_token_is_rejected() {
                 command.args(["-d", body]);
             }
             let output = command.arg(format!("https://{address}{path}")).output();
-            let said = text(&output.expect("curl runs"));
-            assert!(said.contains("code=401"), "{method} {path}: {said}");
-            assert!(!said.contains("root:"), "{said}");
+            let printed = text(&output.expect("curl runs"));
+            assert!(printed.contains("code=401"), "{method} {path}: {printed}");
+            assert!(!printed.contains("root:"), "{printed}");
         }
     }
     assert_eq!(world.status()["revision"], active);

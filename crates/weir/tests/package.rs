@@ -70,7 +70,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
     );
     let view = world.path("view");
     std::fs::create_dir(&view).expect("made");
-    let said = printed(
+    let message = printed(
         world
             .command("director", "unshare")
             .args(["--mount", "--propagation", "private", "sh"])
@@ -80,8 +80,8 @@ fn packages_install_upgrade_and_purge_cleanly() {
             .arg("/")
             .arg(room.join("../../docs/manual/first-request.md")),
     );
-    println!("{said}");
-    let lines: Vec<&str> = said.lines().collect();
+    println!("{message}");
+    let lines: Vec<&str> = message.lines().collect();
     assert!(
         matches!(
             lines[..],
@@ -93,7 +93,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
                     && named.starts_with("named: ipvsadm v1.31")
                     && charge.ends_with("has taken over")
         ),
-        "{said}"
+        "{message}"
     );
 }
 
@@ -108,7 +108,7 @@ fn few(line: &str) -> bool {
 
 /// No tag except that tests leave the packages uncompressed.
 fn lintian(packages: &Path) {
-    let said = printed(
+    let message = printed(
         Command::new("lintian")
             .args([
                 "--allow-root",
@@ -124,9 +124,12 @@ fn lintian(packages: &Path) {
             ),
     );
     assert_eq!(
-        said.lines().filter(|line| !line.starts_with('N')).count(),
+        message
+            .lines()
+            .filter(|line| !line.starts_with('N'))
+            .count(),
         0,
-        "{said}"
+        "{message}"
     );
 }
 
@@ -164,14 +167,17 @@ fn packages_and_image_are_reproducible() {
 /// The root file system of an image, by the capabilities of a container: the compose file's proxy, and a director.
 fn run_image(image: &Path) {
     let tool = Path::new(ROOM).join("../../tools/release-check/program.py");
-    let said = printed(Command::new(tool).arg("image").arg(image));
-    println!("{said}");
-    let passed: Vec<&str> = said
+    let message = printed(Command::new(tool).arg("image").arg(image));
+    println!("{message}");
+    let passed: Vec<&str> = message
         .lines()
         .filter_map(|line| line.strip_prefix("ok image"))
         .collect();
-    assert_eq!(passed.len(), said.lines().count(), "{said}");
+    assert_eq!(passed.len(), message.lines().count(), "{message}");
     for check in [", proxy: 1000 requests", ", direct: 1000 requests"] {
-        assert!(passed.iter().any(|line| line.starts_with(check)), "{said}");
+        assert!(
+            passed.iter().any(|line| line.starts_with(check)),
+            "{message}"
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use world::{Family, World, bracketed, privileged, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn config(family: Family, forward: &str, servers: usize, pool: &str) -> String {
     let servers: Vec<String> = (0..servers)
@@ -58,7 +58,7 @@ fn found_out(family: Family, forward: &str, broken: &str, repair: &str) {
     world.start_director(&config(family, forward, 3, ""));
     let clients = start_clients(&world, family);
     world.adopt(clients);
-    wait_for("traffic on every server", PATIENCE, || {
+    wait_for("traffic on every server", TIMEOUT, || {
         (0..3).all(|n| {
             let server = world.server_status(family.server(n));
             server["connections"].as_u64() > Some(5)
@@ -71,7 +71,7 @@ fn found_out(family: Family, forward: &str, broken: &str, repair: &str) {
     };
     sh(broken);
     let began = Instant::now();
-    wait_for("the ejection", PATIENCE, || {
+    wait_for("the ejection", TIMEOUT, || {
         ejected(&world, family, 1).is_some()
     });
     println!("ejected after {:?}", began.elapsed());
@@ -89,7 +89,7 @@ fn found_out(family: Family, forward: &str, broken: &str, repair: &str) {
     // The others are never ejected, and it returns by itself.
     sh(repair);
     let before = world.server_status(family.server(1))["connections"].as_u64();
-    wait_for("its return", PATIENCE, || {
+    wait_for("its return", TIMEOUT, || {
         let server = world.server_status(family.server(1));
         server["ejected"].is_null() && server["connections"].as_u64() > before.map(|it| it + 5)
     });
@@ -139,7 +139,7 @@ fn ejections_stay_below_max_ejected() {
     for n in [0, 1] {
         world.kill_nginx(n);
     }
-    wait_for("one of the two", PATIENCE, || {
+    wait_for("one of the two", TIMEOUT, || {
         (0..3).any(|n| ejected(&world, family, n).is_some())
     });
     let until = Instant::now() + Duration::from_secs(5);
@@ -150,7 +150,7 @@ fn ejections_stay_below_max_ejected() {
     }
     // If no ejection is allowed, no server is ejected.
     world.reload(&config(family, "direct", 3, "max_ejected = 0"));
-    wait_for("all are taken back", PATIENCE, || {
+    wait_for("all are taken back", TIMEOUT, || {
         (0..3).all(|n| ejected(&world, family, n).is_none())
     });
 }

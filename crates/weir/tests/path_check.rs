@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use world::{Family, World, bracketed, full_prefix, privileged, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 fn config(family: Family, vip: &str, forward: &str, via: &str) -> String {
     format!(
@@ -22,7 +22,7 @@ fn config(family: Family, vip: &str, forward: &str, via: &str) -> String {
 
 fn wait_for_reason(world: &World, family: Family, state: &str, reason: &str) {
     let mut last = String::new();
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     loop {
         let status = world.server_status(family.server(0));
         if status["state"] == state
@@ -199,7 +199,7 @@ fn path_check_without_application_check() {
     );
     world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
     wait_for_reason(&world, Family::V4, "up", "http 200");
-    wait_for("probes", PATIENCE, || {
+    wait_for("probes", TIMEOUT, || {
         world.status()["checks"]["probes"].as_u64() > Some(5)
     });
 }
@@ -223,7 +223,7 @@ fn missing_vip_affects_only_its_service() {
     let pid = world.start_director(&config);
     let wait = |world: &World, wanted: [&str; 2]| {
         let mut last = serde_json::Value::Null;
-        wait_for(&format!("{wanted:?}"), PATIENCE, || {
+        wait_for(&format!("{wanted:?}"), TIMEOUT, || {
             last = world.status();
             [0, 1].map(|at| last["services"][at]["servers"][0]["state"].clone()) == wanted
         });
@@ -337,13 +337,13 @@ fn path_change_runs_the_notify_program() {
         "{text}[service.other]\nlisten = [\"{second}:80\"]\nforward = \"direct\"\npool = \"web\"\n"
     ));
     let reported = |expected: &str| {
-        wait_for(expected, PATIENCE, || {
+        wait_for(expected, TIMEOUT, || {
             let lines = std::fs::read_to_string(&list).unwrap_or_default();
             lines.lines().any(|line| line == expected)
         });
     };
     let server = Family::V4.server(0);
-    wait_for("both paths", PATIENCE, || {
+    wait_for("both paths", TIMEOUT, || {
         let status = world.status();
         [0, 1].map(|at| status["services"][at]["servers"][0]["state"].clone()) == ["up", "up"]
     });

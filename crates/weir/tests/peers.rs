@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use world::checks::{self, server};
 use world::{Family, World, privileged, sh, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn config(checks: &[(&str, impl AsRef<str>)]) -> String {
     checks::config(checks, "2s")
@@ -21,7 +21,7 @@ fn config(checks: &[(&str, impl AsRef<str>)]) -> String {
 
 /// Waits until a pool's server is in that state, with a reason that contains these words.
 fn wait_for_state(world: &World, name: &str, state: &str, reason: &str) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let found = server(world, name);
         let words = found["reason"].as_str().unwrap_or_default();
@@ -50,7 +50,7 @@ fn start(world: &mut World, program: &str, arguments: &[&str]) {
 
 /// Waits until something listens on a port of server 0.
 fn wait_for_port(world: &World, port: u16) {
-    wait_for(&format!("port {port}"), PATIENCE, || {
+    wait_for(&format!("port {port}"), TIMEOUT, || {
         let filter = format!("ss -Hltn sport = :{port}");
         !world.output("server0", &filter).stdout.is_empty()
     });
@@ -116,7 +116,7 @@ fn mariadb_checks_do_not_block_the_host() {
     ]));
     wait_for_state(&world, "mysql", "up", "login refused");
     wait_for_state(&world, "known", "up", "MariaDB");
-    wait_for("many probes", PATIENCE, || {
+    wait_for("many probes", TIMEOUT, || {
         let results = server(&world, "mysql")["checks"][0]["results"].clone();
         let results = results.as_str().expect("results").to_owned();
         assert!(
@@ -280,7 +280,7 @@ fn file_check_follows_changes() {
     let config = config(&[("file", &check)]).replace("\"300ms\"", "\"10m\"");
     world.start_director(&config);
     let weighs = |weight: u64| {
-        wait_for(&format!("weight {weight}"), PATIENCE, || {
+        wait_for(&format!("weight {weight}"), TIMEOUT, || {
             server(&world, "file")["effective_weight"] == weight
         });
         let found = server(&world, "file");
@@ -320,7 +320,7 @@ fn sorry_server_has_its_own_check() {
         Family::V4.server(1)
     ));
     let answers = |world: &World, wanted: &str| {
-        wait_for(&format!("an answer of {wanted:?}"), PATIENCE, || {
+        wait_for(&format!("an answer of {wanted:?}"), TIMEOUT, || {
             let line = format!("curl -s -m 1 http://{vip}/name");
             let output = world.output("client", &line);
             String::from_utf8_lossy(&output.stdout).trim() == wanted
@@ -329,7 +329,7 @@ fn sorry_server_has_its_own_check() {
     let sorry = |world: &World, state: &str, weight: u64| {
         wait_for(
             &format!("the sorry server {state} {weight}"),
-            PATIENCE,
+            TIMEOUT,
             || {
                 let found = world.server_status(Family::V4.server(1));
                 found["state"] == state && found["effective_weight"] == weight
@@ -345,10 +345,10 @@ fn sorry_server_has_its_own_check() {
     sorry(&world, "down", 0);
     // No server is left: clients are rejected at once.
     let refused = world.output("client", &format!("curl -sS -m 2 http://{vip}/name"));
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        said.contains("refused") || said.contains("connect"),
-        "{said}"
+        printed.contains("refused") || printed.contains("connect"),
+        "{printed}"
     );
     world.start_nginx_on("server1", 1, "");
     answers(&world, "server1");

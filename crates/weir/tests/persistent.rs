@@ -1,4 +1,4 @@
-//! Persistence and one-packet services with real servers: over ports, reloads, weights, and a killed daemon.
+//! Persistence and one-packet services with real servers: several ports, reloads, weights, and a killed daemon.
 
 mod world;
 
@@ -45,8 +45,8 @@ fn answering(world: &World, family: Family, port: u16) -> String {
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
-/// All servers that answer to some requests on both ports.
-fn all(world: &World, family: Family) -> BTreeSet<String> {
+/// The servers that answer some requests on both ports.
+fn answering_servers(world: &World, family: Family) -> BTreeSet<String> {
     (0..8)
         .map(|n| answering(world, family, 80 + n % 2))
         .collect()
@@ -65,29 +65,41 @@ fn client_stays_with_its_server(family: Family) {
     let pid = world.start_director(&config(family, &servers(family, &[1, 1, 1]), persistent));
     let first = answering(&world, family, 80);
     let only = BTreeSet::from([first.clone()]);
-    assert_eq!(all(&world, family), only, "both ports, one server");
+    assert_eq!(
+        answering_servers(&world, family),
+        only,
+        "both ports, one server"
+    );
     let status = world.server_status(family.server(number(&first)));
     assert_eq!(status["persistent_connections"], 1, "{status:#}");
 
     world.reload(&config(family, &servers(family, &[1, 2, 3]), persistent));
-    assert_eq!(all(&world, family), only, "over a reload");
+    assert_eq!(answering_servers(&world, family), only, "after a reload");
 
     let mut weights = [1, 1, 1];
     weights[number(&first)] = 0;
     world.reload(&config(family, &servers(family, &weights), persistent));
-    assert_eq!(all(&world, family), only, "at weight 0");
+    assert_eq!(answering_servers(&world, family), only, "at weight 0");
 
     world.kill_director(pid);
-    assert_eq!(all(&world, family), only, "without the daemon");
+    assert_eq!(
+        answering_servers(&world, family),
+        only,
+        "without the daemon"
+    );
     world.start_director(&config(family, &servers(family, &weights), persistent));
-    assert_eq!(all(&world, family), only, "with another daemon");
+    assert_eq!(
+        answering_servers(&world, family),
+        only,
+        "with another daemon"
+    );
 
     let expire = format!("{persistent}\n[ipvs]\nexpire_quiescent_template = 1");
     world.reload(&config(family, &servers(family, &weights), &expire));
     let second = answering(&world, family, 80);
     assert_ne!(second, first, "weight 0 and expire_quiescent_template");
     let only = BTreeSet::from([second.clone()]);
-    assert_eq!(all(&world, family), only);
+    assert_eq!(answering_servers(&world, family), only);
 
     let drained = format!("web/{}", family.server(number(&second)));
     world.run_weir(&["server", &drained, "drain"]);
@@ -129,7 +141,7 @@ fn readded_server_regains_its_clients() {
     world.reload(&config(family, &without, persistent));
     world.reload(&config(family, &servers(family, &[1, 1, 1]), persistent));
     assert_eq!(connections(&world), before, "its totals are back");
-    assert_eq!(all(&world, family), BTreeSet::from([first]));
+    assert_eq!(answering_servers(&world, family), BTreeSet::from([first]));
 }
 
 /// One socket's datagrams go to every server in turn, and no server is kept for it.
@@ -161,7 +173,7 @@ fn one_packet_services_schedule_every_datagram() {
             let mut from = Vec::new();
             let mut buffer = [0; 64];
             for _ in 0..9 {
-                socket.send(b"hello").expect("it is sent");
+                socket.send(b"hello").expect("a datagram is sent");
                 socket.recv(&mut buffer).expect("an answer");
                 from.push(buffer[0]);
             }

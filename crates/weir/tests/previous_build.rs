@@ -7,17 +7,17 @@ mod failed_upgrade;
 mod scenario;
 mod world;
 
-use scenario::{STRAIGHT, Scene, THROUGH, Walk, older};
+use scenario::{DIRECT, NAT, Scene, Walk, older};
 use world::privileged;
 use world::program::present;
 
-fn adopted(scene: &Scene) {
+fn adopt_state(scene: &Scene) {
     let older = older();
     let (mut walk, mut pid) = Walk::start(scene, &older);
     for next in [present(), &older, present()] {
         walk.world.kill_director(pid);
         pid = walk.world.start_director_by(next, &walk.config.clone());
-        walk.goes_on();
+        walk.continues();
     }
     walk.end();
 }
@@ -25,18 +25,18 @@ fn adopted(scene: &Scene) {
 #[test]
 fn previous_builds_state_is_adopted_direct() {
     if privileged() {
-        adopted(&STRAIGHT);
+        adopt_state(&DIRECT);
     }
 }
 
 #[test]
 fn previous_builds_state_is_adopted_nat() {
     if privileged() {
-        adopted(&THROUGH);
+        adopt_state(&NAT);
     }
 }
 
-fn upgraded(scene: &Scene) {
+fn upgrade_and_downgrade(scene: &Scene) {
     let older = older();
     let (mut walk, _) = Walk::start(scene, &older);
     for (by, to) in [
@@ -46,9 +46,9 @@ fn upgraded(scene: &Scene) {
         (&*older, &*older),
         (&*older, present()),
     ] {
-        let (done, said) = walk.upgrade(by, to);
-        assert!(done, "to {}: {said}", to.display());
-        walk.goes_on();
+        let (done, output) = walk.upgrade(by, to);
+        assert!(done, "to {}: {output}", to.display());
+        walk.continues();
     }
     walk.end();
 }
@@ -56,25 +56,25 @@ fn upgraded(scene: &Scene) {
 #[test]
 fn upgrade_and_downgrade_keep_everything_direct() {
     if privileged() {
-        upgraded(&STRAIGHT);
+        upgrade_and_downgrade(&DIRECT);
     }
 }
 
 #[test]
 fn upgrade_and_downgrade_keep_everything_nat() {
     if privileged() {
-        upgraded(&THROUGH);
+        upgrade_and_downgrade(&NAT);
     }
 }
 
-/// The older build has made nothing here before.
-fn went_back(scene: &Scene) {
+/// The older build has not created any state before.
+fn downgrade(scene: &Scene) {
     let older = older();
     let (mut walk, _) = Walk::start(scene, present());
     for to in [&*older, present(), &*older] {
-        let (done, said) = walk.upgrade(present(), to);
-        assert!(done, "to {}: {said}", to.display());
-        walk.goes_on();
+        let (done, output) = walk.upgrade(present(), to);
+        assert!(done, "to {}: {output}", to.display());
+        walk.continues();
     }
     walk.end();
 }
@@ -82,13 +82,13 @@ fn went_back(scene: &Scene) {
 #[test]
 fn downgrade_keeps_everything_direct() {
     if privileged() {
-        went_back(&STRAIGHT);
+        downgrade(&DIRECT);
     }
 }
 
 #[test]
 fn downgrade_keeps_everything_nat() {
     if privileged() {
-        went_back(&THROUGH);
+        downgrade(&NAT);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use world::{Family, World, checks, privileged, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// State, effective weight and reason of a pool's server.
 fn found(world: &World, name: &str) -> (String, u64, String) {
@@ -23,7 +23,7 @@ fn wait_for_each(world: &World, wanted: &[(&str, &str, u64, &str)]) {
     for (name, state, weight, reason) in wanted {
         let mut last = String::new();
         let what = format!("{name} to be {state} with {reason}");
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + TIMEOUT;
         loop {
             let (found_state, found_weight, found_reason) = found(world, name);
             if found_state == *state && found_weight == *weight && found_reason.contains(reason) {
@@ -183,8 +183,8 @@ fn probes_of_hostile_peers_fail_without_delaying_others() {
     });
     hostile(&world, 87, |mut client| {
         let _ = client.write_all(b"220 ready\r\n");
-        let mut said = [0; 64];
-        while client.read(&mut said).is_ok_and(|length| length > 0) {
+        let mut printed = [0; 64];
+        while client.read(&mut printed).is_ok_and(|length| length > 0) {
             let _ = client.write_all(b"250 hello\r\n");
         }
     });
@@ -222,7 +222,7 @@ fn probes_of_hostile_peers_fail_without_delaying_others() {
             ("closed", "down", 0, "connection refused"),
         ],
     );
-    wait_for("more than one round", PATIENCE, || {
+    wait_for("more than one round", TIMEOUT, || {
         world.status()["checks"]["probes"].as_u64() > Some(60)
     });
 }

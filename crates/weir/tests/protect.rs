@@ -108,11 +108,11 @@ impl Balancer {
             .spawn()
             .expect("ab starts");
         let mut reloads = 0;
-        let mut took = Duration::ZERO;
+        let mut latencies = Duration::ZERO;
         while ab.try_wait().expect("it can be asked").is_none() {
-            let begun = Instant::now();
+            let begin_time = Instant::now();
             let done = reload().output().expect("the reload runs");
-            took = took.max(begun.elapsed());
+            latencies = latencies.max(begin_time.elapsed());
             assert!(
                 done.status.success(),
                 "{}",
@@ -135,7 +135,7 @@ impl Balancer {
         let failed = requests - done.unwrap_or(0) + number("Failed requests:").unwrap_or(0);
         let slowest = text.lines().find(|line| line.contains("(longest request)"));
         println!(
-            "{url} from {host}: {requests} requests, {reloads} reloads of {took:?} at the most; in ms {}",
+            "{url} from {host}: {requests} requests, {reloads} reloads of {latencies:?} at the most; in ms {}",
             slowest.unwrap_or_default().trim()
         );
         if failed > 0 {
@@ -224,10 +224,10 @@ impl Held {
         let to = SocketAddr::new(Family::V4.director(), PORT);
         let listener = world.inside("director", move || TcpListener::bind(to).expect("a port"));
         let _listener = listener.join().expect("the thread");
-        let (begun, go) = (world.path("begun"), world.path("go"));
+        let (begin_time, go) = (world.path("begun"), world.path("go"));
         let line = format!(
             "touch {}; while ! test -e {}; do sleep 0.02; done; exit 7",
-            begun.display(),
+            begin_time.display(),
             go.display()
         );
         let protect = world
@@ -238,7 +238,9 @@ impl Held {
             .stderr(Stdio::piped())
             .spawn()
             .expect("weir runs");
-        wait_for("the command", Duration::from_secs(20), || begun.exists());
+        wait_for("the command", Duration::from_secs(20), || {
+            begin_time.exists()
+        });
         Self {
             world,
             to,
@@ -251,9 +253,9 @@ impl Held {
     fn connect(&self) -> std::thread::JoinHandle<Duration> {
         let to = self.to;
         self.world.inside("client", move || {
-            let begun = Instant::now();
+            let begin_time = Instant::now();
             TcpStream::connect_timeout(&to, Duration::from_secs(20)).expect("a connection");
-            begun.elapsed()
+            begin_time.elapsed()
         })
     }
 
@@ -358,14 +360,14 @@ fn unrunnable_and_failed_commands_have_different_codes() {
             .args(command)
             .output()
             .expect("weir runs");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.code(), said)
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), printed)
     };
     assert_eq!(run(&["sh", "-c", "exit 5"]), (Some(5), String::new()));
     assert_eq!(run(&["sh", "-c", "kill -9 $$"]).0, Some(137));
-    let (code, said) = run(&["/nonexistent/reload"]);
+    let (code, printed) = run(&["/nonexistent/reload"]);
     assert_eq!(code, Some(127));
-    assert!(said.contains("/nonexistent/reload"), "{said}");
+    assert!(printed.contains("/nonexistent/reload"), "{printed}");
     assert_eq!(run(&["/dev/null"]).0, Some(126));
 }
 

@@ -240,8 +240,8 @@ impl Proxy {
     fn reload(&self, text: &str) {
         let file = self.directory.join("weir.toml");
         fs::write(&file, text).expect("written");
-        let (done, said) = self.weir(&["reload", "-c", file.to_str().expect("plain")]);
-        assert!(done, "{said}");
+        let (done, printed) = self.weir(&["reload", "-c", file.to_str().expect("plain")]);
+        assert!(done, "{printed}");
     }
 
     fn status(&self) -> serde_json::Value {
@@ -317,7 +317,7 @@ impl Client {
         Ok(Some((head, body)))
     }
 
-    fn ask(&mut self, text: &str) -> (String, Vec<u8>) {
+    fn fetch(&mut self, text: &str) -> (String, Vec<u8>) {
         self.send(text);
         self.response()
             .expect("a whole response")
@@ -334,7 +334,7 @@ fn requests_of_one_connection_are_balanced_and_connections_reused() {
     let mut client = Client::connect(proxy.listen);
     let mut counts = [0, 0];
     for _ in 0..64 {
-        let (head, body) = client.ask(GET);
+        let (head, body) = client.fetch(GET);
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         counts[usize::from(body.starts_with(b"two\n"))] += 1;
     }
@@ -370,7 +370,7 @@ fn client_address_headers_cannot_be_spoofed() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
-    let (_, body) = client.ask(
+    let (_, body) = client.fetch(
         "GET /x HTTP/1.1\r\nHost: a.example\r\nConnection: keep-alive, X-Secret\r\nX-Secret: 1\r\nX-Forwarded-For: \
          192.0.2.9\r\n\
          X-Real-IP: 192.0.2.9\r\nKeep-Alive: 5\r\nAccept: */*\r\n\r\n",
@@ -393,7 +393,7 @@ fn client_address_headers_cannot_be_spoofed() {
         &[origin.address()],
         "trusted = [\"127.0.0.0/8\"]",
     ));
-    let (_, body) = client.ask(
+    let (_, body) = client.fetch(
         "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.9\r\nX-Forwarded-Proto: https\r\n\
      \r\n",
     );
@@ -410,20 +410,20 @@ fn bodies_pass_in_every_framing() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
     let large = "x".repeat(3_000_000);
-    let (_, body) = client.ask(&format!(
+    let (_, body) = client.fetch(&format!(
         "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{large}",
         large.len()
     ));
     assert_eq!(body, large.len().to_string().as_bytes());
     let chunked = "POST /sum HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n\
      0\r\nT: v\r\n\r\n";
-    let (_, body) = client.ask(chunked);
+    let (_, body) = client.fetch(chunked);
     assert_eq!(body, b"11");
     // Two requests and a half in one segment, then the rest.
     client.send(&format!("{chunked}{GET}GET /sum HT"));
     assert_eq!(client.response().unwrap().unwrap().1, b"11");
     assert!(client.response().unwrap().is_some());
-    assert_eq!(client.ask("TP/1.1\r\nHost: a\r\n\r\n").1, b"0");
+    assert_eq!(client.fetch("TP/1.1\r\nHost: a\r\n\r\n").1, b"0");
     // The end of the server's connection ends the response.
     client.send("GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut rest = String::new();
@@ -463,7 +463,7 @@ fn ambiguous_requests_are_rejected_before_the_server() {
         ("CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 405),
     ] {
         let mut client = Client::connect(proxy.listen);
-        let (head, _) = client.ask(bad);
+        let (head, _) = client.fetch(bad);
         assert!(
             head.starts_with(&format!("HTTP/1.1 {status} ")),
             "{bad:?}: {head}"
@@ -483,15 +483,15 @@ fn upgrade_becomes_a_tunnel() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
     let (head, _) = client
-        .ask("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+        .fetch("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
     assert!(
         head.starts_with("HTTP/1.1 101 ") && head.contains("Upgrade: echo"),
         "{head}"
     );
     client.send("what is said\n");
-    let mut said = [0; 13];
-    client.0.read_exact(&mut said).unwrap();
-    assert_eq!(&said, b"what is said\n");
+    let mut printed = [0; 13];
+    client.0.read_exact(&mut printed).unwrap();
+    assert_eq!(&printed, b"what is said\n");
 }
 
 #[test]
@@ -500,7 +500,7 @@ fn missing_server_is_502_or_503_and_drain_works() {
     let dead = free_address();
     let proxy = Proxy::start("http", &[dead], "");
     let mut client = Client::connect(proxy.listen);
-    assert!(client.ask(GET).0.starts_with("HTTP/1.1 502 "));
+    assert!(client.fetch(GET).0.starts_with("HTTP/1.1 502 "));
     proxy.reload(&configuration(
         proxy.listen,
         "http",
@@ -508,12 +508,12 @@ fn missing_server_is_502_or_503_and_drain_works() {
         "",
     ));
     assert!(
-        client.ask(GET).0.starts_with("HTTP/1.1 200 "),
+        client.fetch(GET).0.starts_with("HTTP/1.1 200 "),
         "the connection was kept"
     );
     let name = format!("p/{}", origin.address());
     assert!(proxy.weir(&["server", &name, "drain"]).0);
-    assert!(client.ask(GET).0.starts_with("HTTP/1.1 503 "));
+    assert!(client.fetch(GET).0.starts_with("HTTP/1.1 503 "));
     let server = &proxy.status()["services"][0]["servers"][0];
     assert_eq!(
         (
@@ -532,7 +532,7 @@ fn missing_server_is_502_or_503_and_drain_works() {
     );
     let mut client = Client::connect(proxy.listen);
     assert!(proxy.weir(&["server", &name, "ready"]).0);
-    assert!(client.ask(GET).0.starts_with("HTTP/1.1 200 "));
+    assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200 "));
 }
 
 #[test]
@@ -546,14 +546,14 @@ fn silent_server_is_504_and_slow_request_head_is_408() {
     let mut client = Client::connect(proxy.listen);
     assert!(
         client
-            .ask("GET /silence HTTP/1.1\r\nHost: a\r\n\r\n")
+            .fetch("GET /silence HTTP/1.1\r\nHost: a\r\n\r\n")
             .0
             .starts_with("HTTP/1.1 504 ")
     );
     let mut client = Client::connect(proxy.listen);
     assert!(
         client
-            .ask("GET / HTTP/1.1\r\nHo")
+            .fetch("GET / HTTP/1.1\r\nHo")
             .0
             .starts_with("HTTP/1.1 408 ")
     );
@@ -586,7 +586,7 @@ fn sigterm_finishes_open_requests() {
     let origin = Origin::start("o");
     let mut proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
-    client.ask(GET);
+    client.fetch(GET);
     client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     origin.wait_for_slow();
     let listen = proxy.listen;
@@ -609,9 +609,9 @@ fn sigterm_finishes_open_requests() {
 fn counters_continue_over_restart_and_crash() {
     let origin = Origin::start("o");
     let mut proxy = Proxy::start("http", &[origin.address()], "");
-    let ask = |proxy: &Proxy, times: usize| {
+    let fetch = |proxy: &Proxy, times: usize| {
         let mut client = Client::connect(proxy.listen);
-        (0..times).for_each(|_| drop(client.ask(GET)));
+        (0..times).for_each(|_| drop(client.fetch(GET)));
     };
     let counted = |proxy: &Proxy| {
         let service = &proxy.status()["services"][0];
@@ -623,13 +623,13 @@ fn counters_continue_over_restart_and_crash() {
             number(&server["connections"]),
         )
     };
-    ask(&proxy, 5);
+    fetch(&proxy, 5);
     let before = counted(&proxy);
     assert_eq!((before.0, before.1), (5, 5));
     assert!(proxy.terminate().success());
     proxy.start_again();
     assert_eq!(counted(&proxy), before);
-    ask(&proxy, 2);
+    fetch(&proxy, 2);
     let before = counted(&proxy);
     assert_eq!(before.0, 7);
     let file = proxy.directory.join("run/proxy-left.json");
@@ -695,7 +695,7 @@ fn proxy_runs_without_privileges() {
     }
     assert!(
         Client::connect(listen)
-            .ask(GET)
+            .fetch(GET)
             .0
             .starts_with("HTTP/1.1 200 ")
     );
@@ -723,33 +723,34 @@ fn routes_select_pools_redirects_or_responses() {
         &routes,
     ));
     let mut client = Client::connect(proxy.listen);
-    let mut ask = |method: &str, host: &str, path: &str| {
-        let (head, body) = client.ask(&format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    let mut fetch = |method: &str, host: &str, path: &str| {
+        let (head, body) =
+            client.fetch(&format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         (head, String::from_utf8_lossy(&body).into_owned())
     };
     assert!(
-        ask("GET", "a.static.example:80", "/img/x?y")
+        fetch("GET", "a.static.example:80", "/img/x?y")
             .1
             .starts_with("images\n")
     );
     assert!(
-        ask("GET", "static.example", "/img/x")
+        fetch("GET", "static.example", "/img/x")
             .1
             .starts_with("web\n")
     );
-    let (head, _) = ask("GET", "b.example", "/old/x?y=1");
+    let (head, _) = fetch("GET", "b.example", "/old/x?y=1");
     assert!(
         head.starts_with("HTTP/1.1 308 ")
             && head.contains("Location: https://b.example/old/x?y=1\r\n"),
         "{head}"
     );
-    let (head, body) = ask("DELETE", "b.example", "/");
+    let (head, body) = fetch("DELETE", "b.example", "/");
     assert!(
         head.starts_with("HTTP/1.1 403 ") && body == "never",
         "{head}"
     );
     assert!(
-        ask("GET", "b.example", "/").1.starts_with("web\n"),
+        fetch("GET", "b.example", "/").1.starts_with("web\n"),
         "the connection is still the same"
     );
     let port = proxy.listen.port();
@@ -758,19 +759,19 @@ fn routes_select_pools_redirects_or_responses() {
             .weir(&["explain", "--request", &format!("GET http://{url}")])
             .1
     };
-    let said = explain(&format!("a.static.example:{port}/img/x"));
+    let printed = explain(&format!("a.static.example:{port}/img/x"));
     let sent = format!(
         "service s forwards it to {}, the only usable server of pool images\n",
         images.address()
     );
     assert!(
-        said.contains("-> pool images) matches\n") && said.ends_with(&sent),
-        "{said}"
+        printed.contains("-> pool images) matches\n") && printed.ends_with(&sent),
+        "{printed}"
     );
-    let said = explain(&format!("b.example:{port}/old/x"));
+    let printed = explain(&format!("b.example:{port}/old/x"));
     assert!(
-        said.ends_with("redirect 308 to https://b.example/old/x\n"),
-        "{said}"
+        printed.ends_with("redirect 308 to https://b.example/old/x\n"),
+        "{printed}"
     );
     let status = proxy.status();
     let servers = status["services"][0]["servers"].as_array().unwrap();

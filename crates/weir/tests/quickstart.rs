@@ -203,9 +203,9 @@ fn readme_quick_start_works_as_printed() {
                 });
                 let status = director.prints(&command);
                 assert!(status.contains("vip added"), "{status}");
-                let said = fs::read_to_string(&log).expect("a log");
-                let running = said.lines().find(|line| line.contains(" running "));
-                let running = running.unwrap_or_else(|| panic!("{said}"));
+                let printed = fs::read_to_string(&log).expect("a log");
+                let running = printed.lines().find(|line| line.contains(" running "));
+                let running = running.unwrap_or_else(|| panic!("{printed}"));
                 assert!(running.contains("10.0.0.10 on eth0"), "{running}");
             }
             "server" => servers.iter().for_each(|server| {
@@ -335,6 +335,6 @@ fn unit_prepares_a_server_and_undoes_only_its_own_changes() {
         .arg(&path)
         .output()
         .expect("systemd-analyze runs");
-    let said = String::from_utf8_lossy(&verified.stderr);
-    assert!(!said.contains("weir-real-server"), "{said}");
+    let printed = String::from_utf8_lossy(&verified.stderr);
+    assert!(!printed.contains("weir-real-server"), "{printed}");
 }

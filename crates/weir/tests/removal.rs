@@ -70,8 +70,8 @@ fn replaced_under_a_download(on_remove: &str) -> (World, std::process::Output, b
     world.reload(&after);
     assert_eq!(name(&world), "server1");
     let output = curl.wait_with_output().expect("curl ends");
-    let came = std::fs::read(world.path("came")).unwrap_or_default();
-    let whole = came == std::fs::read(world.path("big")).expect("the original");
+    let received = std::fs::read(world.path("came")).unwrap_or_default();
+    let whole = received == std::fs::read(world.path("big")).expect("the original");
     (world, output, whole)
 }
 
@@ -95,10 +95,10 @@ fn reset_ends_downloads() {
     }
     let (world, output, whole) = replaced_under_a_download("reset");
     assert!(!output.status.success() && !whole, "{:#}", world.status());
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.to_lowercase().contains("reset"),
-        "the client gets an error: {said} {:#}",
+        printed.to_lowercase().contains("reset"),
+        "the client gets an error: {printed} {:#}",
         world.status()
     );
 }
@@ -157,7 +157,7 @@ fn removed_behind_a_routed_vip(family: Family, forward: &str) {
         ),
     );
     world.start_director(&routed_config(family, forward, 0));
-    let (connected, goes_on) = (channel(), channel());
+    let (connected, continues) = (channel(), channel());
     let client = world.inside("client", move || {
         let mut tcp = TcpStream::connect((vip, 80)).expect("a connection");
         let udp = UdpSocket::bind((family.client(), 0)).expect("a socket");
@@ -173,7 +173,7 @@ fn removed_behind_a_routed_vip(family: Family, forward: &str) {
         let mut answer = [0; 4096];
         assert!(tcp.read(&mut answer).expect("an answer") > 0);
         connected.0.send(()).expect("the test waits");
-        goes_on.1.recv().expect("the server is removed");
+        continues.1.recv().expect("the server is removed");
         let over_tcp = until_refused(|| tcp.write_all(b"GET /name HTTP/1.1\r\nHost: web\r\n\r\n"));
         let over_udp = until_refused(|| {
             udp.send(b"and now")?;
@@ -190,7 +190,7 @@ fn removed_behind_a_routed_vip(family: Family, forward: &str) {
     });
     connected.1.recv().expect("the client is connected");
     world.reload(&routed_config(family, forward, 1));
-    goes_on.0.send(()).expect("the client waits");
+    continues.0.send(()).expect("the client waits");
     let (over_tcp, over_udp, body) = client.join().expect("the client's thread");
     assert!(
         matches!(over_tcp, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),

@@ -31,9 +31,9 @@ impl Room {
             .args(more)
             .output()
             .expect("unshare runs");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let log = fs::read_to_string(self.0.join("out/log")).unwrap_or_default();
-        (said, log)
+        (text, log)
     }
 }
 
@@ -88,7 +88,7 @@ fn daemon_has_no_rights_and_serves() {
     let room = Room::new("separation");
     let older =
         std::env::var("WEIR_OLDER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weir").to_owned());
-    let (said, log) = room.run("separation.sh", &[&older]);
+    let (text, log) = room.run("separation.sh", &[&older]);
     let expected = [
         "start: served",
         "files: served",
@@ -119,7 +119,7 @@ fn daemon_has_no_rights_and_serves() {
         "restarted: \"restarts\": 1",
         "stopped: root 700",
     ];
-    let lines: Vec<&str> = said.lines().collect();
+    let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines, expected, "{log}");
     for (attempt, error) in ATTEMPTS {
         let quoted = format!("attempt=\"{attempt}\"");
@@ -160,7 +160,7 @@ fn director_has_no_rights_where_it_reads_bytes_of_clients() {
         return;
     }
     let room = Room::new("separation-director");
-    let (said, log) = room.run("separation_director.sh", &[]);
+    let (text, log) = room.run("separation_director.sh", &[]);
     let expected = [
         "start nat: served",
         "start direct: served",
@@ -202,7 +202,7 @@ fn director_has_no_rights_where_it_reads_bytes_of_clients() {
         "ipvsadm without a daemon: done",
         "clean: done",
     ];
-    let lines: Vec<&str> = said.lines().collect();
+    let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines, expected, "{log}");
     for (attempt, error) in LAYER_4_ATTEMPTS.iter().chain(ATTEMPTS) {
         let quoted = format!("attempt=\"{attempt}\"");
@@ -225,7 +225,7 @@ fn failover_needs_no_rights_where_bytes_of_clients_are_read() {
         return;
     }
     let room = Room::new("separation-failover");
-    let (said, log) = room.run("separation_failover.sh", &[]);
+    let (text, log) = room.run("separation_failover.sh", &[]);
     let expected = [
         "start: served",
         "daemon: 991 0000000000000000 1",
@@ -254,7 +254,7 @@ fn failover_needs_no_rights_where_bytes_of_clients_are_read() {
         "stopped: root 700",
         "clean: done",
     ];
-    let lines: Vec<&str> = said.lines().collect();
+    let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines, expected, "{log}");
     for (attempt, error) in FAILOVER_ATTEMPTS.iter().chain(ATTEMPTS) {
         let quoted = format!("attempt=\"{attempt}\"");
@@ -271,7 +271,7 @@ fn flows_and_path_checks_need_no_rights_where_bytes_of_clients_are_read() {
         return;
     }
     let room = Room::new("separation-layer4");
-    let (said, log) = room.run("separation_layer4.sh", &[]);
+    let (text, log) = room.run("separation_layer4.sh", &[]);
     let expected = [
         "start: served",
         "first daemon: 991 0000000000000000 1",
@@ -298,7 +298,7 @@ fn flows_and_path_checks_need_no_rights_where_bytes_of_clients_are_read() {
         "clean: done",
         "clean: done",
     ];
-    let lines: Vec<&str> = said.lines().collect();
+    let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines, expected, "{log}");
     assert!(!log.contains("succeeded"), "{log}");
 }

@@ -3,13 +3,7 @@
 # compares.
 set -u
 weir=$1 room=$2 older=$3
-cd "$room" || exit 1
-cp /etc/passwd passwd
-cp /etc/group group
-echo 'weir:x:991:991::/nonexistent:/usr/sbin/nologin' >>passwd
-echo 'weir:x:991:' >>group
-mount --bind passwd /etc/passwd
-mount --bind group /etc/group
+. "$(dirname "$0")/separation_common.sh"
 ip link set lo up
 mkdir certs log
 chmod 700 certs log
@@ -17,10 +11,8 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 30 -keyout key -out chain -subj 
   -addext subjectAltName=DNS:localhost 2>/dev/null
 cat chain key >certs/a.pem
 chmod 600 certs/a.pem key
-mkdir web list out parts
-echo found >web/page
+mkdir list parts
 chmod 700 list parts
-chmod 1777 out
 echo 127.0.0.1:8081 >list/servers
 cat >weir.toml <<END
 include = ["parts/*.toml"]
@@ -59,15 +51,6 @@ cd /
 keeper=$!
 trap 'kill $keeper $origin 2>/dev/null; wait 2>/dev/null' EXIT
 
-# Waits for the command to succeed.
-wait_for() {
-  tries=0
-  until "$@" >/dev/null 2>&1; do
-    tries=$((tries + 1))
-    [ $tries -lt 600 ] || { echo "failed: $*"; cat "$room/out/log"; exit 1; }
-    sleep 0.05
-  done
-}
 page() { curl -sk --max-time 5 "https://127.0.0.1:${1:-443}/page" | grep -q found; }
 process() { pgrep -P $keeper -f "$1"; }
 is_new() { new=$(process "$1") && [ "$new" != "$2" ]; }

@@ -3,57 +3,12 @@
 # everybody can enter. Prints what the test compares.
 set -u
 weir=$1 room=$2
-cd "$room" || exit 1
-cp /etc/passwd passwd
-cp /etc/group group
-echo 'weir:x:991:991::/nonexistent:/usr/sbin/nologin' >>passwd
-echo 'weir:x:991:' >>group
+. "$(dirname "$0")/separation_common.sh"
 echo 'lbadmin:x:992:daemon' >>group
-mount --bind passwd /etc/passwd
-mount --bind group /etc/group
-mkdir bpf web out
-chmod 1777 out
-mount -t bpf bpf bpf
-echo found >web/page
 
-# A network namespace that ends with this script.
-space() { unshare --net sleep 1000 & }
-space
-client=$!
-space
-server=$!
-in_client() { nsenter -t $client -n "$@"; }
-in_server() { nsenter -t $server -n "$@"; }
-is_apart() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
-
-# Waits for the command to succeed.
-wait_for() {
-  tries=0
-  until "$@" >/dev/null 2>&1; do
-    tries=$((tries + 1))
-    [ $tries -lt 600 ] || { echo "failed: $*"; cat "$room/out/log"; exit 1; }
-    sleep 0.05
-  done
-}
-keeper= origin= load=
+keeper= origin= load= client= server=
 trap 'kill $keeper $origin $load $client $server 2>/dev/null; wait 2>/dev/null' EXIT
-wait_for is_apart $client
-wait_for is_apart $server
-ip link set lo up
-sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
-ip link add to_client type veth peer name eth0 netns $client
-ip link add to_server type veth peer name eth0 netns $server
-ip address add 10.77.1.1/24 dev to_client
-ip address add 10.77.2.1/24 dev to_server
-ip link set to_client up
-ip link set to_server up
-in_client ip address add 10.77.1.2/24 dev eth0
-in_client ip link set eth0 up
-in_client ip route add default via 10.77.1.1
-in_server ip link set lo up
-in_server ip address add 10.77.2.2/24 dev eth0
-in_server ip link set eth0 up
-in_server ip route add default via 10.77.2.1
+start_hosts 10.77
 in_server ip address add 10.77.9.2/32 dev lo
 # Replies of the server of `direct` reach the client without the director.
 in_client sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
@@ -64,8 +19,7 @@ in_server ip address add 10.77.3.2/24 dev eth1
 in_server ip link set eth1 up
 in_server ip route add default via 10.77.3.1 table 100
 in_server ip rule add from 10.77.9.2 lookup 100
-(cd web && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
-origin=$!
+start_origin
 
 cat >weir.toml <<END
 [node]

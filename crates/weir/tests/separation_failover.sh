@@ -6,35 +6,9 @@ set -u
 weir=$1 room=$2
 . "$(dirname "$0")/separation_common.sh"
 
-space
-client=$!
-space
-server=$!
-in_client() { nsenter -t $client -n "$@"; }
-in_server() { nsenter -t $server -n "$@"; }
-keeper= origin= bird=
+keeper= origin= bird= client= server=
 trap 'kill $keeper $origin $bird $client $server 2>/dev/null; wait 2>/dev/null' EXIT
-wait_for is_apart $client
-wait_for is_apart $server
-ip link set lo up
-sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
-ip link add to_client type veth peer name eth0 netns $client
-ip link add to_server type veth peer name eth0 netns $server
-ip address add 10.78.1.1/24 dev to_client
-ip address add 10.78.2.1/24 dev to_server
-ip link set to_client up
-ip link set to_server up
-in_client ip address add 10.78.1.2/24 dev eth0
-in_client ip link set eth0 up
-in_client ip route add default via 10.78.1.1
-in_server ip link set lo up
-in_server ip address add 10.78.2.2/24 dev eth0
-in_server ip link set eth0 up
-in_server ip route add default via 10.78.2.1
-start_origin() {
-  (cd "$room/web" && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
-  origin=$!
-}
+start_hosts 10.78
 start_origin
 
 cat >bird.conf <<END

@@ -5,36 +5,16 @@ set -u
 weir=$1 room=$2
 . "$(dirname "$0")/separation_common.sh"
 
-space
-client=$!
-space
-server=$!
+first= second= origin= held= client= server= peer=
+trap 'kill $first $second $origin $held $client $server $peer 2>/dev/null; wait 2>/dev/null' EXIT
+start_hosts 10.79
 space
 peer=$!
-in_client() { nsenter -t $client -n "$@"; }
-in_server() { nsenter -t $server -n "$@"; }
-first= second= origin= held=
-trap 'kill $first $second $origin $held $client $server $peer 2>/dev/null; wait 2>/dev/null' EXIT
-for one in $client $server $peer; do wait_for is_apart "$one"; done
-ip link set lo up
-sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
-# link NAME PID NUMBER: a link to another namespace with addresses of 10.79.NUMBER.0/24.
-link() {
-  ip link add "$1" type veth peer name eth0 netns "$2"
-  ip address add "10.79.$3.1/24" dev "$1"
-  ip link set "$1" up
-  nsenter -t "$2" -n ip address add "10.79.$3.2/24" dev eth0
-  nsenter -t "$2" -n ip link set eth0 up
-  nsenter -t "$2" -n ip link set lo up
-  nsenter -t "$2" -n ip route add default via "10.79.$3.1"
-}
-link to_client $client 1
-link to_server $server 2
-link to_peer $peer 3
+wait_for is_apart $peer
+link peer $peer 10.79.3
 # The VIP of `direct` is on the server, which answers ARP for it at first.
 in_server ip address add 10.79.9.2/32 dev lo
-(cd web && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
-origin=$!
+start_origin
 
 head -c 32 /dev/urandom | base64 >sync.key
 chmod 600 sync.key

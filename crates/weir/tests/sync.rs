@@ -12,7 +12,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -21,7 +20,7 @@ use world::{World, privileged, wait_for};
 const HELD: usize = 40;
 const SERVERS: u8 = 4;
 const VIP: &str = "10.0.0.10";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const ADDRESSES: [(&str, &str); 2] = [("director", "10.0.0.3"), ("second", "10.0.0.4")];
 
 /// Source addresses of a `nat` service, which move with the VIP.
@@ -59,19 +58,7 @@ impl Pair {
     /// The hosts for a plan; servers have a file of so many bytes.
     fn serving(plan: Plan, bytes: usize) -> Self {
         let forward = plan.forward;
-        let mut world = World::new(SERVERS.into());
-        world.start_nginx(bytes);
-        world.add_router("second", 4);
-        let mut hosts = vec![
-            ("client".to_owned(), 2),
-            ("director".to_owned(), 3),
-            ("second".to_owned(), 4),
-        ];
-        hosts.extend((0..SERVERS).map(|n| (format!("server{n}"), 5 + n)));
-        for (host, number) in hosts {
-            world.ip(&host, "addr flush dev eth0");
-            world.ip(&host, &format!("addr add 10.0.0.{number}/24 dev eth0"));
-        }
+        let world = World::with_two_directors(SERVERS, bytes);
         world::sh(&format!(
             "ip netns exec {} sysctl -qw net.ipv4.ip_forward=1",
             world.namespace("director")
@@ -140,7 +127,7 @@ impl Pair {
     }
 
     fn wait_until_up(&self, host: &str, servers: usize) {
-        wait_for("servers that are up", PATIENCE, || {
+        wait_for("servers that are up", TIMEOUT, || {
             self.text(host, &["status"]).matches(" up ").count() == servers
         });
     }
@@ -148,17 +135,7 @@ impl Pair {
     fn start_with(&mut self, host: &str, config: &str) {
         let path = self.world.path(&format!("{host}.toml"));
         fs::write(&path, config).expect("written");
-        let log = fs::File::create(self.world.path(&format!("{host}.log"))).expect("a log");
-        let child = self
-            .world
-            .weir(host)
-            .args(["run", "-c"])
-            .arg(&path)
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("it starts");
-        self.world.adopt(child);
+        self.world.start_daemon_on(host, &path);
     }
 
     fn text(&self, host: &str, arguments: &[&str]) -> String {
@@ -317,7 +294,7 @@ fn kept(plan: Plan) -> usize {
     pair.start("second", &plan);
     let mut held = pair.hold(HELD);
     if plan.sync {
-        wait_for("the flows on the second director", PATIENCE, || {
+        wait_for("the flows on the second director", TIMEOUT, || {
             pair.total("second") >= HELD as u64 && pair.counts("second") == pair.counts("director")
         });
     }
@@ -361,15 +338,15 @@ fn director_that_starts_later_gets_all_flows() {
     pair.start("director", &DIRECT);
     let mut held = pair.hold(HELD);
     pair.start("second", &DIRECT);
-    wait_for("the flows on the second director", PATIENCE, || {
+    wait_for("the flows on the second director", TIMEOUT, || {
         pair.counts("second") == pair.counts("director") && pair.total("second") > 0
     });
-    wait_for("an established peer", PATIENCE, || {
+    wait_for("an established peer", TIMEOUT, || {
         pair.peer("director")["state"] == "established" && pair.peer("second")["complete"] == true
     });
     pair.move_to("second", Some("director"));
     assert!(held.iter_mut().all(Held::continues));
-    wait_for("a silent peer", PATIENCE, || {
+    wait_for("a silent peer", TIMEOUT, || {
         pair.peer("second")["state"] == "silent"
     });
     let table = pair.text("second", &["status"]);
@@ -394,7 +371,7 @@ fn persistent_client_keeps_its_server() {
     let held = pair.hold(3);
     let server = held[0].server.clone();
     assert!(held.iter().all(|it| it.server == server), "persistence");
-    wait_for("the flows on the second director", PATIENCE, || {
+    wait_for("the flows on the second director", TIMEOUT, || {
         pair.total("second") >= 3
     });
     drop(held);
@@ -436,7 +413,7 @@ fn forged_replayed_and_truncated_datagrams_are_counted_and_ignored() {
             .expect("from a stranger");
     });
     sent.join().expect("sent");
-    wait_for("the counters", PATIENCE, || {
+    wait_for("the counters", TIMEOUT, || {
         let status = pair.status("director");
         let ignored = &status["sync"]["peers"][0]["ignored"];
         ignored["forged"] == 3 && ignored["format"] == 1 && status["sync"]["unknown_senders"] == 1

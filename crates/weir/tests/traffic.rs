@@ -80,8 +80,8 @@ fn carries_everything(world: &mut World, family: Family) {
     }
     let refused = world.packets("drop_too_big");
     wait_for("the narrow path", Duration::from_secs(15), || {
-        let heard = world.upload(sink, MIB).expect("an upload");
-        assert_eq!(heard, upload_digest(MIB));
+        let received = world.upload(sink, MIB).expect("an upload");
+        assert_eq!(received, upload_digest(MIB));
         world.packets("drop_too_big") > refused
     });
 

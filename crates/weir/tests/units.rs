@@ -71,7 +71,7 @@ fn units_serve_without_rights_in_keeper_and_daemon() {
         ])
         .output()
         .expect("unshare runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let read = |name: &str| fs::read_to_string(room.0.join(name)).unwrap_or_default();
     let (log, helper) = (read("out/log"), read("out/helper"));
     let none = "CapEff 0000000000000000, NoNewPrivs 1";
@@ -112,7 +112,7 @@ fn units_serve_without_rights_in_keeper_and_daemon() {
         "stopped: served",
         "clean: done",
     ];
-    let lines: Vec<&str> = said.lines().collect();
+    let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines, expected, "{log}\n{helper}");
     for (attempt, error) in ATTEMPTS {
         let quoted = format!("attempt=\"{attempt}\"");
@@ -147,12 +147,12 @@ fn units_expose_no_more_than_their_work_needs() {
             }
             output => output.expect("systemd-analyze runs: tools/install-deps.sh"),
         };
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let overall = said
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let overall = text
             .lines()
             .find_map(|line| line.split_once("Overall exposure level for "));
         let level =
             overall.and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<f64>().ok());
-        assert!(level.is_some_and(|level| level <= *most), "{unit}: {said}");
+        assert!(level.is_some_and(|level| level <= *most), "{unit}: {text}");
     }
 }

@@ -4,62 +4,17 @@
 # an empty directory that everybody can enter, $3 the directory of the units. Prints what the test compares.
 set -u
 weir=$1 room=$2 units=$3
-cd "$room" || exit 1
-cp /etc/passwd passwd
-cp /etc/group group
-echo 'weir:x:991:991::/nonexistent:/usr/sbin/nologin' >>passwd
-echo 'weir:x:991:' >>group
+. "$(dirname "$0")/separation_common.sh"
 echo 'lbadmin:x:992:' >>group
-mount --bind passwd /etc/passwd
-mount --bind group /etc/group
-mkdir bpf web out certs log
-chmod 1777 out
+mkdir certs log
 chmod 700 certs log
-mount -t bpf bpf bpf
 # As on a machine with systemd: the account cannot see what is pinned.
 chmod 700 bpf
-echo found >web/page
 
-# A network namespace that ends with this script.
-space() { unshare --net sleep 1000 & }
-space
-client=$!
-space
-server=$!
-in_client() { nsenter -t $client -n "$@"; }
-in_server() { nsenter -t $server -n "$@"; }
-is_apart() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
-
-# Waits for the command to succeed.
-wait_for() {
-  tries=0
-  until "$@" >/dev/null 2>&1; do
-    tries=$((tries + 1))
-    [ $tries -lt 600 ] || { echo "failed: $*"; cat "$room/out/log" "$room/out/helper"; exit 1; }
-    sleep 0.05
-  done
-}
-keeper= service= origin= load=
+keeper= service= origin= load= client= server=
 trap 'kill $keeper $service $origin $load $client $server 2>/dev/null; wait 2>/dev/null' EXIT
-wait_for is_apart $client
-wait_for is_apart $server
-ip link set lo up
-sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
-ip link add to_client type veth peer name eth0 netns $client
-ip link add to_server type veth peer name eth0 netns $server
-ip address add 10.77.1.1/24 dev to_client
-ip address add 10.77.2.1/24 dev to_server
-ip link set to_client up
-ip link set to_server up
-in_client ip address add 10.77.1.2/24 dev eth0
-in_client ip link set eth0 up
-in_client ip route add default via 10.77.1.1
-in_server ip link set lo up
-in_server ip address add 10.77.2.2/24 dev eth0
-in_server ip link set eth0 up
-in_server ip route add default via 10.77.2.1
-(cd web && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
-origin=$!
+start_hosts 10.77
+start_origin
 openssl req -x509 -newkey rsa:2048 -nodes -days 30 -keyout key -out chain -subj /CN=localhost 2>/dev/null
 cat chain key >certs/a.pem
 chmod 600 certs/a.pem key
@@ -95,7 +50,7 @@ export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/weir WEIR_HELPER_SOCKET
 export WEIR_CONFIG=$room/weir.toml WEIR_TEST_ATTEMPTS=1
 cd /
 
-# The capabilities of a unit, as setpriv wants them.
+# The capabilities of a unit, in the form that setpriv accepts.
 bounding() {
   sed -n 's/^CapabilityBoundingSet=//p' "$units/$1" | tr ' ' '\n' | sed -n 's/^CAP_\(.*\)/+\1/p' | tr 'A-Z\n' 'a-z,'
 }

@@ -84,11 +84,11 @@ fn proxy_vip_is_added_announced_and_removed() {
     assert_eq!(vip_state(&world, "other"), "local");
     world.reload(&config(&proxy()));
     world.kill_director(pid);
-    let said = world.run_weir(&["clean"]);
+    let printed = world.run_weir(&["clean"]);
     assert!(!has(&world, V4) && !has(&world, V6), "clean removes them");
     assert!(
-        said.contains(&format!("{V4} removed from eth0\n")),
-        "{said}"
+        printed.contains(&format!("{V4} removed from eth0\n")),
+        "{printed}"
     );
     assert!(has(&world, "10.71.0.10"));
 }
@@ -128,22 +128,22 @@ fn clean_in_another_namespace_is_refused() {
         let output = world.output("client", "ip -o addr show dev eth0");
         String::from_utf8_lossy(&output.stdout).contains("10.71.0.12/")
     };
-    let (code, said) = clean(&[]);
+    let (code, printed) = clean(&[]);
     let command = format!(
         "nsenter --net=/run/netns/{} weir clean",
         world.namespace("director")
     );
-    assert!(code == Some(1) && said.contains(&command), "{said}");
+    assert!(code == Some(1) && printed.contains(&command), "{printed}");
     assert!(world.pin_dir("director").exists(), "nothing was removed");
 
-    let (code, said) = clean(&["--force"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = clean(&["--force"]);
+    assert_eq!(code, Some(0), "{printed}");
     let kept = format!(
         "10.71.0.12 on eth0 in /run/netns/{} is not removed",
         world.namespace("director")
     );
-    assert!(said.contains(&kept), "{said}");
-    assert!(on_client() && has(&world, "10.71.0.12"), "{said}");
+    assert!(printed.contains(&kept), "{printed}");
+    assert!(on_client() && has(&world, "10.71.0.12"), "{printed}");
     assert!(!world.pin_dir("director").exists());
 }
 
@@ -242,7 +242,7 @@ fn missing_proxy_vip_is_reported() {
 }
 
 /// What `weir` prints to both streams.
-fn said(world: &World, arguments: &[&str]) -> String {
+fn printed(world: &World, arguments: &[&str]) -> String {
     let output = world.weir("director").args(arguments).output();
     let output = output.expect("weir runs");
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
@@ -257,9 +257,9 @@ fn without_vip_interface_it_is_warned_about(services: &str, vips: &[&str]) {
     let running = running.unwrap_or_else(|| panic!("{log}"));
     let path = world.write_config(&format!("{POOL}{services}"));
     let path = path.to_str().expect("a plain path");
-    let plan = said(&world, &["plan", "-c", path]);
+    let plan = printed(&world, &["plan", "-c", path]);
     assert_eq!(plan.matches("warning: eth0 loses ").count(), 1, "{plan}");
-    let check = said(&world, &["check", "-c", path]);
+    let check = printed(&world, &["check", "-c", path]);
     assert_eq!(check.matches("warning: ").count(), 1, "{check}");
     assert!(
         check.contains("help: write vip_interface = \"eth0\" in [node]"),

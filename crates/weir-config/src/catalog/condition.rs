@@ -135,6 +135,28 @@ pub(super) const CLIENT_CERT_SUBJECT: Key = Key::new(
 )
 .known_as(&["ssl_client_s_dn", "ssl_c_s_dn"]);
 
+/// The keys of a section that contains all conditions: the keys before them, and those after them.
+macro_rules! with_conditions {
+    ([$($before:expr),* $(,)?], [$($after:expr),* $(,)?] $(,)?) => {
+        &[
+            $($before,)*
+            $crate::catalog::condition::HOST,
+            $crate::catalog::condition::PATH,
+            $crate::catalog::condition::PATH_REGEX,
+            $crate::catalog::condition::METHOD,
+            $crate::catalog::condition::HEADER,
+            $crate::catalog::condition::QUERY,
+            $crate::catalog::condition::COOKIE,
+            $crate::catalog::condition::SOURCE,
+            $crate::catalog::condition::TLS_VERSION,
+            $crate::catalog::condition::TLS_SNI,
+            $crate::catalog::condition::CLIENT_CERT_SUBJECT,
+            $($after,)*
+        ]
+    };
+}
+pub(super) use with_conditions;
+
 /// `not` of a route.
 pub(crate) static ROUTE_NOT: Section = Section {
     path: "route.not",
@@ -143,19 +165,7 @@ pub(crate) static ROUTE_NOT: Section = Section {
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
               \"/admin/*\"\nnot.source = [\"10.0.0.0/8\", \"127.0.0.1\"]\nstatus = 403\n",
-    keys: &[
-        HOST,
-        PATH,
-        PATH_REGEX,
-        METHOD,
-        HEADER,
-        QUERY,
-        COOKIE,
-        SOURCE,
-        TLS_VERSION,
-        TLS_SNI,
-        CLIENT_CERT_SUBJECT,
-    ],
+    keys: with_conditions!([], []),
 };
 
 /// A file with networks.

@@ -1,5 +1,6 @@
 //! `[[route]]`: routing rules and modifications of requests and responses.
 
+use super::condition::with_conditions;
 use super::*;
 
 const FIELD: Kind = Kind::List(&Kind::DescribedText("`Name: value`"));
@@ -112,20 +113,10 @@ pub(crate) static ROUTE: Section = Section {
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = \
               \"*.example\"\npath = \"/old/*\"\nredirect = \"https://{host}/new/\"\n",
-    keys: &[
+    keys: with_conditions!([
         Key::new("service", Kind::ServiceName, Required, "Service that the route belongs to.", "service = \"images\"")
             .known_as(&["frontend"]),
-        condition::HOST,
-        condition::PATH,
-        condition::PATH_REGEX,
-        condition::METHOD,
-        condition::HEADER,
-        condition::QUERY,
-        condition::COOKIE,
-        condition::SOURCE,
-        condition::TLS_VERSION,
-        condition::TLS_SNI,
-        condition::CLIENT_CERT_SUBJECT,
+    ], [
         Key::new(
             "not",
             Kind::Table(&ROUTE_NOT),
@@ -284,7 +275,7 @@ pub(crate) static ROUTE: Section = Section {
             "close = true",
         )
         .known_as(&["silent-drop", "444"]),
-    ],
+    ]),
 };
 
 /// `rewrite` of a route as a table.

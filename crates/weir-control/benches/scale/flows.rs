@@ -28,10 +28,10 @@ pub(crate) fn run(ground: &Ground, table: &mut Table) -> Outcome<()> {
     desired.node.interfaces = Some(vec!["d0".to_owned()]);
     let paths = ground.paths("flows");
     let before = available()?;
-    let begun = Begun::now();
+    let started = Begun::now();
     let bytes = ground.run(async || {
         let engine = Director::open(&paths, &desired).await?;
-        table.row("start with 10 M flows", vec![begun.took()], None);
+        table.row("start with 10 M flows", vec![started.elapsed()], None);
         drop(engine);
         let bytes = before.saturating_sub(available()?);
         clean(&paths).await?;

@@ -28,7 +28,7 @@ use weir_sys::{Capabilities, Capability};
 use director::Director;
 use file::Size;
 use ground::Ground;
-use report::{Begun, Table, Took};
+use report::{Begun, Durations, Table};
 
 /// Whatever stops the benchmark ends it with a message.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -45,14 +45,14 @@ fn number(name: &str, default: usize) -> Outcome<usize> {
 }
 
 /// How long each of `rounds` runs took.
-fn rounds<T>(rounds: usize, mut work: impl FnMut(usize) -> Outcome<T>) -> Outcome<Vec<Took>> {
+fn rounds<T>(rounds: usize, mut work: impl FnMut(usize) -> Outcome<T>) -> Outcome<Vec<Durations>> {
     (0..rounds)
         .map(|round| {
-            let begun = Begun::now();
+            let started = Begun::now();
             let result = work(round)?;
-            let took = begun.took();
+            let elapsed = started.elapsed();
             drop(result);
-            Ok(took)
+            Ok(elapsed)
         })
         .collect()
 }
@@ -61,8 +61,8 @@ fn parsing(ground: &Ground, size: &Size, effort: usize, table: &mut Table) -> Ou
     let path = ground.file("weir.toml");
     std::fs::write(&path, size.text())?;
     let load = || configuration::load(&path, false).map_err(|rejected| rejected.diagnostics);
-    let took = rounds(effort, |_| Ok(load()?))?;
-    table.row("parse and check the file", took, Some(500 * MILLISECOND));
+    let elapsed = rounds(effort, |_| Ok(load()?))?;
+    table.row("parse and check the file", elapsed, Some(500 * MILLISECOND));
     Ok(load()?.desired)
 }
 
@@ -74,13 +74,13 @@ async fn starting(
 ) -> Outcome<Director> {
     let (mut fresh, mut adopted) = (Vec::new(), Vec::new());
     for round in 0..effort {
-        let begun = Begun::now();
+        let started = Begun::now();
         let engine = Director::open(paths, desired).await?;
-        fresh.push(begun.took());
+        fresh.push(started.elapsed());
         drop(engine);
-        let begun = Begun::now();
+        let started = Begun::now();
         let engine = Director::open(paths, desired).await?;
-        adopted.push(begun.took());
+        adopted.push(started.elapsed());
         if round + 1 == effort {
             table.row("start from nothing", fresh, Some(2000 * MILLISECOND));
             table.row(
@@ -120,47 +120,47 @@ async fn reloading(
     ];
     let mut before = desired.clone();
     for (name, change) in kinds {
-        let mut took = Vec::new();
+        let mut elapsed = Vec::new();
         for round in 0..effort {
             let mut wanted = before.clone();
             change(&mut wanted, round);
-            let begun = Begun::now();
+            let started = Begun::now();
             let _changes = diff(&before, &wanted);
             engine.apply(&wanted).await?;
-            took.push(begun.took());
+            elapsed.push(started.elapsed());
             engine.tick().await?;
             before = wanted;
         }
-        table.row(name, took, Some(100 * MILLISECOND));
+        table.row(name, elapsed, Some(100 * MILLISECOND));
     }
     Ok(())
 }
 
 async fn ordering(engine: &mut Director, effort: usize, table: &mut Table) -> Outcome<()> {
-    let mut took = Vec::new();
+    let mut elapsed = Vec::new();
     for round in 0..effort * 4 {
         let (pool, server) = (file::pool(round + 300), file::server(round + 300, 1));
-        let begun = Begun::now();
+        let started = Begun::now();
         engine.order(&pool, &server, Override::Weight(3))?;
-        took.push(begun.took());
+        elapsed.push(started.elapsed());
     }
-    table.row("a weight by the API", took, Some(10 * MILLISECOND));
-    let mut took = Vec::new();
+    table.row("a weight by the API", elapsed, Some(10 * MILLISECOND));
+    let mut elapsed = Vec::new();
     for _ in 0..effort {
-        let begun = Begun::now();
+        let started = Begun::now();
         engine.tick().await?;
-        took.push(begun.took());
+        elapsed.push(started.elapsed());
     }
-    table.row("the upkeep of a second", took, None);
+    table.row("the upkeep of a second", elapsed, None);
     Ok(())
 }
 
 fn showing(engine: &Director, desired: &Desired, effort: usize, table: &mut Table) -> Outcome<()> {
     let second = Some(1000 * MILLISECOND);
     let report = || -> Outcome<Report> { Ok(Report::from(&Snapshot::from(engine.snapshot()?))) };
-    let took = rounds(effort, |_| Ok(serde_json::to_vec(&report()?)?))?;
-    table.row("status --json", took, second);
-    let took = rounds(effort, |_| {
+    let elapsed = rounds(effort, |_| Ok(serde_json::to_vec(&report()?)?))?;
+    table.row("status --json", elapsed, second);
+    let elapsed = rounds(effort, |_| {
         let process = Process::of_this_process();
         let refused = std::iter::empty();
         Ok(metrics::render(
@@ -170,12 +170,12 @@ fn showing(engine: &Director, desired: &Desired, effort: usize, table: &mut Tabl
             Format::Prometheus,
         ))
     })?;
-    table.row("metrics", took, second);
+    table.row("metrics", elapsed, second);
     let mut wanted = desired.clone();
     wanted.pools[0].servers.remove(1);
     let live = |service: &str, server: Option<&str>| engine.live_flows(service, server);
-    let took = rounds(effort, |_| Ok(plan(desired, &wanted, &live, &[])))?;
-    table.row("plan", took, second);
+    let elapsed = rounds(effort, |_| Ok(plan(desired, &wanted, &live, &[])))?;
+    table.row("plan", elapsed, second);
     Ok(())
 }
 

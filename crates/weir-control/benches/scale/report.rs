@@ -13,7 +13,7 @@ pub(crate) struct Begun {
 
 /// What it took.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Took {
+pub(crate) struct Durations {
     time: Duration,
     cpu: Duration,
 }
@@ -26,8 +26,8 @@ impl Begun {
         }
     }
 
-    pub(crate) fn took(self) -> Took {
-        Took {
+    pub(crate) fn latencies(self) -> Durations {
+        Durations {
             time: self.at.elapsed(),
             cpu: Duration::from_nanos(now_ns(Clock::Process) - self.cpu_ns),
         }
@@ -37,7 +37,7 @@ impl Begun {
 /// Prints its head with the first row.
 pub(crate) struct Table {
     only: String,
-    begun: bool,
+    started: bool,
 }
 
 fn shown(time: Duration) -> String {
@@ -52,22 +52,33 @@ fn shown(time: Duration) -> String {
 impl Table {
     /// Shows the rows whose name holds `only`.
     pub(crate) fn new(only: String) -> Self {
-        Self { only, begun: false }
+        Self {
+            only,
+            started: false,
+        }
     }
 
     /// Median, least and most of what was measured.
-    pub(crate) fn row(&mut self, name: &str, mut took: Vec<Took>, goal: Option<Duration>) {
-        if !name.contains(&self.only) || took.is_empty() {
+    pub(crate) fn row(
+        &mut self,
+        name: &str,
+        mut latencies: Vec<Durations>,
+        goal: Option<Duration>,
+    ) {
+        if !name.contains(&self.only) || latencies.is_empty() {
             return;
         }
-        if !self.begun {
+        if !self.started {
             println!("| what | ms | least…most | of it on the CPU | goal | |");
             println!("| --- | --- | --- | --- | --- | --- |");
-            self.begun = true;
+            self.started = true;
         }
-        took.sort();
-        let median = took[took.len() / 2];
-        let (least, most) = (shown(took[0].time), shown(took[took.len() - 1].time));
+        latencies.sort();
+        let median = latencies[latencies.len() / 2];
+        let (least, most) = (
+            shown(latencies[0].time),
+            shown(latencies[latencies.len() - 1].time),
+        );
         let (goal, met) = match goal {
             Some(goal) if median.time < goal => (format!("< {}", goal.as_millis()), "met"),
             Some(goal) => (format!("< {}", goal.as_millis()), "NOT met"),

@@ -60,11 +60,11 @@ fn decoded(text: &str) -> String {
 async fn copy(mut tap: Tap, to: mpsc::Sender<Bytes>) {
     loop {
         let mut lines = Vec::new();
-        let goes_on = tap.read(&mut lines);
+        let continues = tap.read(&mut lines);
         if !lines.is_empty() && to.send(lines.into()).await.is_err() {
             return;
         }
-        if !goes_on {
+        if !continues {
             return;
         }
         tokio::select! {

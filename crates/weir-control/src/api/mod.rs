@@ -167,7 +167,7 @@ fn json(value: &impl Serialize) -> Response {
 
 /// Changes of the configuration may contain what only operators should see, such as header values.
 async fn status(State(orders): State<Orders>, Extension(caller): Extension<Caller>) -> Answered {
-    let mut report = orders.ask(Order::Status).await?;
+    let mut report = orders.send(Order::Status).await?;
     if caller.role() < Role::Operate {
         for reload in &mut report.reloads {
             reload.changes.clear();
@@ -189,7 +189,7 @@ struct HistoryQuery {
 
 async fn history(State(orders): State<Orders>, Query(query): Query<HistoryQuery>) -> Answered {
     let order = |reply| Order::History(query.service, reply);
-    Ok(json(&orders.ask(order).await?))
+    Ok(json(&orders.send(order).await?))
 }
 
 async fn export(
@@ -197,7 +197,7 @@ async fn export(
     State(refused): State<Arc<Refused>>,
     headers: HeaderMap,
 ) -> Answered {
-    let report = orders.ask(Order::Status).await?;
+    let report = orders.send(Order::Status).await?;
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|value| value.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
@@ -213,7 +213,7 @@ async fn reload(
 ) -> Answered {
     let request = file_request(body, &caller).await?;
     let reloaded = orders
-        .ask(|reply| Order::Reload(request, caller, reply))
+        .send(|reply| Order::Reload(request, caller, reply))
         .await?;
     Ok(json(&reloaded))
 }
@@ -227,7 +227,7 @@ async fn upgrade(
         return Err(owner_only("a program that takes over may be named"));
     }
     let request: UpgradeRequest = read(body).await?;
-    let upgraded = orders.ask(|reply| Order::Upgrade(request, reply)).await?;
+    let upgraded = orders.send(|reply| Order::Upgrade(request, reply)).await?;
     Ok(json(&upgraded))
 }
 
@@ -238,7 +238,7 @@ async fn plan(
 ) -> Answered {
     let request = file_request(body, &caller).await?;
     let order = |reply| Order::Plan(request, caller, reply);
-    Ok(json(&orders.ask(order).await?))
+    Ok(json(&orders.send(order).await?))
 }
 
 async fn explain(State(orders): State<Orders>, body: Body) -> Answered {
@@ -246,12 +246,12 @@ async fn explain(State(orders): State<Orders>, body: Body) -> Answered {
     let answer = match (request.packet, request.request) {
         (Some(packet), None) => {
             let packet = packet.parse().map_err(Refusal::new)?;
-            orders.ask(|reply| Order::Explain(packet, reply)).await?
+            orders.send(|reply| Order::Explain(packet, reply)).await?
         }
         (None, Some(text)) => {
             let request = Request::parse(&text, &request.headers).map_err(Refusal::new)?;
             orders
-                .ask(|reply| Order::ExplainRequest(request, reply))
+                .send(|reply| Order::ExplainRequest(request, reply))
                 .await?
         }
         _ => return Err(Refusal::new("specify exactly one of packet and request").into()),
@@ -271,7 +271,7 @@ async fn server(
         request,
         reply,
     };
-    Ok(json(&orders.ask(order).await?))
+    Ok(json(&orders.send(order).await?))
 }
 
 async fn server_now(
@@ -283,7 +283,7 @@ async fn server_now(
         address,
         reply,
     };
-    Ok(json(&orders.ask(order).await?))
+    Ok(json(&orders.send(order).await?))
 }
 
 /// `PUT`: the body contains the keys of a list entry; an empty one adds a server with default values.
@@ -320,14 +320,14 @@ async fn member(
         keys,
         reply,
     };
-    orders.ask(order).await?;
+    orders.send(order).await?;
     Ok(json(&serde_json::json!({})))
 }
 
 async fn node(State(orders): State<Orders>, body: Body) -> Answered {
     let request: NodeOrder = read(body).await?;
     let order = |reply| Order::Node(request, reply);
-    Ok(json(&orders.ask(order).await?))
+    Ok(json(&orders.send(order).await?))
 }
 
 /// The group alone: the status of many services costs much more, and a rollout is watched by asking repeatedly.
@@ -338,7 +338,7 @@ async fn cluster(State(orders): State<Orders>) -> Answered {
 async fn publish(State(orders): State<Orders>, body: Body) -> Answered {
     let request: PublishRequest = parse(&collect(body, MAX_TEXT_BODY_BYTES).await?)?;
     let order = |reply| Order::Publish(request, reply);
-    Ok(json(&orders.ask(order).await?))
+    Ok(json(&orders.send(order).await?))
 }
 
 async fn ipvsadm(
@@ -348,7 +348,7 @@ async fn ipvsadm(
 ) -> Answered {
     let request: crate::ipvsadm_message::Request = read(body).await?;
     let order = |reply| Order::Ipvsadm(request, peer, reply);
-    Ok(json(&orders.ask(order).await?))
+    Ok(json(&orders.send(order).await?))
 }
 
 async fn log() -> Answered {

@@ -99,7 +99,7 @@ impl Orders {
     ///
     /// # Errors
     /// The daemon rejects the request or is stopping.
-    pub async fn ask<T>(&self, order: impl FnOnce(Reply<T>) -> Order) -> Result<T, Refusal> {
+    pub async fn send<T>(&self, order: impl FnOnce(Reply<T>) -> Order) -> Result<T, Refusal> {
         let (reply, answer) = oneshot::channel();
         self.queue
             .send(order(reply))

@@ -116,7 +116,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn status(&self) -> Result<Report, Error> {
-        self.ask(Method::GET, "/v1/status", &()).await
+        self.send(Method::GET, "/v1/status", &()).await
     }
 
     /// Reloads a file and waits until it is active.
@@ -124,7 +124,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn reload(&self, request: &FileRequest) -> Result<Reloaded, Error> {
-        self.ask(Method::POST, "/v1/reload", request).await
+        self.send(Method::POST, "/v1/reload", request).await
     }
 
     /// Replaces the daemon by another program and waits until it is ready.
@@ -132,7 +132,7 @@ impl Client {
     /// # Errors
     /// See [`Error`]; the daemon continues.
     pub async fn upgrade(&self, request: &UpgradeRequest) -> Result<Upgraded, Error> {
-        self.ask(Method::POST, "/v1/upgrade", request).await
+        self.send(Method::POST, "/v1/upgrade", request).await
     }
 
     /// Returns the changes that a reload would make.
@@ -140,7 +140,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn plan(&self, request: &FileRequest) -> Result<Plan, Error> {
-        self.ask(Method::POST, "/v1/plan", request).await
+        self.send(Method::POST, "/v1/plan", request).await
     }
 
     /// Explains how a packet would be handled.
@@ -153,7 +153,7 @@ impl Client {
             request: None,
             headers: Vec::new(),
         };
-        self.ask(Method::POST, "/v1/explain", &request).await
+        self.send(Method::POST, "/v1/explain", &request).await
     }
 
     /// Explains how a request with these header lines would be handled.
@@ -170,7 +170,7 @@ impl Client {
             request: Some(request.to_owned()),
             headers: headers.to_vec(),
         };
-        self.ask(Method::POST, "/v1/explain", &request).await
+        self.send(Method::POST, "/v1/explain", &request).await
     }
 
     /// Sets or removes a server's override; `address` as in the file.
@@ -184,7 +184,7 @@ impl Client {
         request: ServerOrder,
     ) -> Result<ServerNow, Error> {
         let path = format!("/v1/servers/{}/{}", segment(pool), segment(address));
-        self.ask(Method::POST, &path, &request).await
+        self.send(Method::POST, &path, &request).await
     }
 
     /// Returns the current state of a server; `address` as in the file.
@@ -193,7 +193,7 @@ impl Client {
     /// See [`Error`].
     pub async fn server_now(&self, pool: &str, address: &str) -> Result<ServerNow, Error> {
         let path = format!("/v1/servers/{}/{}", segment(pool), segment(address));
-        self.ask(Method::GET, &path, &()).await
+        self.send(Method::GET, &path, &()).await
     }
 
     /// Drains this director, or ends that.
@@ -201,7 +201,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn node(&self, request: NodeOrder) -> Result<NodeOrder, Error> {
-        self.ask(Method::POST, "/v1/node", &request).await
+        self.send(Method::POST, "/v1/node", &request).await
     }
 
     /// Returns the group of directors.
@@ -217,7 +217,8 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn publish(&self, request: &PublishRequest) -> Result<Published, Error> {
-        self.ask(Method::POST, "/v1/cluster/publish", request).await
+        self.send(Method::POST, "/v1/cluster/publish", request)
+            .await
     }
 
     /// Executes a request of ipvsadm.
@@ -225,7 +226,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn ipvsadm(&self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
-        self.ask(Method::POST, "/v1/ipvsadm", request).await
+        self.send(Method::POST, "/v1/ipvsadm", request).await
     }
 
     /// Returns the active filter of the daemon's log.
@@ -233,7 +234,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn log_filter(&self) -> Result<Filter, Error> {
-        self.ask(Method::GET, "/v1/log", &()).await
+        self.send(Method::GET, "/v1/log", &()).await
     }
 
     /// Changes the filter of the daemon's log until the daemon ends.
@@ -241,20 +242,20 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn set_log_filter(&self, filter: &Filter) -> Result<Filter, Error> {
-        self.ask(Method::POST, "/v1/log", filter).await
+        self.send(Method::POST, "/v1/log", filter).await
     }
 
     /// Repeats a request that a daemon did not execute because its successor has taken over.
     ///
     /// A killed daemon may drop a connection with an unread request: if no daemon is running any more, the error is the
     /// same as for a later request.
-    async fn ask<T: DeserializeOwned>(
+    async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Error> {
-        let work = self.ask_patiently(method, path, body);
+        let work = self.request_until_answered(method, path, body);
         let Some(limit) = self.limit else {
             return work.await;
         };
@@ -277,25 +278,25 @@ impl Client {
         matches!(state, 'T' | 't').then_some(pid)
     }
 
-    async fn ask_patiently<T: DeserializeOwned>(
+    async fn request_until_answered<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Error> {
-        let answer = self.ask_once(method.clone(), path, body).await;
+        let answer = self.request_once(method.clone(), path, body).await;
         match answer {
             Err(Error::Broken { .. }) => drop(self.connect().await?),
             // A successor already listens on the socket.
             Err(Error::Refused(Refusal { leaving: true, .. })) => {
-                return self.ask_once(method, path, body).await;
+                return self.request_once(method, path, body).await;
             }
             _ => {}
         }
         answer
     }
 
-    async fn ask_once<T: DeserializeOwned>(
+    async fn request_once<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,

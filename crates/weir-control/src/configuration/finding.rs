@@ -74,7 +74,7 @@ pub struct At {
 }
 
 /// The positions of findings, without any text of the file: values, keys and lines may be secrets.
-pub(super) fn places(found: &[Finding]) -> String {
+pub(super) fn locations(found: &[Finding]) -> String {
     let mut text = String::new();
     for finding in found {
         let place = &finding.place;

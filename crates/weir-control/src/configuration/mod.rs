@@ -48,9 +48,9 @@ pub struct Loaded {
     pub text: String,
     /// Warnings and notes, rendered; empty for none.
     pub findings: String,
-    /// The same, one by one.
+    /// The same findings, structured.
     pub found: Vec<Finding>,
-    /// How many of them are warnings.
+    /// Number of warnings among them.
     pub warnings: usize,
 }
 
@@ -62,26 +62,26 @@ pub struct Rejected {
     pub summary: String,
     /// Every finding, rendered as `weir check` shows it.
     pub diagnostics: String,
-    /// The same, one by one.
+    /// The same findings, structured.
     pub found: Vec<Finding>,
 }
 
 impl Loaded {
-    /// Removes quotations from findings, for a caller who may not read the file.
+    /// Removes quoted lines of the file from the findings, for a caller who may not read it.
     pub fn without_quotes(mut self) -> Self {
-        self.findings = finding::places(&self.found);
+        self.findings = finding::locations(&self.found);
         self.found = Vec::new();
         self
     }
 }
 
 impl Rejected {
-    /// Removes quotations from findings, for a caller who may not read the file.
+    /// Removes quoted lines of the file from the findings, for a caller who may not read it.
     pub fn without_quotes(self) -> Self {
         let errors = self.found.iter().filter(|one| one.severity == "error");
         Self {
-            summary: format!("the active file holds an error ({} in all)", errors.count()),
-            diagnostics: finding::places(&self.found),
+            summary: format!("the active file has errors: {}", errors.count()),
+            diagnostics: finding::locations(&self.found),
             found: Vec::new(),
         }
     }
@@ -103,7 +103,7 @@ pub fn load_with(path: &Path, color: bool, secrets: Secrets<'_>) -> Result<Loade
     load_in_group(path, color, secrets, None)
 }
 
-/// Loads a director's own file.
+/// Loads a director's own file, without reading its secrets.
 ///
 /// # Errors
 /// As [`load`].
@@ -111,10 +111,10 @@ pub(crate) fn load_own(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     load_with(path, color, Secrets::Unread)
 }
 
-/// Like [`load_with`], with what the director's group has published, if the file is of this group.
+/// Like [`load_with`], with the published configuration of the director's group, if the file belongs to that group.
 ///
 /// # Errors
-/// As [`load`], or the published part would gain rights.
+/// As [`load`], or the published part would gain privileges.
 pub fn load_in_group(
     path: &Path,
     color: bool,
@@ -143,7 +143,7 @@ pub fn load_in_group(
     };
     let extension = path.extension();
     let json = extension.is_some_and(|it| it == "json");
-    judge(text, json, &machine, &name, color)
+    check_text(text, json, &machine, &name, color)
 }
 
 /// Checks a configuration without a file; it is JSON if it begins with `{`, otherwise TOML.
@@ -154,10 +154,10 @@ pub fn load_text(text: &str, color: bool) -> Result<Loaded, Rejected> {
     load_text_in_group(text, color, None)
 }
 
-/// Like [`load_text`], with what the director's group has published.
+/// Like [`load_text`], with the published configuration of the director's group.
 ///
 /// # Errors
-/// As [`load_text`], or the published part would gain rights.
+/// As [`load_text`], or the published part would gain privileges.
 pub(crate) fn load_text_in_group(
     text: &str,
     color: bool,
@@ -171,7 +171,7 @@ pub(crate) fn load_text_in_group(
     let json = text.trim_start().starts_with('{');
     let whole =
         group::with_published(text, group).map_err(|reason| unpublishable(reason, TEXT, color))?;
-    judge(&whole, json, &ThisMachine::default(), TEXT, color)
+    check_text(&whole, json, &ThisMachine::default(), TEXT, color)
 }
 
 /// Reads the lists of a valid configuration again; secrets are those of `known`.
@@ -184,7 +184,7 @@ pub fn load_lists_again(text: &str, known: &Remembered) -> Result<Loaded, Reject
         secrets: Secrets::Remembered(known),
         mode: None,
     };
-    judge(text, json, &machine, TEXT, false)
+    check_text(text, json, &machine, TEXT, false)
 }
 
 /// Checks whether a caller who is not the owner may apply `text`, while `active` is the text of the active
@@ -205,7 +205,7 @@ pub fn permit(active: &str, text: &str, color: bool) -> Result<(), Rejected> {
     })
 }
 
-fn judge(
+fn check_text(
     text: &str,
     json: bool,
     machine: &ThisMachine<'_>,
@@ -255,7 +255,7 @@ fn rejected(text: &str, name: &str, found: &[Diagnostic], color: bool) -> Reject
 #[derive(Debug, Default)]
 struct ThisMachine<'a> {
     secrets: Secrets<'a>,
-    /// Of the configuration file, where there is one.
+    /// Mode of the configuration file; `None` = the configuration is not a file.
     mode: Option<u32>,
 }
 
@@ -307,7 +307,7 @@ impl Machine for ThisMachine<'_> {
         Some(names::group_id(name).is_some())
     }
 
-    /// In the thread's network namespace. What only reads the configuration needs none.
+    /// Of the thread's network namespace; unknown if the caller only reads the configuration.
     fn has_interface(&self, name: &str) -> Option<bool> {
         if matches!(self.secrets, Secrets::Unread) {
             return None;

@@ -339,22 +339,22 @@ async fn reload_by_signal(director: &mut Director<impl Plane>, notifier: &Notifi
 
 /// Reads the handshake counters. Returns when to read them again.
 fn watch_clients(director: &mut Director<impl Plane>) -> Instant {
-    let begun = Instant::now();
+    let started = Instant::now();
     if let Err(error) = director.watch_clients() {
         tracing::warn!(%error, "failed to apply passive checks");
     }
-    let pause = (begun.elapsed() * HANDSHAKE_CPU_SHARE).clamp(HANDSHAKE_INTERVAL, TICK);
+    let pause = (started.elapsed() * HANDSHAKE_CPU_SHARE).clamp(HANDSHAKE_INTERVAL, TICK);
     Instant::now() + pause
 }
 
 /// Adds a point to the history. Returns when to do so again.
 fn record_history(director: &mut Director<impl Plane>) -> Instant {
-    let begun = Instant::now();
+    let started = Instant::now();
     if let Err(error) = director.record_history() {
         tracing::warn!(%error, "failed to read the totals for the history");
     }
     let pause =
-        (begun.elapsed() * history::CPU_SHARE).clamp(history::INTERVAL, history::INTERVAL_MAX);
+        (started.elapsed() * history::CPU_SHARE).clamp(history::INTERVAL, history::INTERVAL_MAX);
     Instant::now() + pause
 }
 

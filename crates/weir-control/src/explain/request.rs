@@ -8,10 +8,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use weir_http::head::{self, HeadLimits};
-use weir_http::route::{self, Asked, RequestId, Surroundings, TlsFacts};
+use weir_http::route::{self, RequestFacts, RequestId, Surroundings, TlsFacts};
 use weir_http::{Refusal, RequestPath, path};
 use weir_model::{
-    ConditionKey, Conditions, Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, Route,
+    ConditionKey, Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, RequestPart, Route,
     RouteAction, Source,
 };
 
@@ -140,7 +140,7 @@ impl Request {
                 return answer;
             }
         };
-        let asked = Asked {
+        let facts = RequestFacts {
             client: UNKNOWN_CLIENT,
             target: &target,
             head,
@@ -149,9 +149,9 @@ impl Request {
             tls: TlsFacts::default(),
         };
         let name = |source| desired.file_name(source, &main);
-        let chosen = self.examine(proxy, &asked, &name, &mut answer.steps);
+        let chosen = self.examine(proxy, &facts, &name, &mut answer.steps);
         let from = Surroundings {
-            asked,
+            facts,
             client: SocketAddr::new(UNKNOWN_CLIENT, 0),
             secure: proxy.tls.is_some(),
             default_host: b"",
@@ -215,19 +215,17 @@ impl Request {
     fn examine<'a>(
         &self,
         proxy: &Proxy,
-        asked: &Asked<'_>,
+        facts: &RequestFacts<'_>,
         name: &dyn Fn(Source) -> &'a str,
         steps: &mut Vec<String>,
     ) -> Option<usize> {
         let mut first = None;
         for (at, one) in proxy.routes.iter().enumerate() {
-            let unmet = route::unmet(one, asked, asked.host());
-            let unknown = |key: ConditionKey| match key {
-                ConditionKey::Source => Some("the client address"),
-                ConditionKey::TlsVersion
-                | ConditionKey::TlsSni
-                | ConditionKey::ClientCertSubject => Some("the TLS connection"),
-                _ => None,
+            let unmet = route::unmet(one, facts, facts.host());
+            let unknown = |key: ConditionKey| match key.part() {
+                RequestPart::Head => None,
+                RequestPart::Client => Some("the client address"),
+                RequestPart::TlsConnection => Some("the TLS connection"),
             };
             let by_unknown = one.conditions().find_map(|conditions| {
                 let mut keys = ConditionKey::ALL
@@ -243,7 +241,7 @@ impl Request {
                     };
                     let wanted = conditions.map(|it| it.listed(key)).unwrap_or_default();
                     let not = if negated { "not." } else { "" };
-                    let has = found(key, conditions, asked);
+                    let has = route::compared(key, conditions, facts);
                     let key = key.as_str();
                     format!("does not match: {not}{key} is {wanted}, the request has {has}")
                 }
@@ -334,43 +332,6 @@ fn compared<'a>(
 fn is_forwarded_normal(proxy: &Proxy) -> bool {
     let rules = proxy.normalize_path;
     rules.is_some_and(|rules| rules.forward == ForwardedPath::Normalized)
-}
-
-/// What a request has where a condition compares it.
-fn found(key: ConditionKey, conditions: Option<&Conditions>, asked: &Asked<'_>) -> String {
-    let text = |bytes: &[u8]| match bytes {
-        [] => "none".to_owned(),
-        bytes => String::from_utf8_lossy(bytes).escape_debug().to_string(),
-    };
-    let fields = |names: &dyn Fn(&[u8]) -> bool| {
-        let fields = asked.fields.iter();
-        let found = fields.filter(|field| names(field.name_in(asked.head)));
-        let values: Vec<String> = found
-            .map(|field| {
-                let (name, value) = (field.name_in(asked.head), field.value_in(asked.head));
-                format!("{}: {}", text(name), text(value))
-            })
-            .collect();
-        match values.as_slice() {
-            [] => "none".to_owned(),
-            values => values.join(", "),
-        }
-    };
-    match key {
-        ConditionKey::Method => text(asked.request.method_in(asked.head)),
-        ConditionKey::Host => text(asked.host()),
-        ConditionKey::Path | ConditionKey::PathRegex => text(asked.target.path()),
-        ConditionKey::Query => text(asked.target.query()),
-        ConditionKey::Cookie => fields(&|name| name.eq_ignore_ascii_case(b"cookie")),
-        ConditionKey::Header => fields(&|name| {
-            let mut wanted = conditions.iter().flat_map(|it| &it.headers);
-            wanted.any(|one| one.name.as_bytes().eq_ignore_ascii_case(name))
-        }),
-        ConditionKey::Source
-        | ConditionKey::TlsVersion
-        | ConditionKey::TlsSni
-        | ConditionKey::ClientCertSubject => "an unknown value".to_owned(),
-    }
 }
 
 /// Shows the users and limits that apply to the request.

@@ -23,7 +23,7 @@ pub(super) fn all(names: &BTreeSet<String>, deadline: Instant) -> BTreeMap<Strin
                     .unwrap_or_else(PoisonError::into_inner)
                     .pop_first();
                 let Some(name) = next else { return };
-                if Instant::now() >= deadline || answers.send(ask(name)).is_err() {
+                if Instant::now() >= deadline || answers.send(resolve(name)).is_err() {
                     return;
                 }
             }
@@ -45,7 +45,7 @@ pub(super) fn all(names: &BTreeSet<String>, deadline: Instant) -> BTreeMap<Strin
 }
 
 /// `None` = the name servers gave no answer.
-fn ask(name: String) -> (String, Option<Vec<IpAddr>>) {
+fn resolve(name: String) -> (String, Option<Vec<IpAddr>>) {
     let found = (name.as_str(), 0).to_socket_addrs();
     let addresses = match found {
         Ok(found) => Some(found.map(|address| address.ip()).collect()),
@@ -68,8 +68,8 @@ mod tests {
         let found = all(&names, Instant::now() + Duration::from_secs(10));
         assert!(found["localhost"].iter().all(IpAddr::is_loopback));
         assert!(!found["localhost"].is_empty());
-        let begun = Instant::now();
-        assert!(all(&names, begun).is_empty());
-        assert!(begun.elapsed() < Duration::from_secs(5));
+        let started = Instant::now();
+        assert!(all(&names, started).is_empty());
+        assert!(started.elapsed() < Duration::from_secs(5));
     }
 }

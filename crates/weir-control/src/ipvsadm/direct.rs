@@ -50,7 +50,7 @@ impl Direct {
     ///
     /// # Errors
     /// The data plane cannot be read or opened, or a daemon was started.
-    pub(super) async fn ask(&mut self, request: &Request) -> Result<Answer, String> {
+    pub(super) async fn send(&mut self, request: &Request) -> Result<Answer, String> {
         if let Request::Edits(edits) = request {
             return Ok(Answer::Edits(self.edit(edits).await?));
         }

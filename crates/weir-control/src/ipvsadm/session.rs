@@ -17,7 +17,7 @@ use weir_engine::Paths;
 const BATCH: usize = 100;
 
 /// Time limit for the daemon: it may have to finish a reload first.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The call's streams.
 pub struct Streams<'a> {
@@ -47,7 +47,7 @@ pub async fn run<'a>(
     streams: Streams<'a>,
 ) -> io::Result<u8> {
     let mut session = Session {
-        client: Client::new(&paths.runtime_dir).within(PATIENCE),
+        client: Client::new(&paths.runtime_dir).within(TIMEOUT),
         paths,
         direct: None,
         program,
@@ -99,7 +99,7 @@ impl Session<'_> {
 
     /// Executes edits in order and returns the exit code of the last one.
     async fn edits(&mut self, edits: &[Edit]) -> Result<u8, End> {
-        let Answer::Edits(answers) = self.ask(Request::Edits(edits.to_vec())).await? else {
+        let Answer::Edits(answers) = self.send(Request::Edits(edits.to_vec())).await? else {
             return Err(self.unavailable("the answer is another request's"));
         };
         let mut code = 0;
@@ -118,16 +118,16 @@ impl Session<'_> {
     async fn show(&mut self, command: &Command) -> Result<u8, End> {
         let text = match command {
             Command::List(List::Connections, columns) => {
-                match self.ask(Request::Connections).await? {
+                match self.send(Request::Connections).await? {
                     Answer::Connections(rows) => connections(&rows, *columns, self.names),
                     _ => return Err(self.unavailable("the answer is another request's")),
                 }
             }
-            Command::List(List::Timeouts, _) => match self.ask(Request::Timeouts).await? {
+            Command::List(List::Timeouts, _) => match self.send(Request::Timeouts).await? {
                 Answer::Timeouts(seconds) => timeouts(seconds),
                 _ => return Err(self.unavailable("the answer is another request's")),
             },
-            Command::List(List::Daemons, _) => match self.ask(Request::Daemons).await? {
+            Command::List(List::Daemons, _) => match self.send(Request::Daemons).await? {
                 Answer::Daemons(text) => text,
                 _ => return Err(self.unavailable("the answer is another request's")),
             },
@@ -167,7 +167,7 @@ impl Session<'_> {
     }
 
     async fn listing(&mut self) -> Result<Listing, End> {
-        match self.ask(Request::Listing).await? {
+        match self.send(Request::Listing).await? {
             Answer::Listing(listing) => Ok(listing),
             _ => Err(self.unavailable("the answer is another request's")),
         }
@@ -210,7 +210,7 @@ impl Session<'_> {
                     return Err(End::Code(self.exit(&exit)?));
                 }
                 Ok(command) => self.show(&command).await?,
-                Err(exit) if exit.goes_on => self.exit(&exit)?,
+                Err(exit) if exit.continues => self.exit(&exit)?,
                 Err(exit) => return Err(End::Code(self.exit(&exit)?)),
             };
         }
@@ -221,7 +221,7 @@ impl Session<'_> {
     }
 
     /// Sends a request to the daemon, or executes it on the pinned data plane.
-    async fn ask(&mut self, request: Request) -> Result<Answer, End> {
+    async fn send(&mut self, request: Request) -> Result<Answer, End> {
         if self.direct.is_none() {
             match self.client.ipvsadm(&request).await {
                 Ok(answer) => return Ok(answer),
@@ -245,7 +245,7 @@ impl Session<'_> {
         let Some(direct) = &mut self.direct else {
             return Err(End::Code(2));
         };
-        match direct.ask(&request).await {
+        match direct.send(&request).await {
             Ok(answer) => Ok(answer),
             Err(cause) => Err(self.unavailable(&cause)),
         }

@@ -9,22 +9,15 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-use super::kept::KEEPER;
-use super::vrrp::signal;
+use super::supervised::{self, Backoff, signal, wait_or_kill};
 
 /// How long it may take to withdraw its routes when it stops.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before a start that follows an early end; it doubles each time.
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
-const PAUSE_LAST: Duration = Duration::from_secs(5);
-/// An announcer that ran for less than this ended early.
-const EARLY: Duration = Duration::from_secs(1);
-
 #[derive(Debug)]
 enum Order {
     /// The program to start; `None`: the configuration announces nothing.
@@ -48,7 +41,7 @@ impl Announcer {
             configuration: configuration.to_owned(),
             orders: receiver,
             program: None,
-            pause: Duration::ZERO,
+            backoff: Backoff::default(),
         };
         Self {
             orders,
@@ -86,7 +79,7 @@ struct Supervisor {
     orders: mpsc::UnboundedReceiver<Order>,
     /// `None`: nothing is announced.
     program: Option<PathBuf>,
-    pause: Duration,
+    backoff: Backoff,
 }
 
 impl Supervisor {
@@ -99,7 +92,8 @@ impl Supervisor {
                         Ok(child) => running = Some((child, program.clone(), Instant::now())),
                         Err(error) => {
                             tracing::error!(%error, "failed to start the announcer");
-                            if self.wait().await {
+                            let pause = self.backoff.after_failure();
+                            if self.wait(pause).await {
                                 return;
                             }
                             continue;
@@ -137,12 +131,9 @@ impl Supervisor {
             tokio::select! {
                 () = ended => {
                     tracing::error!("the announcer died; restarting it");
-                    let is_early = running.take().is_some_and(|(.., since)| since.elapsed() < EARLY);
-                    self.pause = match is_early {
-                        true => (self.pause * 2).clamp(PAUSE_FIRST, PAUSE_LAST),
-                        false => Duration::ZERO,
-                    };
-                    if is_early && self.wait().await {
+                    let lifetime = running.take().map_or(Duration::MAX, |(.., since)| since.elapsed());
+                    let pause = self.backoff.after(lifetime);
+                    if !pause.is_zero() && self.wait(pause).await {
                         return;
                     }
                 }
@@ -161,10 +152,9 @@ impl Supervisor {
     }
 
     /// Pauses before a restart. Returns whether the keeper stops.
-    async fn wait(&mut self) -> bool {
-        self.pause = self.pause.clamp(PAUSE_FIRST, PAUSE_LAST);
+    async fn wait(&mut self, pause: Duration) -> bool {
         tokio::select! {
-            () = sleep(self.pause) => false,
+            () = sleep(pause) => false,
             order = self.orders.recv() => match order {
                 Some(Order::Configure(program)) => {
                     self.program = program;
@@ -177,24 +167,17 @@ impl Supervisor {
 }
 
 async fn end(mut child: Child) {
-    if timeout(END_TIMEOUT, child.wait()).await.is_err() {
-        let _ = child.kill().await;
-    }
+    wait_or_kill(&mut child, END_TIMEOUT).await;
 }
 
 /// It is not killed with the keeper: its routes must be withdrawn later.
 fn start(program: &Path, runtime_dir: &Path, configuration: &Path) -> std::io::Result<Child> {
-    Command::new(program)
+    supervised::command(program)
         .arg("announcer")
         .arg("--config")
         .arg(configuration)
         .arg("--runtime-dir")
         .arg(runtime_dir)
-        .env(KEEPER, std::process::id().to_string())
-        .env_remove("LISTEN_PID")
-        .env_remove("LISTEN_FDS")
-        .env_remove("LISTEN_FDNAMES")
-        .env_remove("NOTIFY_SOCKET")
         .stdin(Stdio::null())
         .spawn()
 }

@@ -10,25 +10,19 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 use weir_engine::Paths;
 use weir_sys::Channel;
 
 use super::error::Error;
-use super::kept::KEEPER;
+use super::supervised::{self, Backoff};
 
-/// Pause before a start that follows an early end; it doubles each time.
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
-const PAUSE_LAST: Duration = Duration::from_secs(5);
-/// A helper that ran for less than this ended early.
-const EARLY: Duration = Duration::from_secs(1);
 /// Sticky bit of a directory: other users cannot replace a file of root in it.
 const STICKY: u32 = 0o1000;
 
@@ -139,9 +133,9 @@ impl Helper {
         if !is_needed && !self.is_needed().await {
             return;
         }
-        let mut pause = Duration::ZERO;
+        let mut backoff = Backoff::default();
         loop {
-            let begun = Instant::now();
+            let started = Instant::now();
             let ended = match self.spawn() {
                 Ok(mut child) => child.wait().await.map(|status| status.to_string()),
                 Err(error) => Err(error),
@@ -155,12 +149,7 @@ impl Helper {
                 kind = self.kind.option(),
                 "the privileged helper of the daemon died; restarting it"
             );
-            pause = if begun.elapsed() < EARLY {
-                (pause * 2).clamp(PAUSE_FIRST, PAUSE_LAST)
-            } else {
-                Duration::ZERO
-            };
-            sleep(pause).await;
+            sleep(backoff.after(started.elapsed())).await;
         }
     }
 
@@ -183,7 +172,7 @@ impl Helper {
     }
 
     fn spawn(&self) -> io::Result<Child> {
-        let mut command = Command::new(&self.program);
+        let mut command = supervised::command(&self.program);
         weir_sys::restore_nofile(command.as_std_mut());
         command
             .arg("--config")
@@ -193,11 +182,6 @@ impl Helper {
             .arg("--pin-dir")
             .arg(&self.directories.pin_dir)
             .args(["helper", self.kind.option()])
-            .env(KEEPER, std::process::id().to_string())
-            .env_remove("LISTEN_PID")
-            .env_remove("LISTEN_FDS")
-            .env_remove("LISTEN_FDNAMES")
-            .env_remove("NOTIFY_SOCKET")
             .stdin(Stdio::from(self.channel.try_clone()?))
             .kill_on_drop(true)
             .spawn()

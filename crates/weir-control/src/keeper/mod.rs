@@ -24,6 +24,7 @@ mod message;
 mod privileged;
 mod restart_limit;
 mod service;
+mod supervised;
 mod vrrp;
 
 use std::collections::BTreeMap;

@@ -13,25 +13,20 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use weir_sys::Channel;
 
 use super::kept::KEEPER;
+use super::supervised::{self, Backoff, EARLY, check_lifetime, signal, wait_or_kill};
 
 /// How long the second process may take to end after the first.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
-/// Pause before a start that follows an early end; it doubles each time.
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
-const PAUSE_LAST: Duration = Duration::from_secs(5);
 /// How long a new program may take to become a standby.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
-/// A process that ran for less than this ended early.
-const EARLY: Duration = Duration::from_secs(1);
-
 /// Ends this process with SIGTERM when the keeper that has started it ends.
 ///
 /// # Errors
@@ -130,7 +125,7 @@ struct Pair {
 
 impl Supervisor {
     async fn run(mut self) {
-        let mut pause = Duration::ZERO;
+        let mut backoff = Backoff::default();
         loop {
             let Some(program) = self.program.clone() else {
                 match self.orders.recv().await {
@@ -140,26 +135,22 @@ impl Supervisor {
                 }
                 continue;
             };
-            match Pair::start(&program, &self) {
+            let pause = match Pair::start(&program, &self) {
                 Ok(mut pair) => {
                     let is_stopped = self.watch(&mut pair).await;
-                    let is_early = pair.since.elapsed() < EARLY;
+                    let lifetime = pair.since.elapsed();
                     pair.end().await;
                     if is_stopped {
                         self.remove_addresses().await;
                         return;
                     }
-                    pause = if is_early {
-                        (pause * 2).clamp(PAUSE_FIRST, PAUSE_LAST)
-                    } else {
-                        Duration::ZERO
-                    };
+                    backoff.after(lifetime)
                 }
                 Err(error) => {
                     tracing::error!(%error, "failed to start the VRRP agent");
-                    pause = (pause * 2).clamp(PAUSE_FIRST, PAUSE_LAST);
+                    backoff.after_failure()
                 }
-            }
+            };
             self.remove_addresses().await;
             if self.program.is_some() && self.wait(pause).await {
                 return;
@@ -313,7 +304,7 @@ impl Pair {
 
     /// Lets the standby continue for the agent that has ended, or starts a new one.
     fn replace_agent(&mut self) -> io::Result<()> {
-        check_age(self.agent_since)?;
+        check_lifetime(self.agent_since)?;
         let standby = self.standby.take();
         self.agent = match standby.filter(is_ready) {
             Some(standby) => {
@@ -335,7 +326,7 @@ impl Pair {
 
     /// Starts a helper that adopts the addresses of the one that has ended. The agent repeats what it needs.
     fn replace_helper(&mut self) -> io::Result<()> {
-        check_age(self.helper_since)?;
+        check_lifetime(self.helper_since)?;
         self.helper = spawn_helper(
             &self.program,
             &["--adopt"],
@@ -373,24 +364,10 @@ impl Pair {
         if let Some(mut standby) = self.standby.take() {
             let _ = standby.kill().await;
         }
-        wait_for(&mut self.agent).await;
+        wait_or_kill(&mut self.agent, END_TIMEOUT).await;
         drop((self.agent_end, self.helper_end));
-        wait_for(&mut self.helper).await;
+        wait_or_kill(&mut self.helper, END_TIMEOUT).await;
     }
-}
-
-async fn wait_for(child: &mut Child) {
-    if timeout(END_TIMEOUT, child.wait()).await.is_err() {
-        let _ = child.kill().await;
-    }
-}
-
-/// A process that ends right after its start is not replaced at once.
-fn check_age(since: Instant) -> io::Result<()> {
-    if since.elapsed() < EARLY {
-        return Err(io::Error::other("it ended right after its start"));
-    }
-    Ok(())
 }
 
 /// Whether a standby has reached the point where it waits: it handles the signal.
@@ -458,26 +435,12 @@ fn prepare(
     runtime_dir: &Path,
     channel: &OwnedFd,
 ) -> io::Result<Command> {
-    let mut command = Command::new(program);
+    let mut command = supervised::command(program);
     command
         .args(arguments)
         .arg("--runtime-dir")
         .arg(runtime_dir)
-        .env(KEEPER, std::process::id().to_string())
-        .env_remove("LISTEN_PID")
-        .env_remove("LISTEN_FDS")
-        .env_remove("LISTEN_FDNAMES")
-        .env_remove("NOTIFY_SOCKET")
         .stdin(Stdio::from(channel.try_clone()?))
         .kill_on_drop(true);
     Ok(command)
-}
-
-pub(super) fn signal(child: &Child, signal: Signal) {
-    let pid = child
-        .id()
-        .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    if let Some(pid) = pid {
-        let _ = kill_process(pid, signal);
-    }
 }

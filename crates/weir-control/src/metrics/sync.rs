@@ -1,13 +1,15 @@
 //! Flow synchronization.
 
+use weir_engine_host::SyncPeerStatus;
+
 use super::text::{Seconds, Text};
-use crate::status::{Report, SyncPeer};
+use crate::status::Report;
 
 type Value = (
     &'static str,
     &'static str,
     &'static str,
-    fn(&SyncPeer) -> u64,
+    fn(&SyncPeerStatus) -> u64,
 );
 
 const VALUES: [Value; 8] = [

@@ -1,8 +1,9 @@
 //! The part of a status report that `weir doctor` reads.
 
 use weir_doctor::{Diagnosis, Handshakes, Latency, ServerReport, ServiceReport};
+use weir_engine_host::SyncPeerStatus;
 
-use super::{Report, Server, SyncPeer};
+use super::{Report, Server};
 
 impl Report {
     /// The services, for the findings of `weir doctor`.
@@ -77,7 +78,7 @@ impl Report {
     }
 }
 
-fn silent_peer(listen: &str, peer: &SyncPeer) -> Diagnosis {
+fn silent_peer(listen: &str, peer: &SyncPeerStatus) -> Diagnosis {
     let problem = format!("the peer {} of [sync] does not answer", peer.address);
     let effect = "connections of this director end when the VIP moves to it";
     let fix = if peer.ignored.contains_key("forged") {

@@ -29,7 +29,7 @@ pub use announce::Announced;
 pub use group::{Group, GroupMember};
 pub use latency::{Latency, Milliseconds};
 pub use proxy::{Proxied, ProxiedServer};
-pub use sync::{Sync, SyncPeer};
+pub use sync::Sync;
 pub use time::rfc3339;
 pub use traces::Traces;
 pub use vrrp::Vrrp;

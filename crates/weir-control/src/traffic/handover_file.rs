@@ -50,13 +50,13 @@ impl HandoverFile {
 
     /// Writes the file if its content has changed.
     pub(super) fn write(&mut self, handover: &Handover) {
-        let begun = Instant::now();
+        let started = Instant::now();
         if let Err(error) = self.try_write(handover)
             && !std::mem::replace(&mut self.warned, true)
         {
             tracing::warn!(%error, "failed to persist counters of proxy services");
         }
-        let took: Duration = begun.elapsed();
+        let took: Duration = started.elapsed();
         self.next = Instant::now() + took * PAUSE_FACTOR;
     }
 

@@ -56,7 +56,7 @@ impl RemotePaths for Paths {
     }
 
     fn claims_vip(&self, packets: PathPackets) -> bool {
-        let asked = self.0.request(&Request::ClaimsVip(id(packets)), &[]);
-        matches!(asked, Ok(Reply::Claims(true)))
+        let reply = self.0.request(&Request::ClaimsVip(id(packets)), &[]);
+        matches!(reply, Ok(Reply::Claims(true)))
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn counted(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
 /// The invariants of every table: no tuple twice, every entry in a bucket of its hash and marked at its home,
 /// directions paired.
 #[track_caller]
-pub(crate) fn sound(plane: &Dataplane) -> HashMap<Tuple, Flow> {
+pub(crate) fn intact(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     let key = FlowKey::new(plane.secret());
     let buckets = plane.maps().flows.buckets();
     let mut flows = HashMap::new();
@@ -138,7 +138,7 @@ fn templates(plane: &Dataplane, flows: &HashMap<Tuple, Flow>) {
 /// The table is consistent and contains the same entries as the model.
 #[track_caller]
 pub(crate) fn compare(bench: &Bench) {
-    let flows = sound(&bench.plane);
+    let flows = intact(&bench.plane);
     assert_eq!(
         flows.len(),
         bench.model.flows().count(),

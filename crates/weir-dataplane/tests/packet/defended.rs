@@ -47,10 +47,10 @@ fn half_open_flows_go_and_others_stay() {
     let before = flows(&bench);
     assert_eq!(before, [200, 100, 60]);
     bench.settings(|settings| settings.flags |= SETTINGS_DROP_ENTRY);
-    let begun = Instant::now();
+    let started = Instant::now();
     // One in 32 per second: twenty of two hundred take about three seconds.
     while flows(&bench)[0] > 180 {
-        assert!(begun.elapsed() < DEADLINE, "{:?}", flows(&bench));
+        assert!(started.elapsed() < DEADLINE, "{:?}", flows(&bench));
         std::thread::sleep(Duration::from_millis(50));
     }
     let after = flows(&bench);
@@ -61,6 +61,6 @@ fn half_open_flows_go_and_others_stay() {
         live.active == flows(bench).iter().sum::<usize>() as u64
     };
     while !counted(&bench) {
-        assert!(begun.elapsed() < DEADLINE, "{:?}", flows(&bench));
+        assert!(started.elapsed() < DEADLINE, "{:?}", flows(&bench));
     }
 }

@@ -11,7 +11,7 @@ use weir_flow::model::VipRow;
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, tick};
-use crate::census::sound;
+use crate::census::intact;
 use crate::support::two_cpus;
 use crate::wire::{ACK, FIN, SYN, Shape, at};
 
@@ -244,7 +244,7 @@ fn established_flow_confirms_its_template() {
     went(&mut bench, &tcp("198.51.100.1", 1000, SYN));
     bench.settle();
     went(&mut bench, &tcp("198.51.100.1", 1000, ACK));
-    let states: Vec<u8> = sound(&bench.plane)
+    let states: Vec<u8> = intact(&bench.plane)
         .values()
         .filter(|flow| flow.meta().kind == KIND_TEMPLATE)
         .map(|flow| flow.meta().state)
@@ -365,7 +365,7 @@ fn without_a_place_a_client_sticks_by_its_hash() {
     }
     let full = bench.plane.maps().reasons().unwrap()[Reason::CountTableFull.number() as usize];
     assert!(full >= 30, "{full}");
-    sound(&bench.plane);
+    intact(&bench.plane);
 }
 
 #[test]
@@ -455,7 +455,7 @@ fn two_cpus_make_one_choice() {
         scope.spawn(|| stream(0));
         scope.spawn(|| stream(1));
     });
-    let flows = sound(plane);
+    let flows = intact(plane);
     let missed =
         plane.maps().reasons().unwrap()[Reason::CountLockMissed.number() as usize] as usize;
     let templates = flows

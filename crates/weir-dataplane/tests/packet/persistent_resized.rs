@@ -5,7 +5,7 @@ use weir_abi::{Forward, KIND_TEMPLATE, TEMPLATE_PORT};
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, sizes};
-use crate::census::sound;
+use crate::census::intact;
 use crate::wire::{ACK, SYN, Shape, at};
 
 const VIP: &str = "192.0.2.10";
@@ -51,14 +51,14 @@ fn resized(from: u32, to: u32) {
     }
     bench.plane.migrate_flows().unwrap();
     assert_eq!(templates(&bench), chosen.len());
-    sound(&bench.plane);
+    intact(&bench.plane);
     for (client, server) in clients.clone().zip(&chosen) {
         assert_eq!(went(&mut bench, client, 1000, ACK), *server);
         assert_eq!(went(&mut bench, client, 1001, ACK), *server);
         assert_eq!(went(&mut bench, client, 1002, SYN), *server);
     }
     assert_eq!(templates(&bench), chosen.len(), "none was chosen again");
-    sound(&bench.plane);
+    intact(&bench.plane);
 }
 
 #[test]

@@ -18,7 +18,7 @@ const DATAGRAMS: u64 = 720;
 
 /// Why servers are unavailable.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Exclusion {
     /// Weight 0: drained or down.
     Quiesced,
     /// At the upper threshold.
@@ -26,7 +26,7 @@ enum Way {
 }
 
 /// Datagrams that each server receives after the first `out` of them became unavailable.
-fn shares(bench: &mut Bench, kind: Kind, weights: &[u32], out: usize, way: Way) -> Vec<u64> {
+fn shares(bench: &mut Bench, kind: Kind, weights: &[u32], out: usize, way: Exclusion) -> Vec<u64> {
     let service = bench.service_with(kind, Mode::Fallback, false);
     bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
     let port = bench.next_port();
@@ -40,8 +40,8 @@ fn shares(bench: &mut Bench, kind: Kind, weights: &[u32], out: usize, way: Way) 
         .collect();
     for server in &servers[..out] {
         match way {
-            Way::Quiesced => bench.weigh(service, *server, 0),
-            Way::Full => bench.overload(*server, true),
+            Exclusion::Quiesced => bench.weigh(service, *server, 0),
+            Exclusion::Full => bench.overload(*server, true),
         }
     }
     let mut count = vec![0; servers.len()];
@@ -91,7 +91,7 @@ fn check(kind: Kind, weights: &[u32], outs: &[usize], expected: impl Fn(&[u32]) 
         return;
     };
     bench.predictable(2311);
-    for way in [Way::Quiesced, Way::Full] {
+    for way in [Exclusion::Quiesced, Exclusion::Full] {
         for out in outs {
             let mut usable = weights.to_vec();
             usable[..*out].fill(0);

@@ -226,7 +226,7 @@ fn two_cpus_exceed_a_threshold_by_one_at_most() {
         scope.spawn(|| stream(0));
         scope.spawn(|| stream(1));
     });
-    crate::census::sound(plane);
+    crate::census::intact(plane);
     for dest in dests {
         let live = plane.maps().live(dest).unwrap();
         let flows = live.active + live.inactive;

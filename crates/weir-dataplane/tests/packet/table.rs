@@ -9,7 +9,7 @@ use weir_flow::Geometry;
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, sizes};
-use crate::census::sound;
+use crate::census::intact;
 use crate::support::two_cpus;
 use crate::wire::{ACK, SYN, Shape, at};
 
@@ -46,12 +46,12 @@ fn flow_without_entry_is_hashed_to_a_stable_server() {
             [Reason::CountTableFull, Reason::CountUntracked]
         );
         for _ in 0..3 {
-            let goes_on = bench.send(&tcp(port, ACK));
-            assert_eq!(goes_on.counted, [Reason::CountUntracked]);
-            assert_eq!(goes_on.frame[5], begin.frame[5], "port {port}");
+            let continues = bench.send(&tcp(port, ACK));
+            assert_eq!(continues.counted, [Reason::CountUntracked]);
+            assert_eq!(continues.frame[5], begin.frame[5], "port {port}");
         }
     }
-    assert_eq!(sound(&bench.plane).len(), 7);
+    assert_eq!(intact(&bench.plane).len(), 7);
     let stateless: u64 = (1..=3)
         .map(|dest| bench.plane.maps().live(dest).unwrap().stateless)
         .sum();
@@ -66,7 +66,7 @@ fn full_home_bucket_spills_and_reclaims() {
     let placed = (1000..1040)
         .filter(|port| bench.send(&tcp(*port, SYN)).counted.is_empty())
         .count();
-    let flows = sound(&bench.plane);
+    let flows = intact(&bench.plane);
     assert_eq!(flows.len(), placed);
     let second = flows
         .values()
@@ -86,7 +86,7 @@ fn full_home_bucket_spills_and_reclaims() {
     bench.settings(|settings| settings.timeouts[State::Established as usize] = u32::MAX);
     for flow in flows.values() {
         bench.send(&tcp(flow.cold.sport.get(), SYN));
-        sound(&bench.plane);
+        intact(&bench.plane);
     }
 }
 
@@ -105,7 +105,7 @@ fn nat_without_place_leaves_nothing_behind() {
             (outcome.verdict, outcome.counted),
             (Xdp::Drop, vec![Reason::DropNoPlace])
         );
-        assert_eq!(sound(&bench.plane).len(), 6);
+        assert_eq!(intact(&bench.plane).len(), 6);
     }
 }
 
@@ -146,7 +146,7 @@ fn nat_refuses_nothing_at_90_percent_through_ten_turnovers() {
         return;
     };
     begin_all(&mut bench, 1000..1000 + NEARLY);
-    assert_eq!(sound(&bench.plane).len(), 2 * usize::from(NEARLY));
+    assert_eq!(intact(&bench.plane).len(), 2 * usize::from(NEARLY));
     let (step, mut oldest, mut most) = (NEARLY / 10, 1000, 0);
     for _ in 0..100 {
         end_all(&mut bench, oldest..oldest + step);
@@ -164,7 +164,7 @@ fn nat_refuses_nothing_at_90_percent_through_ten_turnovers() {
     for port in oldest..oldest + NEARLY {
         bench.send(&tcp(port, ACK));
     }
-    assert_eq!(sound(&bench.plane).len(), 0);
+    assert_eq!(intact(&bench.plane).len(), 0);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn nat_refuses_nothing_at_90_percent_across_a_resize() {
         let moved = bench.plane.migrate_flows().unwrap();
         let flows = usize::from(NEARLY - 20 + (table + 1) * 5);
         assert_eq!((moved.moved, moved.lost), (flows as u64, 0));
-        assert_eq!(sound(&bench.plane).len(), 2 * flows);
+        assert_eq!(intact(&bench.plane).len(), 2 * flows);
         for port in 1000..first + 5 {
             assert_eq!(bench.send(&tcp(port, ACK)).verdict, Xdp::Tx, "port {port}");
         }
@@ -220,7 +220,7 @@ fn nat_refuses_nothing_at_90_percent_on_two_cpus() {
         scope.spawn(|| stream(0));
         scope.spawn(|| stream(1));
     });
-    let flows = sound(plane);
+    let flows = intact(plane);
     let forwards = flows
         .values()
         .filter(|flow| flow.meta().kind == KIND_FORWARD);

@@ -7,7 +7,7 @@ use weir_dataplane::TestInput;
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp};
-use crate::census::sound;
+use crate::census::intact;
 use crate::support::two_cpus;
 use crate::wire::{ACK, SYN, Shape, at};
 
@@ -44,7 +44,7 @@ fn race(forward: Forward) {
         let cpus = [0, 1].map(|cpu| scope.spawn(move || stream(cpu)));
         cpus.map(|cpu| cpu.join().unwrap()).iter().sum()
     });
-    let flows = sound(plane);
+    let flows = intact(plane);
     let forwards = flows
         .values()
         .filter(|flow| flow.meta().kind == KIND_FORWARD)

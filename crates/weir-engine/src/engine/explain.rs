@@ -6,10 +6,11 @@ use weir_model::{Listener, Protocol, Service};
 use weir_planner::allocation::{DestSlot, ServiceSlot};
 use weir_planner::rows::rule;
 use weir_planner::socket::is_socket;
+use weir_sched::choice::criterion;
 use weir_state::ServerStates;
 
 use super::Engine;
-use super::explain_choice::{Choice, why};
+use super::explain_choice::Choice;
 use crate::error::Result;
 use crate::packet::{Explanation, Packet};
 
@@ -73,7 +74,7 @@ impl Engine {
             ));
             return Ok(answer);
         }
-        let reason = why(scheduler);
+        let reason = criterion(scheduler);
         answer
             .steps
             .push(match self.explain_choice(slot, &rule, packet)? {

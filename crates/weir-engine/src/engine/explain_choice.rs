@@ -2,10 +2,10 @@
 //! of them.
 
 use weir_abi::{LocalityKey, TICK_SHIFT};
-use weir_model::{Protocol, Scheduler, SchedulerKind};
+use weir_model::{Protocol, SchedulerKind};
 use weir_planner::allocation::ServiceSlot;
 use weir_planner::extent::{self, Rule};
-use weir_sched::choice::{Arrival, Service};
+use weir_sched::choice::{self, Arrival, Service, State};
 use weir_sched::locality::{Cache, Entry};
 use weir_sched::{Counts, Cursor, Flags, Member, Start, table};
 
@@ -47,34 +47,25 @@ impl Engine {
         if rule.scheduler.flags.file_order {
             members.reverse();
         }
-        match rule.scheduler.kind {
-            SchedulerKind::Rr => self.by_cursor(slot, &members, table::rr::pick),
-            SchedulerKind::Wrr => self.by_cursor(slot, &members, table::wrr::pick),
-            kind @ SchedulerKind::Lblc => {
+        let kind = rule.scheduler.kind;
+        match choice::state(kind) {
+            Some(State::Walk) => self.by_cursor(slot, &members, table::rr::pick),
+            Some(State::WeightedWalk) => self.by_cursor(slot, &members, table::wrr::pick),
+            Some(State::Locality) => {
                 let expiration = self.plane.maps().settings()?.lblc_expiration;
                 let number = weir_abi::Scheduler::Lblc;
                 self.by_locality(slot, (kind, number, expiration), &members, packet)
             }
-            kind @ SchedulerKind::Lblcr => {
+            Some(State::ReplicatedLocality) => {
                 let expiration = self.plane.maps().settings()?.lblcr_expiration;
                 let number = weir_abi::Scheduler::Lblcr;
                 self.by_locality(slot, (kind, number, expiration), &members, packet)
             }
-            SchedulerKind::Twos | SchedulerKind::P2c | SchedulerKind::LeastTime => {
+            Some(State::Draws) => {
                 let any = members.iter().any(Member::available);
                 Ok(if any { Choice::Random } else { Choice::None })
             }
-            kind @ (SchedulerKind::Lc
-            | SchedulerKind::Wlc
-            | SchedulerKind::Sed
-            | SchedulerKind::Nq
-            | SchedulerKind::Fo
-            | SchedulerKind::Ovf
-            | SchedulerKind::Dh
-            | SchedulerKind::Sh
-            | SchedulerKind::Mh
-            | SchedulerKind::Maglev
-            | SchedulerKind::Hash) => {
+            None => {
                 let service = Service {
                     kind,
                     mode: extent::mode(rule),
@@ -188,33 +179,5 @@ impl Engine {
             active: clipped(live.active),
             inactive: clipped(live.inactive),
         }
-    }
-}
-
-/// The criterion of a scheduler, for output.
-pub(super) fn why(scheduler: Scheduler) -> &'static str {
-    match scheduler.kind {
-        SchedulerKind::Rr => "the next after the one chosen last",
-        SchedulerKind::Wrr => "the next whose weight reaches this pass",
-        SchedulerKind::Lc => "the fewest connections",
-        SchedulerKind::Sed => "the shortest expected delay",
-        SchedulerKind::Nq => "an idle one, else the shortest expected delay",
-        SchedulerKind::Fo => "the greatest weight",
-        SchedulerKind::Ovf => "the greatest weight among those with room",
-        SchedulerKind::Twos | SchedulerKind::P2c => "the less loaded of two drawn at random",
-        SchedulerKind::Dh => "the hash of the VIP",
-        SchedulerKind::Sh | SchedulerKind::Mh if scheduler.flags.networks => {
-            "the hash of the client's network"
-        }
-        SchedulerKind::Sh | SchedulerKind::Mh => "the hash of the client",
-        SchedulerKind::Maglev => "the hash of the flow",
-        SchedulerKind::Lblc | SchedulerKind::Lblcr => {
-            "a server that had this VIP before, else the fewest connections for its weight"
-        }
-        SchedulerKind::LeastTime => {
-            "two drawn by share, the one with the lower latency × (active + 1) / weight"
-        }
-        // Only the proxy implements the last one.
-        SchedulerKind::Wlc | SchedulerKind::Hash => "the fewest connections for its weight",
     }
 }

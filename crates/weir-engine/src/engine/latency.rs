@@ -225,12 +225,12 @@ impl Engine {
     /// # Errors
     /// A map cannot be read or written.
     pub fn publish_latency(&mut self) -> Result<Duration> {
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         let mut monitor = std::mem::take(&mut self.latency);
         let published = self.publish_with(&mut monitor);
         self.latency = monitor;
         let interval = published?;
-        Ok(interval.max(begun.elapsed() * CPU_SHARE))
+        Ok(interval.max(started.elapsed() * CPU_SHARE))
     }
 
     fn publish_with(&mut self, monitor: &mut LatencyMonitor) -> Result<Duration> {

@@ -54,11 +54,11 @@ impl Engine {
 
     /// Refreshes the view of the network and plans the rows that depend on it.
     pub(super) async fn refresh_network(&mut self) -> Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let servers = self.memory.allocation.addresses().collect();
         let moved = self.network.refresh(servers).await?;
         self.refreshed_at = Instant::now();
-        self.refresh_duration = begun.elapsed();
+        self.refresh_duration = started.elapsed();
         self.network_stale = false;
         self.hops_due = true;
         let touched = self.services_at(&moved);
@@ -103,8 +103,8 @@ impl Engine {
     /// Implements modes 1 and 2 of `drop_entry`.
     fn check_memory_pressure(&mut self) -> Result<()> {
         let ipvs = &self.desired.ipvs;
-        let asked = matches!(ipvs.drop_entry, 1 | 2);
-        let short = asked && free_pages().is_some_and(|pages| pages < ipvs.amemthresh.into());
+        let is_enabled = matches!(ipvs.drop_entry, 1 | 2);
+        let short = is_enabled && free_pages().is_some_and(|pages| pages < ipvs.amemthresh.into());
         if short == self.network.memory_is_short {
             return Ok(());
         }

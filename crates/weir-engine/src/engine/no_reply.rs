@@ -116,7 +116,7 @@ impl Engine {
         suspects: &[WatchedServer<'_>],
         now: Duration,
     ) {
-        let begun = Instant::now();
+        let started = Instant::now();
         let rows = suspects.iter().map(|it| (it.dest, Vec::new()));
         let mut waiting: HashMap<u32, Vec<Client>> = rows.collect();
         for flow in self.plane.maps().flows.walk() {
@@ -129,7 +129,7 @@ impl Engine {
             }
         }
         reply_monitor.next =
-            Instant::now() + (begun.elapsed() * SCAN_TIME_SHARE).max(SCAN_INTERVAL);
+            Instant::now() + (started.elapsed() * SCAN_TIME_SHARE).max(SCAN_INTERVAL);
         for watched in suspects {
             let clients = waiting.remove(&watched.dest).unwrap_or_default();
             let (key, syns) = (watched.key(), watched.counted.syns);

@@ -93,8 +93,8 @@ impl Network {
     /// # Errors
     /// A table cannot be read.
     pub(crate) async fn refresh(&mut self, servers: BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
-        let asked = servers.iter().copied().chain(DEFAULT_ROUTE_PROBES);
-        let state = self.netlink.state(asked).await?;
+        let destinations = servers.iter().copied().chain(DEFAULT_ROUTE_PROBES);
+        let state = self.netlink.state(destinations).await?;
         let former = std::mem::replace(&mut self.state, state);
         let changed = servers
             .iter()
@@ -105,7 +105,7 @@ impl Network {
         self.managed.clear();
         self.index();
         let links: Vec<u32> = self.state.links.keys().copied().collect();
-        self.ask_drivers(&links).await?;
+        self.query_drivers(&links).await?;
         Ok(changed)
     }
 
@@ -115,26 +115,28 @@ impl Network {
     /// # Errors
     /// A table cannot be read.
     pub(crate) async fn update(&mut self, servers: impl Iterator<Item = IpAddr>) -> Result<Update> {
-        let came: BTreeSet<IpAddr> = servers.filter(|it| !self.servers.contains(it)).collect();
+        let added: BTreeSet<IpAddr> = servers.filter(|it| !self.servers.contains(it)).collect();
         let tables = self.netlink.tables().await?;
         if !self.state.leads_as(&tables) {
-            let servers = self.servers.union(&came).copied().collect();
+            let servers = self.servers.union(&added).copied().collect();
             return Ok(Update {
                 servers: self.refresh(servers).await?,
                 whole: true,
             });
         }
-        let asked: Vec<IpAddr> = came.iter().copied().collect();
-        let found = self.netlink.route_get_each(&asked).await?;
+        let destinations: Vec<IpAddr> = added.iter().copied().collect();
+        let found = self.netlink.route_get_each(&destinations).await?;
         let lookups = std::mem::take(&mut self.state.lookups);
         self.state = NetState { lookups, ..tables };
-        self.state.lookups.extend(asked.into_iter().zip(found));
-        for server in &came {
+        self.state
+            .lookups
+            .extend(destinations.into_iter().zip(found));
+        for server in &added {
             self.routes.add(*server, &self.state);
         }
-        self.servers.extend(&came);
+        self.servers.extend(&added);
         Ok(Update {
-            servers: came,
+            servers: added,
             whole: false,
         })
     }
@@ -173,7 +175,7 @@ impl Network {
         self.holders = known.map(|known| (known.ip, known.ifindex)).collect();
     }
 
-    async fn ask_drivers(&mut self, links: &[u32]) -> Result<()> {
+    async fn query_drivers(&mut self, links: &[u32]) -> Result<()> {
         for ifindex in links {
             // A removed device sends nothing. If the kernel cannot report features, none are assumed.
             let features = self.netlink.xdp_features(*ifindex).await.ok().flatten();
@@ -192,7 +194,7 @@ impl Network {
         let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();
         used.extend(self.routes.ports());
         let used: Vec<u32> = used.into_iter().collect();
-        self.ask_drivers(&used).await?;
+        self.query_drivers(&used).await?;
         Ok(self.drivers != before)
     }
 

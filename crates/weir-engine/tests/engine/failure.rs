@@ -8,7 +8,7 @@ use weir_model::{
 };
 
 use super::topology::{Topology, is_root};
-use super::{BOTH, PORT, VIP, ask, desired, evenly};
+use super::{BOTH, PORT, VIP, desired, evenly, fetch};
 
 fn service(at: u16, pool: &str) -> Service {
     let mut service = Service::new(format!("more{at}"), Forward::Direct, pool);
@@ -48,7 +48,7 @@ fn failed_reload_restores_the_former_configuration() {
         assert!(error.to_string().starts_with("no room for"), "{error}");
 
         assert_eq!(first.server(), before);
-        assert_eq!(ask(&topology, 4), evenly(4));
+        assert_eq!(fetch(&topology, 4), evenly(4));
         engine.tick().await.unwrap();
         let status = engine.snapshot().unwrap();
         assert_eq!(status.revision, 1);
@@ -59,7 +59,7 @@ fn failed_reload_restores_the_former_configuration() {
         let error = engine.apply(&no_interface).await.unwrap_err();
         assert_eq!(error.to_string(), "there is no interface missing0");
         assert_eq!(engine.apply(&wanted).await.unwrap().revision, 2);
-        assert_eq!(ask(&topology, 4), evenly(4));
+        assert_eq!(fetch(&topology, 4), evenly(4));
     });
 }
 

@@ -19,7 +19,7 @@ use weir_sys::ethtool::Features;
 const BULK: usize = 50 << 20;
 
 /// The longest time that an operation may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Number of connections that are open while more and more begin.
 const KEPT: usize = 100;
@@ -239,7 +239,7 @@ impl Topology {
         let link = ip(&self.director, "-o link show d0");
         let mac = link.split("link/ether ").nth(1).unwrap();
         let mac = mac.split(' ').next().unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let known = ip(&self.client, &format!("neigh show {address} dev c0"));
             if known.contains(mac) {
@@ -288,32 +288,32 @@ impl Topology {
         let at = SocketAddr::new(address.parse().unwrap(), port);
         let stream = self
             .client
-            .run(|| TcpStream::connect_timeout(&at, PATIENCE))
+            .run(|| TcpStream::connect_timeout(&at, TIMEOUT))
             .unwrap();
         let stream = stream.unwrap_or_else(|error| panic!("connect to {at}: {error}"));
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Connection(stream)
     }
 
     /// The server that answers a new connection from this port of the client's.
-    pub(crate) fn ask_from(&self, from: u16, address: &str, port: u16) -> String {
+    pub(crate) fn fetch_from(&self, from: u16, address: &str, port: u16) -> String {
         let at = SocketAddr::new(address.parse().unwrap(), port);
         let from = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), from);
         let connect = || -> std::io::Result<TcpStream> {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
             socket.set_reuse_address(true)?;
             socket.bind(&from.into())?;
-            socket.connect_timeout(&at.into(), PATIENCE)?;
+            socket.connect_timeout(&at.into(), TIMEOUT)?;
             Ok(socket.into())
         };
         let stream = self.client.run(connect).unwrap();
         let stream = stream.unwrap_or_else(|error| panic!("{from} to {at}: {error}"));
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Connection(stream).server()
     }
 
     /// The server that answers a new connection.
-    pub(crate) fn ask(&self, address: &str, port: u16) -> String {
+    pub(crate) fn fetch(&self, address: &str, port: u16) -> String {
         self.connect(address, port).server()
     }
 
@@ -333,7 +333,7 @@ impl Topology {
 
     /// What an engine may change on the director.
     pub(crate) fn director_facts(&self) -> Vec<String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let text = ip(
                 &self.director,

@@ -14,7 +14,7 @@ use weir_sys::Channel;
 use weir_sys::privileged::{OnEnd, PrivilegedHelper, Program};
 use weir_sys::untrusted_file::Owner;
 
-use super::message::{Ask, Given, UNREQUESTED};
+use super::message::{DaemonRequest, Given, UNREQUESTED};
 use crate::message::Envelope;
 
 /// How long a file or socket may take: a helper that died is replaced in the meantime.
@@ -26,7 +26,7 @@ type Answer = (Given, Option<OwnedFd>);
 /// A request that is not answered.
 #[derive(Debug)]
 struct Pending {
-    ask: Ask,
+    request: DaemonRequest,
     waiter: Waiter,
 }
 
@@ -70,9 +70,9 @@ impl DaemonClient {
         Self { shared }
     }
 
-    fn request(&self, ask: Ask) -> io::Result<Answer> {
+    fn request(&self, request: DaemonRequest) -> io::Result<Answer> {
         let (sender, answer) = mpsc::channel();
-        let number = self.shared.send(ask, Waiter::Thread(sender))?;
+        let number = self.shared.send(request, Waiter::Thread(sender))?;
         let answer = answer.recv_timeout(ANSWER_TIMEOUT);
         self.shared.take(number);
         match answer {
@@ -86,8 +86,8 @@ impl DaemonClient {
         }
     }
 
-    fn file(&self, ask: Ask) -> io::Result<OwnedFd> {
-        let (_, file) = self.request(ask)?;
+    fn file(&self, request: DaemonRequest) -> io::Result<OwnedFd> {
+        let (_, file) = self.request(request)?;
         file.ok_or_else(|| io::Error::other("the privileged helper sent no file"))
     }
 }
@@ -97,10 +97,10 @@ fn refused(reason: String) -> io::Error {
 }
 
 impl Shared {
-    fn send(&self, ask: Ask, waiter: Waiter) -> io::Result<u64> {
+    fn send(&self, request: DaemonRequest, waiter: Waiter) -> io::Result<u64> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let bytes = Envelope::encode(number, ask.clone());
-        self.lock().insert(number, Pending { ask, waiter });
+        let bytes = Envelope::encode(number, request.clone());
+        self.lock().insert(number, Pending { request, waiter });
         if let Err(error) = self.channel.send(&bytes, &[]) {
             self.take(number);
             return Err(io::Error::other(error));
@@ -146,13 +146,13 @@ impl Shared {
     /// Repeats what a helper that died has not answered. A request that was still in the channel is executed twice,
     /// which has no effect.
     fn repeat(&self) {
-        let pending: Vec<(u64, Ask)> = self
+        let pending: Vec<(u64, DaemonRequest)> = self
             .lock()
             .iter()
-            .map(|(number, pending)| (*number, pending.ask.clone()))
+            .map(|(number, pending)| (*number, pending.request.clone()))
             .collect();
-        for (number, ask) in pending {
-            let _ = self.channel.send(&Envelope::encode(number, ask), &[]);
+        for (number, request) in pending {
+            let _ = self.channel.send(&Envelope::encode(number, request), &[]);
         }
     }
 }
@@ -160,17 +160,17 @@ impl Shared {
 impl PrivilegedHelper for DaemonClient {
     fn open(&self, path: &Path) -> io::Result<File> {
         let path = path.to_owned();
-        self.file(Ask::Open { path }).map(File::from)
+        self.file(DaemonRequest::Open { path }).map(File::from)
     }
 
     fn append(&self, path: &Path) -> io::Result<File> {
         let path = path.to_owned();
-        self.file(Ask::Append { path }).map(File::from)
+        self.file(DaemonRequest::Append { path }).map(File::from)
     }
 
     fn list(&self, path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
         let path = path.to_owned();
-        let (given, file) = self.request(Ask::List { path })?;
+        let (given, file) = self.request(DaemonRequest::List { path })?;
         let Given::Entries { is_directory: true } = given else {
             return Ok(None);
         };
@@ -179,12 +179,12 @@ impl PrivilegedHelper for DaemonClient {
     }
 
     fn read_untrusted(&self, path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String> {
-        let ask = Ask::Untrusted {
+        let request = DaemonRequest::Untrusted {
             path: path.to_owned(),
             check_owner: owner == Owner::Expected,
             max_bytes,
         };
-        match self.request(ask).map_err(|error| error.to_string())? {
+        match self.request(request).map_err(|error| error.to_string())? {
             (Given::Text, Some(file)) => {
                 let bytes = content(file).map_err(|error| error.to_string())?;
                 String::from_utf8(bytes).map_err(|_| "it is not valid UTF-8".to_owned())
@@ -195,15 +195,15 @@ impl PrivilegedHelper for DaemonClient {
     }
 
     fn bind_stream(&self, address: SocketAddr) -> io::Result<OwnedFd> {
-        self.file(Ask::Bind { address })
+        self.file(DaemonRequest::Bind { address })
     }
 
     fn ping_socket(&self, is_ipv6: bool) -> io::Result<OwnedFd> {
-        self.file(Ask::Ping { is_ipv6 })
+        self.file(DaemonRequest::Ping { is_ipv6 })
     }
 
     fn permits_sections(&self, digest: u64) -> io::Result<()> {
-        self.request(Ask::Sections { digest }).map(drop)
+        self.request(DaemonRequest::Sections { digest }).map(drop)
     }
 
     fn run(&self, program: &Program, on_end: OnEnd) -> io::Result<u64> {
@@ -213,22 +213,22 @@ impl PrivilegedHelper for DaemonClient {
 
     fn kill(&self, number: u64) {
         if self.shared.take(number).is_some() {
-            let _ = self
-                .shared
-                .channel
-                .send(&Envelope::encode(UNREQUESTED, Ask::Kill { number }), &[]);
+            let _ = self.shared.channel.send(
+                &Envelope::encode(UNREQUESTED, DaemonRequest::Kill { number }),
+                &[],
+            );
         }
     }
 }
 
-fn ask_to_run(program: Program) -> Ask {
+fn ask_to_run(program: Program) -> DaemonRequest {
     match program {
         Program::Check {
             command,
             user,
             address,
             port,
-        } => Ask::Check {
+        } => DaemonRequest::Check {
             command,
             user,
             address,
@@ -242,7 +242,7 @@ fn ask_to_run(program: Program) -> Ask {
             from,
             to,
             reason,
-        } => Ask::Notify {
+        } => DaemonRequest::Notify {
             command,
             pool,
             server,
@@ -255,7 +255,7 @@ fn ask_to_run(program: Program) -> Ask {
             notifier,
             lines,
             lost,
-        } => Ask::Notifier {
+        } => DaemonRequest::Notifier {
             notifier,
             lines,
             lost,

@@ -12,7 +12,7 @@ pub(crate) const UNREQUESTED: u64 = u64::MAX;
 /// A request of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Ask {
+pub(crate) enum DaemonRequest {
     /// Open a regular file for reading.
     Open { path: PathBuf },
     /// Open a file for appending; it is created if it is missing.
@@ -92,18 +92,19 @@ mod tests {
 
     #[test]
     fn message_format_is_stable() {
-        let encoded = |ask: Ask| String::from_utf8(Envelope::encode(3, ask)).unwrap();
+        let encoded =
+            |request: DaemonRequest| String::from_utf8(Envelope::encode(3, request)).unwrap();
         assert_eq!(
-            encoded(Ask::Bind {
+            encoded(DaemonRequest::Bind {
                 address: "10.0.0.1:80".parse().unwrap()
             }),
             r#"{"version":1,"number":3,"body":{"bind":{"address":"10.0.0.1:80"}}}"#
         );
         assert_eq!(
-            encoded(Ask::Open { path: "/a".into() }),
+            encoded(DaemonRequest::Open { path: "/a".into() }),
             r#"{"version":1,"number":3,"body":{"open":{"path":"/a"}}}"#
         );
         let unknown = r#"{"version":1,"number":3,"body":{"open":{"path":"/a","as":"root"}}}"#;
-        assert!(Envelope::<Ask>::decode(unknown.as_bytes()).is_err());
+        assert!(Envelope::<DaemonRequest>::decode(unknown.as_bytes()).is_err());
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use weir_sys::untrusted_file::{self, Owner};
 use weir_sys::{Channel, privileged, sealed_file};
 
-use super::message::{Ask, Given, UNREQUESTED};
+use super::message::{DaemonRequest, Given, UNREQUESTED};
 use super::policy::Policies;
 use super::run::{self, Prepared};
 use crate::Error;
@@ -49,7 +49,7 @@ pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), 
     loop {
         tokio::select! {
             bytes = requests.recv() => match bytes {
-                Some(bytes) => match Envelope::<Ask>::decode(&bytes) {
+                Some(bytes) => match Envelope::<DaemonRequest>::decode(&bytes) {
                     Ok(envelope) => helper.handle(envelope.number, envelope.body),
                     Err(error) => tracing::error!(%error, "refused an invalid request of the daemon"),
                 },
@@ -98,18 +98,18 @@ fn refused(what: &str, object: &dyn std::fmt::Display) -> Failure {
 }
 
 impl Helper {
-    fn handle(&mut self, number: u64, ask: Ask) {
-        let opened = match ask {
-            Ask::Kill { number } => {
+    fn handle(&mut self, number: u64, request: DaemonRequest) {
+        let opened = match request {
+            DaemonRequest::Kill { number } => {
                 self.running.remove(&number);
                 return;
             }
-            Ask::Check { .. } | Ask::Notify { .. } | Ask::Notifier { .. } => {
-                match self.program(&ask) {
-                    Ok(program) => return self.start(number, program),
-                    Err(failure) => Err(failure),
-                }
-            }
+            DaemonRequest::Check { .. }
+            | DaemonRequest::Notify { .. }
+            | DaemonRequest::Notifier { .. } => match self.program(&request) {
+                Ok(program) => return self.start(number, program),
+                Err(failure) => Err(failure),
+            },
             other => self.open(other),
         };
         match opened {
@@ -125,10 +125,10 @@ impl Helper {
         }
     }
 
-    fn open(&mut self, ask: Ask) -> Opened {
+    fn open(&mut self, request: DaemonRequest) -> Opened {
         let file = |file: OwnedFd| Ok((Given::File, Some(file)));
-        match ask {
-            Ask::Open { path } => {
+        match request {
+            DaemonRequest::Open { path } => {
                 let permitted = self.policies.is_configuration(&path)
                     || self
                         .policies
@@ -138,7 +138,7 @@ impl Helper {
                 }
                 file(open_regular(&path)?.into())
             }
-            Ask::Append { path } => {
+            DaemonRequest::Append { path } => {
                 if !self
                     .policies
                     .permits(|policy| policy.permits_appending(&path))
@@ -148,8 +148,8 @@ impl Helper {
                 let opened = OpenOptions::new().append(true).create(true).open(&path)?;
                 file(opened.into())
             }
-            Ask::List { .. } | Ask::Untrusted { .. } => self.read(ask),
-            Ask::Bind { address } => {
+            DaemonRequest::List { .. } | DaemonRequest::Untrusted { .. } => self.read(request),
+            DaemonRequest::Bind { address } => {
                 if !self
                     .policies
                     .permits(|policy| policy.permits_binding(address))
@@ -158,13 +158,13 @@ impl Helper {
                 }
                 file(privileged::bind_stream_directly(address)?)
             }
-            Ask::Ping { is_ipv6 } => {
+            DaemonRequest::Ping { is_ipv6 } => {
                 if !self.policies.permits(super::policy::Policy::permits_ping) {
                     return Err(refused("open", &"an ICMP socket"));
                 }
                 file(privileged::ping_socket_directly(is_ipv6)?)
             }
-            Ask::Sections { digest } => {
+            DaemonRequest::Sections { digest } => {
                 if !self
                     .policies
                     .permits(|policy| policy.permits_sections(digest))
@@ -175,16 +175,17 @@ impl Helper {
                 }
                 Ok((Given::Permitted, None))
             }
-            Ask::Check { .. } | Ask::Notify { .. } | Ask::Notifier { .. } | Ask::Kill { .. } => {
-                Err(Errno::INVAL.into())
-            }
+            DaemonRequest::Check { .. }
+            | DaemonRequest::Notify { .. }
+            | DaemonRequest::Notifier { .. }
+            | DaemonRequest::Kill { .. } => Err(Errno::INVAL.into()),
         }
     }
 
     /// Reads for a daemon that gets only the content.
-    fn read(&mut self, ask: Ask) -> Opened {
-        match ask {
-            Ask::List { path } => {
+    fn read(&mut self, request: DaemonRequest) -> Opened {
+        match request {
+            DaemonRequest::List { path } => {
                 if !self
                     .policies
                     .permits(|policy| policy.permits_listing(&path))
@@ -200,7 +201,7 @@ impl Helper {
                     Some(sealed_file("weir-list", &text)?),
                 ))
             }
-            Ask::Untrusted {
+            DaemonRequest::Untrusted {
                 path,
                 check_owner,
                 max_bytes,
@@ -229,12 +230,12 @@ impl Helper {
     }
 
     /// The permitted program of a request.
-    fn program(&mut self, ask: &Ask) -> Result<Prepared, Failure> {
+    fn program(&mut self, request: &DaemonRequest) -> Result<Prepared, Failure> {
         if self.running.len() >= PROGRAMS_MAX {
             return Err(Errno::AGAIN.into());
         }
-        let prepared = match ask {
-            Ask::Check {
+        let prepared = match request {
+            DaemonRequest::Check {
                 command,
                 user,
                 address,
@@ -249,7 +250,7 @@ impl Helper {
                 }
                 run::check(command, user, *address, *port)
             }
-            Ask::Notify {
+            DaemonRequest::Notify {
                 command,
                 pool,
                 server,
@@ -275,7 +276,7 @@ impl Helper {
                 ];
                 run::notify(command, &values)
             }
-            Ask::Notifier {
+            DaemonRequest::Notifier {
                 notifier,
                 lines,
                 lost,

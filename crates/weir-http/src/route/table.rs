@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use weir_model::{HostPattern, RegexSet, Route};
 
-use super::{Asked, unmet, unmet_except};
+use super::{RequestFacts, unmet, unmet_except};
 
 /// Routes up to this number are compared one by one.
 const LINEAR_MAX: usize = 8;
@@ -64,13 +64,13 @@ impl RouteTable {
     }
 
     /// Returns the position of the first route that matches.
-    pub fn choose(&self, asked: &Asked<'_>) -> Option<usize> {
+    pub fn choose(&self, facts: &RequestFacts<'_>) -> Option<usize> {
         if self.routes.is_empty() {
             return None;
         }
         match &self.index {
-            None => super::choose(&self.routes, asked),
-            Some(index) => index.choose(&self.routes, asked),
+            None => super::choose(&self.routes, facts),
+            Some(index) => index.choose(&self.routes, facts),
         }
     }
 }
@@ -110,9 +110,9 @@ impl Index {
         }
     }
 
-    fn choose(&self, routes: &[Route], asked: &Asked<'_>) -> Option<usize> {
-        let host = asked.host();
-        let path = asked.target.path();
+    fn choose(&self, routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
+        let host = facts.host();
+        let path = facts.target.path();
         let mut lists: [&[u32]; LISTS_MAX] = [&[]; LISTS_MAX];
         let mut used = 0;
         let mut add = |path_hash: u64| {
@@ -145,13 +145,13 @@ impl Index {
             let route = routes.get(at as usize)?;
             let place = self.in_set.get(at as usize).copied().flatten();
             let unmet = match (&self.set, place) {
-                (Some(set), Some(first)) => unmet_except(route, asked, host, |when| {
+                (Some(set), Some(first)) => unmet_except(route, facts, host, |when| {
                     let hits = hits.get_or_insert_with(|| set.matches(path));
                     (first as usize..)
                         .take(when.path_regexes.len())
                         .any(|one| hits.matched(one))
                 }),
-                _ => unmet(route, asked, host),
+                _ => unmet(route, facts, host),
             };
             if unmet.is_none() {
                 return Some(at as usize);
@@ -181,18 +181,18 @@ fn path_hashes(route: &Route) -> Vec<(u64, usize)> {
         .iter()
         .map(|pattern| match pattern.split_once('*') {
             None => whole(pattern),
-            Some((fixed, _)) => begun(fixed),
+            Some((fixed, _)) => started(fixed),
         });
     let by_regex = when
         .path_regexes
         .iter()
-        .map(|regex| begun(&regex.fixed_prefix().unwrap_or_default()));
+        .map(|regex| started(&regex.fixed_prefix().unwrap_or_default()));
     let hashes: Vec<(u64, usize)> = match when.paths.is_empty() {
         false => by_pattern.collect(),
         true => by_regex.collect(),
     };
     match hashes.is_empty() {
-        true => vec![begun("")],
+        true => vec![started("")],
         false => hashes,
     }
 }
@@ -204,7 +204,7 @@ fn whole(path: &str) -> (u64, usize) {
 }
 
 /// The complete segments of the beginning of a path.
-fn begun(fixed: &str) -> (u64, usize) {
+fn started(fixed: &str) -> (u64, usize) {
     match fixed.rfind('/') {
         Some(slash) => whole(&fixed[..slash]),
         None => (BASIS, 0),

@@ -27,7 +27,7 @@ fn chosen(routes: &[Route], text: &str) -> Option<usize> {
         .unwrap();
     let client = "192.0.2.1".parse().unwrap();
     let target = RequestPath::received(request.path_in(text.as_bytes()));
-    let asked = Asked {
+    let facts = RequestFacts {
         client,
         target: &target,
         head: text.as_bytes(),
@@ -35,7 +35,7 @@ fn chosen(routes: &[Route], text: &str) -> Option<usize> {
         fields: &fields,
         tls: TlsFacts::default(),
     };
-    choose(routes, &asked)
+    choose(routes, &facts)
 }
 
 fn get(host: &str, target: &str) -> String {
@@ -118,20 +118,22 @@ fn methods_and_fields_are_matched() {
 fn query_cookies_and_source_are_matched() {
     let text = "GET /x?v=2&w HTTP/1.1\r\nHost: a\r\nCookie: a=1; beta=yes\r\n\r\n";
     let pair = named;
-    let fits = |change: &dyn Fn(&mut Route)| {
+    let matches = |change: &dyn Fn(&mut Route)| {
         let mut one = route(None, None);
         change(&mut one);
         chosen(std::slice::from_ref(&one), text).is_some()
     };
-    assert!(fits(
+    assert!(matches(
         &|one| one.when.queries = vec![pair("v", Some("2")), pair("w", None)]
     ));
-    assert!(!fits(&|one| one.when.queries = vec![pair("v", Some("1"))]));
-    assert!(!fits(&|one| one.when.queries = vec![pair("x", None)]));
-    assert!(fits(
+    assert!(!matches(
+        &|one| one.when.queries = vec![pair("v", Some("1"))]
+    ));
+    assert!(!matches(&|one| one.when.queries = vec![pair("x", None)]));
+    assert!(matches(
         &|one| one.when.cookies = vec![pair("beta", Some("yes")), pair("a", None)]
     ));
-    assert!(!fits(
+    assert!(!matches(
         &|one| one.when.cookies = vec![pair("beta", Some("no"))]
     ));
     let network = |address: &&str| Network {
@@ -139,10 +141,10 @@ fn query_cookies_and_source_are_matched() {
         prefix: 24,
     };
     let networks = |addresses: &[&str]| addresses.iter().map(network).collect::<NetworkSet>();
-    assert!(fits(
+    assert!(matches(
         &|one| one.when.sources = Some(networks(&["10.0.0.0", "192.0.2.0"]))
     ));
-    assert!(!fits(
+    assert!(!matches(
         &|one| one.when.sources = Some(networks(&["10.0.0.0"]))
     ));
 }
@@ -150,7 +152,7 @@ fn query_cookies_and_source_are_matched() {
 #[test]
 fn alternatives_and_negations_are_matched() {
     let text = "GET /a/x?v=1&v=2 HTTP/1.1\r\nHost: www.example\r\nAccept: text/html\r\nX-A: 1\r\nX-A: 2\r\n\r\n";
-    let fits = |change: &dyn Fn(&mut Conditions, &mut Conditions)| {
+    let matches = |change: &dyn Fn(&mut Conditions, &mut Conditions)| {
         let mut one = route(None, None);
         let mut not = Conditions::default();
         change(&mut one.when, &mut not);
@@ -166,48 +168,52 @@ fn alternatives_and_negations_are_matched() {
         name: name.to_owned(),
         value: Some(ValuePattern::Regex(TextRegex::new(value).unwrap())),
     };
-    assert!(fits(
+    assert!(matches(
         &|when, _| when.hosts = vec![exact("a"), exact("www.example")]
     ));
-    assert!(!fits(
+    assert!(!matches(
         &|_, not| not.hosts = vec![exact("a"), exact("www.example")]
     ));
-    assert!(fits(&|_, not| not.hosts = vec![exact("a"), exact("b")]));
-    assert!(fits(
+    assert!(matches(&|_, not| not.hosts = vec![exact("a"), exact("b")]));
+    assert!(matches(
         &|when, _| when.hosts = vec![HostPattern::Wildcard("w*.ex*".to_owned())]
     ));
     let host = |text: &str| HostPattern::Regex(TextRegex::ignoring_case(text).unwrap());
-    assert!(fits(&|when, _| when.hosts = vec![host("^WWW")]));
-    assert!(fits(
+    assert!(matches(&|when, _| when.hosts = vec![host("^WWW")]));
+    assert!(matches(
         &|when, _| when.paths = vec!["/b/*".to_owned(), "*x".to_owned()]
     ));
     // Values of one name are alternatives; names are not.
     let pair = named;
-    assert!(fits(
+    assert!(matches(
         &|when, _| when.headers = vec![pair("x-a", Some("3")), pair("x-a", Some("2"))]
     ));
-    assert!(!fits(
+    assert!(!matches(
         &|when, _| when.headers = vec![pair("x-a", Some("1")), pair("x-b", None)]
     ));
-    assert!(!fits(
+    assert!(!matches(
         &|_, not| not.headers = vec![pair("x-b", None), pair("x-a", Some("2"))]
     ));
-    assert!(fits(
+    assert!(matches(
         &|_, not| not.headers = vec![pair("x-b", None), pair("x-a", Some("3"))]
     ));
-    assert!(fits(
+    assert!(matches(
         &|when, _| when.headers = vec![wild("accept", "text/*")]
     ));
-    assert!(fits(
+    assert!(matches(
         &|when, _| when.headers = vec![regex("accept", "^text/(html|plain)$")]
     ));
     // A later value of a parameter counts too.
-    assert!(fits(&|when, _| when.queries = vec![pair("v", Some("2"))]));
-    assert!(!fits(&|_, not| not.queries = vec![pair("v", Some("2"))]));
+    assert!(matches(&|when, _| when.queries = vec![pair("v", Some("2"))]));
+    assert!(!matches(&|_, not| not.queries = vec![pair("v", Some("2"))]));
     // An empty set of networks matches no client.
-    assert!(!fits(&|when, _| when.sources = Some(NetworkSet::default())));
-    assert!(!fits(&|when, _| when.tls_versions = vec![TlsVersion::V13]));
-    assert!(!fits(
+    assert!(!matches(
+        &|when, _| when.sources = Some(NetworkSet::default())
+    ));
+    assert!(!matches(
+        &|when, _| when.tls_versions = vec![TlsVersion::V13]
+    ));
+    assert!(!matches(
         &|when, _| when.client_cert_subjects = vec![ValuePattern::Wildcard("*".to_owned())]
     ));
 }
@@ -220,7 +226,7 @@ fn unmet_condition_is_named() {
         .unwrap()
         .unwrap();
     let target = RequestPath::received(b"/a");
-    let asked = Asked {
+    let facts = RequestFacts {
         client: "192.0.2.1".parse().unwrap(),
         target: &target,
         head: text.as_bytes(),
@@ -230,18 +236,18 @@ fn unmet_condition_is_named() {
     };
     let mut one = route(Some(HostPattern::Exact("h".to_owned())), Some("/b"));
     assert_eq!(
-        unmet(&one, &asked, asked.host()),
+        unmet(&one, &facts, facts.host()),
         Some((ConditionKey::Path, false))
     );
     one.when.paths.clear();
-    assert_eq!(unmet(&one, &asked, asked.host()), None);
+    assert_eq!(unmet(&one, &facts, facts.host()), None);
     let not = Conditions {
         methods: vec!["GET".to_owned()],
         ..Conditions::default()
     };
     one.not = Some(Box::new(not));
     assert_eq!(
-        unmet(&one, &asked, asked.host()),
+        unmet(&one, &facts, facts.host()),
         Some((ConditionKey::Method, true))
     );
 }

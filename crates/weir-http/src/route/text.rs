@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use weir_model::{MapRef, Part, PathRewrite, Route, Template, TextRegex, ValueMap, Variable};
 
-use super::{Asked, glob, without_port};
+use super::{RequestFacts, glob, without_port};
 use crate::byte_class::is_value_byte;
 use crate::cookie;
 
@@ -70,7 +70,7 @@ impl std::fmt::Debug for RequestId {
 #[derive(Debug, Clone, Copy)]
 pub struct Surroundings<'a> {
     /// The request.
-    pub asked: Asked<'a>,
+    pub facts: RequestFacts<'a>,
     /// The client's address and port.
     pub client: SocketAddr,
     /// Whether the client uses TLS.
@@ -143,8 +143,8 @@ impl<'a> Surroundings<'a> {
     }
 
     fn value(&self, variable: &Variable) -> Value<'a> {
-        let asked = &self.asked;
-        let (head, tls) = (asked.head, &asked.tls);
+        let facts = &self.facts;
+        let (head, tls) = (facts.head, &facts.tls);
         let made = |text: String| Value::Made(text.into_bytes());
         Value::Part(match variable {
             Variable::Client => return made(self.client.ip().to_string()),
@@ -163,15 +163,15 @@ impl<'a> Surroundings<'a> {
                 false => b"http",
             },
             Variable::Host => without_port(
-                asked
+                facts
                     .request
-                    .host_in(head, asked.fields)
+                    .host_in(head, facts.fields)
                     .unwrap_or(self.default_host),
             ),
-            Variable::Path => asked.target.path(),
-            Variable::PathAndQuery => asked.request.path_in(head),
-            Variable::Query => asked.target.query(),
-            Variable::Method => asked.request.method_in(head),
+            Variable::Path => facts.target.path(),
+            Variable::PathAndQuery => facts.request.path_in(head),
+            Variable::Query => facts.target.query(),
+            Variable::Method => facts.request.method_in(head),
             Variable::Server => self.server.map_or(&[SERVER_MARK], str::as_bytes),
             Variable::Pool => self.pool.as_bytes(),
             Variable::TlsVersion => tls
@@ -182,7 +182,7 @@ impl<'a> Surroundings<'a> {
             Variable::ClientCertSubject => tls.client_subject.unwrap_or_default().as_bytes(),
             Variable::Header(name) => {
                 let is = |name: &str, found: &[u8]| found.eq_ignore_ascii_case(name.as_bytes());
-                let found = asked
+                let found = facts
                     .fields
                     .iter()
                     .find(|field| is(name, field.name_in(head)));
@@ -198,9 +198,9 @@ impl<'a> Surroundings<'a> {
     }
 
     fn cookie(&self, name: &[u8]) -> &'a [u8] {
-        let head = self.asked.head;
+        let head = self.facts.head;
         let cookies = self
-            .asked
+            .facts
             .fields
             .iter()
             .filter(|field| field.name_in(head).eq_ignore_ascii_case(b"cookie"));
@@ -213,7 +213,7 @@ impl<'a> Surroundings<'a> {
 
     /// A group of the first expression that matches.
     fn group(&self, number: usize) -> &'a [u8] {
-        let path = self.asked.target.path();
+        let path = self.facts.target.path();
         let regexes = match self.regex {
             Some(regex) => std::slice::from_ref(regex),
             None => self.route.map_or(&[][..], |route| &route.when.path_regexes),
@@ -226,7 +226,7 @@ impl<'a> Surroundings<'a> {
 
     /// The part of the path after the fixed prefix of the first of the route's patterns that matches.
     fn rest(&self) -> &'a [u8] {
-        let path = self.asked.target.path();
+        let path = self.facts.target.path();
         let mut patterns = self.route.map_or(&[][..], |route| &route.when.paths).iter();
         let pattern = patterns.find(|pattern| glob(pattern.as_bytes(), path));
         let fixed = pattern.map_or(0, |pattern| pattern.find('*').unwrap_or(pattern.len()));
@@ -292,9 +292,9 @@ fn encode(value: &[u8], out: &mut Vec<u8>) {
 /// The rewritten path and query for the server; `None` = the path is not changed. Parts of the path come from its
 /// normal form: parts of the received spelling could escape the route's prefix.
 pub fn rewritten(edit: &PathRewrite, from: &Surroundings<'_>) -> Option<Vec<u8>> {
-    let target = from.asked.target;
+    let target = from.facts.target;
     if let Some(regex) = &edit.regex
-        && !regex.fits(target.path())
+        && !regex.matches(target.path())
     {
         return None;
     }

@@ -56,7 +56,7 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
     }
 }
 
-/// Why a line of a server block changes nothing; `None` = it does, or may.
+/// Returns why a line of a server block has no effect; `None` = it has one, or may have one.
 fn without_effect(line: &Node, own: &[Node], outer: &[Node]) -> Option<&'static str> {
     let value = |keyword: &str| {
         let mut lines = own.iter().rev().chain(outer.iter().rev());
@@ -75,14 +75,14 @@ fn without_effect(line: &Node, own: &[Node], outer: &[Node]) -> Option<&'static 
             Some("no request of the server block is sent to a server")
         }
         (keyword @ ("add_header" | "proxy_set_header"), _) if is_replaced(keyword, own) => {
-            Some("every location has lines of its own in its place")
+            Some("every location overrides it")
         }
         ("ssl_trusted_certificate", _)
             if value("ssl_verify_client").is_none_or(|it| it == "off") =>
         {
-            Some("it is for clients with certificates and stapled responses, and there are none")
+            Some("neither client certificates nor OCSP stapling is used")
         }
-        ("ssl_protocols", _) => Some("the first server block of the address decides"),
+        ("ssl_protocols", _) => Some("the first server block of the address sets it"),
         (keyword, _)
             if keyword.starts_with("userid_") && value("userid").is_none_or(|it| it == "off") =>
         {
@@ -92,7 +92,7 @@ fn without_effect(line: &Node, own: &[Node], outer: &[Node]) -> Option<&'static 
     }
 }
 
-/// Whether some block has a target, or may have one that Weir does not know.
+/// Whether a block has a target, possibly of a protocol that Weir does not support.
 fn passes(nodes: &[Node]) -> bool {
     nodes
         .iter()
@@ -186,7 +186,7 @@ fn service(
         let found = block_routes(context, server, scheme, outer, (own, idle, path_use), notes);
         idle = found.idle;
         path_use = found.path_use;
-        // The first server block with a name has it.
+        // The first server block with a name takes it.
         let mut names = names(server);
         names.retain(|name| !taken.contains(name));
         taken.extend(names.iter().cloned());
@@ -218,11 +218,11 @@ fn service(
         _ => context.writer.no_servers(default.position),
     };
     let name = name_of(context, group, default, tls);
-    let looks = |route: &BlockRoute| route.path.is_some() || route.regex.is_some();
+    let compares_path = |route: &BlockRoute| route.path.is_some() || route.regex.is_some();
     path_use.compared = rest
         .iter()
         .chain(routes.iter().map(|(.., route)| route))
-        .any(looks);
+        .any(compares_path);
     table(
         context,
         &name,
@@ -350,10 +350,7 @@ fn name_of(context: &mut Context<'_>, group: &ListenGroup, default: &Node, tls: 
     name
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "a service is made of all of these"
-)]
+#[expect(clippy::too_many_arguments, reason = "the parts of one service")]
 fn table(
     context: &mut Context<'_>,
     name: &str,
@@ -563,7 +560,7 @@ fn timeouts(
                 notes.remark(position, format!("`{ours}` limits both directions"));
             }
             Some(millis) => timeouts.push(Entry::new(ours, format_millis(millis), position)),
-            None => notes.add(position, "not imported: nginx requires a time"),
+            None => notes.add(position, "not imported: it is not a valid time"),
         }
     }
     timeouts

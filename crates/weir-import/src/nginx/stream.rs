@@ -114,7 +114,7 @@ fn timeouts(node: &Node, notes: &mut Notes) -> Vec<Entry> {
                     Some(millis) => {
                         timeouts.push(Entry::new(ours, format_millis(millis), line.position))
                     }
-                    None => line.reject(notes, "nginx requires a time"),
+                    None => line.reject(notes, "it is not a valid time"),
                 }
             }
             keyword => line.reject(notes, reason(keyword)),

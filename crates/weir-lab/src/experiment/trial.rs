@@ -57,7 +57,12 @@ impl Balancer {
         match self {
             Self::Weir(_) | Self::Ldirectord => true,
             Self::Disturbed(subject, by) => subject.is_weir() || by.needs_weir(),
-            _ => false,
+            Self::OneServer
+            | Self::Haproxy
+            | Self::NftablesDirect
+            | Self::NftablesDnat
+            | Self::NginxFastCgi(_)
+            | Self::NginxProxy(_) => false,
         }
     }
 }
@@ -281,11 +286,11 @@ impl Trial {
             .iter()
             .map(|work| {
                 let hosts = (&client, director.as_path());
-                let ask = || self.measure(setting, &topology, &balancer, hosts, work);
+                let run = || self.measure(setting, &topology, &balancer, hosts, work);
                 if paced.is_empty() {
-                    return ask();
+                    return run();
                 }
-                let (measurement, shares) = paced::during(&paced, work.pace, ask)?;
+                let (measurement, shares) = paced::during(&paced, work.pace, run)?;
                 Ok(Measurement {
                     shares: Some(shares),
                     ..measurement
@@ -294,7 +299,7 @@ impl Trial {
             .collect()
     }
 
-    /// The host of the clients.
+    /// Returns the host of the clients.
     fn clients<'a>(&self, topology: &'a Topology) -> &'a Host {
         if self.local {
             &topology.director
@@ -315,7 +320,7 @@ impl Trial {
         let activity = work
             .name
             .as_ref()
-            .map_or("measures".to_owned(), |name| format!("measures {name}"));
+            .map_or("measuring".to_owned(), |name| format!("measuring {name}"));
         setting.progress.set(&self.method.name, &activity);
         let load = ab::Load {
             url: format!("http://{to}{}", work.path),
@@ -325,19 +330,19 @@ impl Trial {
             keep_alive: work.keep_alive,
             latency: work.timed.is_some(),
         };
-        let ask = || match work.timed.and_then(|timed| timed.wrk) {
+        let run_client = || match work.timed.and_then(|timed| timed.wrk) {
             None => ab::run(client, &load, self.limit(work)),
             Some(time) => wrk::run(client, &load.url, load.concurrency, time),
         };
         let disturbs = work.timed.is_some_and(|timed| timed.disturbed);
         let ((outcome, disturbed), series) = sample::during(topology, || match balancer {
             Running::Disturbed(live) if disturbs => {
-                disturbance::during(live, ask).map(|(outcome, seen)| (outcome, Some(seen)))
+                disturbance::during(live, run_client).map(|(outcome, seen)| (outcome, Some(seen)))
             }
-            _ => Ok((ask()?, None)),
+            _ => Ok((run_client()?, None)),
         })?;
         if outcome.failed > 0 {
-            self.tell_failures(setting, &outcome, director);
+            self.report_failures(setting, &outcome, director);
         }
         Ok(Measurement {
             work: work.name.clone(),
@@ -349,7 +354,7 @@ impl Trial {
     }
 
     /// Reports failures while the balancer's log still exists.
-    fn tell_failures(&self, setting: &Setting<'_>, outcome: &ab::Outcome, director: &Path) {
+    fn report_failures(&self, setting: &Setting<'_>, outcome: &ab::Outcome, director: &Path) {
         let log = match self.method.balancer {
             Balancer::Haproxy => "haproxy.log",
             Balancer::NginxFastCgi(_) | Balancer::NginxProxy(_) => "nginx.log",
@@ -357,10 +362,10 @@ impl Trial {
             Balancer::Disturbed(subject, _) => subject.log(),
             Balancer::OneServer | Balancer::NftablesDirect | Balancer::NftablesDnat => "",
         };
-        let said = process::tail(&director.join(log));
+        let log_tail = process::tail(&director.join(log));
         let name = &self.method.name;
         setting.progress.line(&format!(
-            "{name}: {} failed: {} {said}",
+            "{name}: {} failed: {} {log_tail}",
             outcome.failed, outcome.breakdown
         ));
     }

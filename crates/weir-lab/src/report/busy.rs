@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Share of CPU time above which the machine counts as busy.
 const BUSY: f64 = 0.25;
 /// Time for which CPU usage is measured if the load average is high.
-const WATCHED: Duration = Duration::from_millis(500);
+const MEASURED: Duration = Duration::from_millis(500);
 
 /// Checks the machine before a run. Returns a note for the report if it is busy.
 pub(crate) fn note() -> Option<String> {
@@ -23,8 +23,8 @@ pub(crate) fn note() -> Option<String> {
             .and_then(|text| busy_and_all(&text))
     };
     let before = times();
-    thread::sleep(WATCHED);
-    of(load, processors, share(before, times()))
+    thread::sleep(MEASURED);
+    note_for(load, processors, share(before, times()))
 }
 
 /// Returns the load average of the last minute.
@@ -53,7 +53,7 @@ fn share(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f64> {
     Some(busy_after.saturating_sub(busy) as f64 / all as f64)
 }
 
-fn of(load: f64, processors: usize, share: Option<f64>) -> Option<String> {
+fn note_for(load: f64, processors: usize, share: Option<f64>) -> Option<String> {
     if !is_high(load, processors) || share.is_some_and(|share| share <= BUSY) {
         return None;
     }
@@ -71,19 +71,19 @@ mod tests {
 
     #[test]
     fn load_of_half_the_cpus_counts_as_busy() {
-        assert_eq!(of(0.9, 2, Some(1.0)), None);
-        assert_eq!(of(1.1, 4, None), None);
-        let note = of(1.1, 2, Some(0.6)).expect("busy");
+        assert_eq!(note_for(0.9, 2, Some(1.0)), None);
+        assert_eq!(note_for(1.1, 4, None), None);
+        let note = note_for(1.1, 2, Some(0.6)).expect("busy");
         assert!(
             note.contains("load average 1.1 with 2 processors"),
             "{note}"
         );
-        assert!(of(1.1, 2, None).is_some());
+        assert!(note_for(1.1, 2, None).is_some());
     }
 
     #[test]
     fn work_that_has_ended_is_no_load() {
-        assert_eq!(of(2.4, 2, Some(0.1)), None);
+        assert_eq!(note_for(2.4, 2, Some(0.1)), None);
     }
 
     #[test]

@@ -164,6 +164,49 @@ impl DnsRecord {
     }
 }
 
+/// What carries a probe, with the parameters that its driver needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium<'a> {
+    /// A TCP connection, possibly with TLS.
+    Stream,
+    /// One request and its responses.
+    Datagram(DatagramProbe<'a>),
+    /// Nothing: the probe runs on the director.
+    Director(DirectorProbe<'a>),
+}
+
+/// A probe by datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DatagramProbe<'a> {
+    /// [`Probe::Dns`].
+    Dns {
+        /// The name.
+        name: &'a str,
+        /// Record type.
+        record: DnsRecord,
+        /// See [`Probe::Dns`].
+        answer: Option<IpAddr>,
+    },
+    /// [`Probe::Udp`].
+    Udp {
+        /// Datagram to send.
+        payload: &'a [u8],
+        /// See [`Probe::Udp`].
+        bytes: Option<&'a [Option<u8>]>,
+    },
+    /// [`Probe::Ping`].
+    Ping,
+}
+
+/// A probe that runs on the director.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DirectorProbe<'a> {
+    /// [`Probe::Script`].
+    Script(&'a Script),
+    /// [`Probe::File`], with its path.
+    File(&'a str),
+}
+
 impl Probe {
     /// Kind of the probe.
     pub const fn kind(&self) -> ProbeKind {
@@ -189,11 +232,9 @@ impl Probe {
         self.kind().as_str()
     }
 
-    /// Transport protocol; `None` = neither TCP nor UDP.
-    pub const fn protocol(&self) -> Option<Protocol> {
+    /// What carries the probe.
+    pub const fn medium(&self) -> Medium<'_> {
         match self {
-            Self::Dns { .. } | Self::Udp { .. } => Some(Protocol::Udp),
-            Self::Ping | Self::Script(_) | Self::File { .. } => None,
             Self::Tcp
             | Self::Exchange(_)
             | Self::Http(_)
@@ -202,7 +243,37 @@ impl Probe {
             | Self::Redis
             | Self::Mysql { .. }
             | Self::Postgres { .. }
-            | Self::Agent { .. } => Some(Protocol::Tcp),
+            | Self::Agent { .. } => Medium::Stream,
+            Self::Dns {
+                name,
+                record,
+                answer,
+            } => Medium::Datagram(DatagramProbe::Dns {
+                name: name.as_str(),
+                record: *record,
+                answer: *answer,
+            }),
+            Self::Udp { payload, bytes } => Medium::Datagram(DatagramProbe::Udp {
+                payload: payload.as_slice(),
+                bytes: match bytes {
+                    Some(bytes) => Some(bytes.as_slice()),
+                    None => None,
+                },
+            }),
+            Self::Ping => Medium::Datagram(DatagramProbe::Ping),
+            Self::Script(script) => Medium::Director(DirectorProbe::Script(script)),
+            Self::File { path } => Medium::Director(DirectorProbe::File(path.as_str())),
+        }
+    }
+
+    /// Transport protocol; `None` = neither TCP nor UDP.
+    pub const fn protocol(&self) -> Option<Protocol> {
+        match self.medium() {
+            Medium::Stream => Some(Protocol::Tcp),
+            Medium::Datagram(DatagramProbe::Dns { .. } | DatagramProbe::Udp { .. }) => {
+                Some(Protocol::Udp)
+            }
+            Medium::Datagram(DatagramProbe::Ping) | Medium::Director(_) => None,
         }
     }
 

@@ -79,6 +79,34 @@ named_enum! {
     }
 }
 
+/// The part of a request that a condition compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestPart {
+    /// The head.
+    Head,
+    /// The client's address.
+    Client,
+    /// The TLS connection.
+    TlsConnection,
+}
+
+impl ConditionKey {
+    /// What a condition on the key compares.
+    pub const fn part(self) -> RequestPart {
+        match self {
+            Self::Method
+            | Self::Host
+            | Self::Path
+            | Self::PathRegex
+            | Self::Header
+            | Self::Query
+            | Self::Cookie => RequestPart::Head,
+            Self::Source => RequestPart::Client,
+            Self::TlsVersion | Self::TlsSni | Self::ClientCertSubject => RequestPart::TlsConnection,
+        }
+    }
+}
+
 /// Conditions by key. Each key has alternatives, of which one must match; without alternatives it is no condition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Conditions {
@@ -143,9 +171,9 @@ impl Conditions {
 
     /// Whether a condition needs to know the TLS connection.
     pub fn needs_tls(&self) -> bool {
-        !self.tls_versions.is_empty()
-            || !self.tls_snis.is_empty()
-            || !self.client_cert_subjects.is_empty()
+        ConditionKey::ALL
+            .into_iter()
+            .any(|key| key.part() == RequestPart::TlsConnection && self.has(key))
     }
 
     /// Whether these conditions match every request that `other` matches; false if the texts do not prove it.

@@ -136,7 +136,7 @@ impl Netlink {
             |to: &IpAddr| RouteNetlinkMessage::GetRoute(lookup_message(*to, None, 0, flags));
         let messages = to.iter().map(message).collect();
         let request = |index: usize| format!("look up the route to {}", to[index]);
-        let answers = self.ask_each(messages, request).await?;
+        let answers = self.transact_each(messages, request).await?;
         let route = |answer: Result<RouteNetlinkMessage>| answer.map(|answer| route_of(&answer));
         Ok(answers.into_iter().map(route).collect())
     }
@@ -185,7 +185,7 @@ impl Netlink {
 
     async fn look_up(&self, request: &str, message: RouteMessage) -> Result<Option<Route>> {
         let message = RouteNetlinkMessage::GetRoute(message);
-        let answers = self.ask(request, message, 0).await?;
+        let answers = self.transact(request, message, 0).await?;
         Ok(answers.iter().find_map(route_of))
     }
 }

@@ -29,18 +29,18 @@ fn managed_neighbours_are_resolved_without_traffic() {
         };
         wait_for(&mut watch, is_resolved).await;
         let state = net.state([server]).await.unwrap();
-        let way = &resolve(server, &state)[0];
-        assert_eq!((way.ifindex, way.mac), (pair.a, peer_mac));
+        let hop = &resolve(server, &state)[0];
+        assert_eq!((hop.ifindex, hop.mac), (pair.a, peer_mac));
 
         assert_eq!(
             net.remove_managed(pair.a, server).await.unwrap(),
             Change::Made
         );
-        let is_gone = |event: &Event| match event {
+        let is_removed = |event: &Event| match event {
             Event::Neighbour { neighbour, removed } => *removed && neighbour.ip == server,
             _ => false,
         };
-        wait_for(&mut watch, is_gone).await;
+        wait_for(&mut watch, is_removed).await;
         assert_eq!(
             net.remove_managed(pair.a, server).await.unwrap(),
             Change::None

@@ -12,8 +12,8 @@ use weir_model::{
 use weir_sched::Counts;
 
 use super::*;
-use crate::extent::number;
 use crate::rows::{ServiceRow, VipRow, listener_key};
+use crate::scheduler::number;
 
 fn plan(desired: &Desired) -> crate::Result<RowSet> {
     let mut allocation = Allocation::default();

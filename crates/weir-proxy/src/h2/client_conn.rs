@@ -81,7 +81,7 @@ pub(crate) struct H2ClientConn {
     state: State,
     streams: Vec<Stream>,
     /// Number of streams since the connection was opened.
-    begun: u32,
+    started: u32,
     target: Arc<Target>,
     port: u16,
     /// It accepts no further streams.
@@ -110,7 +110,7 @@ impl H2ClientConn {
             io: ConnIo::new(transport, Ready::default(), &[], Vec::new(), None),
             state: State::Connecting,
             streams: Vec::new(),
-            begun: 0,
+            started: 0,
             target: Arc::clone(target),
             port,
             closing: false,
@@ -179,8 +179,8 @@ impl H2ClientConn {
 
     /// Adds a request. The connection accepts `most` of them in total; 0 = unlimited.
     pub(crate) fn add(&mut self, pipe: Rc<RefCell<StreamPipe>>, most: u32) {
-        self.begun = self.begun.saturating_add(1);
-        self.closing |= most != 0 && self.begun >= most;
+        self.started = self.started.saturating_add(1);
+        self.closing |= most != 0 && self.started >= most;
         self.waiting |= self.allowed.is_none();
         self.streams.push(Stream {
             pipe,
@@ -198,7 +198,7 @@ impl H2ClientConn {
             if matches!(self.state, State::Connecting) {
                 break;
             }
-            let came = self.io.take_in(&mut cx.scratch, cx.now);
+            let has_input = self.io.take_in(&mut cx.scratch, cx.now);
             if !self.poll() {
                 return self.end(actions);
             }
@@ -210,7 +210,7 @@ impl H2ClientConn {
             if !self.io.flush() {
                 return self.end(actions);
             }
-            if !came && !moved {
+            if !has_input && !moved {
                 break;
             }
             if round + 1 == ROUNDS {
@@ -331,14 +331,14 @@ impl H2ClientConn {
         let State::Open(_, connection) = &mut self.state else {
             return false;
         };
-        let goes_on = Pin::new(&mut **connection)
+        let continues = Pin::new(&mut **connection)
             .poll(&mut context())
             .is_pending();
         self.allowed = match connection.max_concurrent_send_streams() {
             UNSETTLED => None,
             most => Some(most.min(STREAMS)),
         };
-        goes_on
+        continues
     }
 
     /// Moves bytes between streams and sessions. Returns whether the connection has something new to send.

@@ -200,7 +200,7 @@ impl ConnIo {
 
     /// Reads from the transport. Returns whether something was received.
     pub(super) fn take_in(&mut self, scratch: &mut [u8], now_ms: u64) -> bool {
-        let mut came = false;
+        let mut received = false;
         while self.ready.readable
             && !self.is_ended()
             && self.has_room()
@@ -215,8 +215,8 @@ impl ConnIo {
                 Read::Blocked => break,
                 Read::End | Read::Broken => self.buffer.borrow_mut().ended = true,
             }
-            came = true;
+            received = true;
         }
-        came
+        received
     }
 }

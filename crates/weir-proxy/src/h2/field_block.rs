@@ -149,7 +149,7 @@ impl BlockChecker {
     }
 
     /// Checks a whole block; `trailers` = it is not the first one of a request.
-    pub(super) fn judge(&mut self, block: &[u8], trailers: bool) -> Checked {
+    pub(super) fn check(&mut self, block: &[u8], trailers: bool) -> Checked {
         let mut reader = Reader {
             block,
             at: 0,
@@ -162,7 +162,7 @@ impl BlockChecker {
                 return Checked::TooLarge;
             }
             match self.field(&mut reader, trailers) {
-                Some(well) => wrong |= !well,
+                Some(is_valid) => wrong |= !is_valid,
                 None => return Checked::Unchanged,
             }
         }
@@ -201,20 +201,20 @@ impl BlockChecker {
             _ => self.kind(index)?,
         };
         reader.string(&mut self.value)?;
-        let well = kind.allows(&self.value);
+        let is_valid = kind.allows(&self.value);
         let size = self.name.len() + self.value.len() + FIELD_SIZE;
         self.list += size;
-        if !well {
+        if !is_valid {
             self.replace(reader, begin, index, inserts, kind)?;
         } else {
             reader.pass(begin);
         }
         if inserts {
-            self.kinds[self.inserted % KINDS] = if well { kind } else { Kind::Wrong };
+            self.kinds[self.inserted % KINDS] = if is_valid { kind } else { Kind::Wrong };
             self.sizes[self.inserted % KINDS] = u16::try_from(size).unwrap_or(0);
             self.inserted += 1;
         }
-        Some(well && !(trailers && kind.is_pseudo()))
+        Some(is_valid && !(trailers && kind.is_pseudo()))
     }
 
     /// The kind of a table entry.
@@ -388,16 +388,16 @@ mod tests {
         coded.extend(huffman::tests::encode(b"x-ab"));
         coded.push(0);
         block.extend(coded);
-        assert_eq!(blocks.judge(&block, false), Checked::Unchanged);
+        assert_eq!(blocks.check(&block, false), Checked::Unchanged);
         // Entries of the table, and input that is not a block.
-        assert_eq!(blocks.judge(&[0xbe, 0xbf, 0xc0], false), Checked::Unchanged);
+        assert_eq!(blocks.check(&[0xbe, 0xbf, 0xc0], false), Checked::Unchanged);
         for none in [
             &[0xff, 0x80, 0x80, 0x80, 0x80, 0x80, 1][..],
             &[0x40, 9, b'a'],
             &[0x80],
             &[0xf0],
         ] {
-            assert_eq!(blocks.judge(none, false), Checked::Unchanged);
+            assert_eq!(blocks.check(none, false), Checked::Unchanged);
         }
     }
 
@@ -418,19 +418,19 @@ mod tests {
             let mut block = vec![0x82];
             block.extend(plain(name, value, true));
             block.push(0x84);
-            let Checked::Replaced(out) = blocks.judge(&block, false) else {
+            let Checked::Replaced(out) = blocks.check(&block, false) else {
                 panic!("{name:?} passes");
             };
             assert!(out.starts_with(&[0x82]) && out.ends_with(&[&[0x84], ERROR].concat()));
             let size = block.len() - 2;
             assert_eq!(out.len() - 2 - ERROR.len(), size, "{name:?}");
             // Later blocks that refer to the malformed entry, or to its name, are malformed too.
-            assert!(matches!(blocks.judge(&[0xbe], false), Checked::Replaced(_)));
+            assert!(matches!(blocks.check(&[0xbe], false), Checked::Replaced(_)));
             assert!(matches!(
-                blocks.judge(&[0x7e, 1, b'a'], false),
+                blocks.check(&[0x7e, 1, b'a'], false),
                 Checked::Replaced(_)
             ));
-            assert_eq!(blocks.judge(&[0x82], false), Checked::Unchanged);
+            assert_eq!(blocks.check(&[0x82], false), Checked::Unchanged);
         }
     }
 
@@ -438,7 +438,7 @@ mod tests {
     fn pseudo_fields_in_trailers_are_malformed() {
         let mut blocks = BlockChecker::new();
         assert_eq!(
-            blocks.judge(&plain(b":path", b"/a", true), false),
+            blocks.check(&plain(b":path", b"/a", true), false),
             Checked::Unchanged
         );
         let others = [
@@ -449,10 +449,10 @@ mod tests {
         ];
         for block in others {
             let expected = [&block[..], ERROR].concat();
-            assert_eq!(blocks.judge(&block, true), Checked::Replaced(expected));
+            assert_eq!(blocks.check(&block, true), Checked::Replaced(expected));
         }
         assert_eq!(
-            blocks.judge(&plain(b"grpc-status", b"0", true), true),
+            blocks.check(&plain(b"grpc-status", b"0", true), true),
             Checked::Unchanged
         );
     }
@@ -463,12 +463,12 @@ mod tests {
         let mut block = plain(b"x", &[b'a'; 4000], true);
         let fits = LIST_MAX / 4033 - 1;
         block.extend(std::iter::repeat_n(0xbe, fits));
-        assert_eq!(blocks.judge(&block, false), Checked::Unchanged);
+        assert_eq!(blocks.check(&block, false), Checked::Unchanged);
         // Nothing is read after the limit is exceeded: the invalid reference there would be an error.
         block.extend([0xbe, 0xbe, 0xff, 0xff, 0x7f]);
-        assert_eq!(blocks.judge(&block, false), Checked::TooLarge);
+        assert_eq!(blocks.check(&block, false), Checked::TooLarge);
         // The limit applies to each block separately.
-        assert_eq!(blocks.judge(&[0xbe], false), Checked::Unchanged);
+        assert_eq!(blocks.check(&[0xbe], false), Checked::Unchanged);
     }
 
     #[test]
@@ -476,6 +476,6 @@ mod tests {
         let mut blocks = BlockChecker::new();
         let block = [0x44, 4, b'/', b'c', b'#', b'x'];
         let expected = [&[0x44, 4][..], b"xxxx", ERROR].concat();
-        assert_eq!(blocks.judge(&block, false), Checked::Replaced(expected));
+        assert_eq!(blocks.check(&block, false), Checked::Replaced(expected));
     }
 }

@@ -109,7 +109,7 @@ impl FieldFilter {
                     }
                     Some(head) if head.ends() && rest.len() >= HEADER + head.length => {
                         let end = HEADER + head.length;
-                        if let Some(other) = self.judge(&rest[..end]) {
+                        if let Some(other) = self.check(&rest[..end]) {
                             put(&bytes[from..at]);
                             put(&other);
                             from = at + end;
@@ -161,7 +161,7 @@ impl FieldFilter {
         } else if self.held.len() - self.last == HEADER + head.length {
             if head.ends() {
                 let held = std::mem::take(&mut self.held);
-                match self.judge(&held) {
+                match self.check(&held) {
                     Some(other) => put(&other),
                     None => put(&held),
                 }
@@ -221,12 +221,12 @@ impl FieldFilter {
     }
 
     /// Checks the block in these frames and returns the replacement, if needed.
-    fn judge(&mut self, frames: &[u8]) -> Option<Vec<u8>> {
+    fn check(&mut self, frames: &[u8]) -> Option<Vec<u8>> {
         let head = Head::read(frames)?;
         let trailers = self.is_trailers(&head);
         let (priority, first) = content(&head, frames.get(HEADER..HEADER + head.length)?)?;
         let judged = if head.ends() {
-            self.blocks.judge(first, trailers)
+            self.blocks.check(first, trailers)
         } else {
             let mut block = first.to_vec();
             let mut rest = &frames[HEADER + head.length..];
@@ -235,7 +235,7 @@ impl FieldFilter {
                 block.extend_from_slice(rest.get(HEADER..end)?);
                 rest = &rest[end..];
             }
-            self.blocks.judge(&block, trailers)
+            self.blocks.check(&block, trailers)
         };
         match judged {
             Checked::Unchanged => None,
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn empty_data_frames_are_dropped_unless_they_are_errors() {
         let empty = |flags, stream| frame(DATA, flags, stream, &[]);
-        let begun = frame(HEADERS, END_HEADERS, 1, WELL);
+        let started = frame(HEADERS, END_HEADERS, 1, WELL);
         let ended = frame(HEADERS, END_HEADERS | END_STREAM, 3, WELL);
         let content = frame(DATA, 0, 1, b"content");
         // Stream 0, an idle stream, a stream whose content has ended, missing padding, and END_STREAM.
@@ -365,8 +365,17 @@ mod tests {
         .concat();
         let preface = [b'p'; PREFACE];
         let void = empty(0, 1).repeat(3);
-        let text = [&preface[..], &begun, &ended, &void, &content, &void, &kept].concat();
-        let expected = [&preface[..], &begun, &ended, &content, &kept].concat();
+        let text = [
+            &preface[..],
+            &started,
+            &ended,
+            &void,
+            &content,
+            &void,
+            &kept,
+        ]
+        .concat();
+        let expected = [&preface[..], &started, &ended, &content, &kept].concat();
         for step in [1, 2, 7, 9, 30, 1000] {
             assert_eq!(pass(&text, step), expected, "{step}");
         }

@@ -115,7 +115,7 @@ pub(super) struct FrameCounter {
     earned_at: u64,
     /// Idle frames that are not offset, and whether there were any since the last [`FrameCounter::take_pause`].
     debt: u64,
-    came: bool,
+    received: bool,
     /// WINDOW_UPDATE frames that sent data allows.
     windows: u64,
     /// Streams that were reset because of client errors.
@@ -142,7 +142,7 @@ impl FrameCounter {
             saved: SAVED_MAX,
             earned_at: 0,
             debt: 0,
-            came: false,
+            received: false,
             windows: 0,
             provoked: 0,
             seen: SeenFrames {
@@ -170,7 +170,7 @@ impl FrameCounter {
                 GOAWAY => self.seen.goaways += 1,
                 _ => {}
             }
-            let asks = match frame.kind {
+            let makes_progress = match frame.kind {
                 DATA => frame.length > 0 || frame.flags & END_STREAM != 0,
                 HEADERS => {
                     self.allow_windows(WINDOWS_PER_REQUEST);
@@ -185,10 +185,10 @@ impl FrameCounter {
                 RST_STREAM => true,
                 _ => false,
             };
-            if !asks {
+            if !makes_progress {
                 self.saved = self.saved.saturating_sub(1);
                 self.debt += 1;
-                self.came = true;
+                self.received = true;
             } else if matches!(frame.kind, DATA | HEADERS) {
                 self.debt = self.debt.saturating_sub(PER_PROGRESS);
             }
@@ -202,7 +202,7 @@ impl FrameCounter {
 
     /// Whether reading pauses after what was parsed since the last call.
     pub(super) fn take_pause(&mut self) -> bool {
-        std::mem::take(&mut self.came) && self.is_slowed()
+        std::mem::take(&mut self.received) && self.is_slowed()
     }
 
     /// Parses bytes to the client.
@@ -262,7 +262,7 @@ mod tests {
         frame
     }
 
-    fn begun() -> FrameCounter {
+    fn started() -> FrameCounter {
         let mut counter = FrameCounter::new();
         counter.read(&[b'x'; PREFACE]);
         counter
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn work_is_no_flood_and_idle_frames_are() {
-        let mut counter = begun();
+        let mut counter = started();
         for _ in 0..5_000 {
             counter.read(&frame(HEADERS, 5, 40));
             counter.read(&frame(DATA, 0, 1_000));
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn idle_frames_slow_a_connection_until_something_makes_up_for_them() {
-        let mut counter = begun();
+        let mut counter = started();
         assert!(!counter.is_flood(1));
         (0..FREE).for_each(|_| counter.read(&frame(6, 0, 8)));
         assert!(!counter.is_slowed() && !counter.take_pause());
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn window_updates_of_a_download_are_no_flood_and_others_are() {
-        let mut counter = begun();
+        let mut counter = started();
         for _ in 0..20_000 {
             counter.sent(&frame(DATA, 0, 16_384));
             // For every kilobyte of the stream, and for every frame of the connection.
@@ -327,14 +327,14 @@ mod tests {
         let most = WINDOWS_MAX + SAVED_MAX;
         (0..most).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
         assert!(counter.is_flood(0));
-        let mut idle = begun();
+        let mut idle = started();
         (0..SAVED_MAX).for_each(|_| idle.read(&frame(WINDOW_UPDATE, 0, 4)));
         assert!(idle.is_flood(0));
     }
 
     #[test]
     fn provoked_resets_are_counted_apart_from_others() {
-        let mut counter = begun();
+        let mut counter = started();
         for code in 0..14u8 {
             let mut reset = frame(RST_STREAM, 0, 4);
             reset[HEADER..].copy_from_slice(&[0, 0, 0, code]);

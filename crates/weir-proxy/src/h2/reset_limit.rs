@@ -172,7 +172,7 @@ impl ResetLimit {
     }
 
     /// Whether a new stream of that client is accepted.
-    pub(super) fn judge(&self, client: IpAddr, exempt: bool, now_ms: u64) -> Verdict {
+    pub(super) fn verdict_for(&self, client: IpAddr, exempt: bool, now_ms: u64) -> Verdict {
         if exempt || !self.is_alert(now_ms) {
             return Verdict::Served;
         }
@@ -215,12 +215,18 @@ mod tests {
     fn network_over_its_limit_is_blocked_for_a_while_and_no_other_is() {
         let resets = ResetLimit::new(100).expect("a limit");
         assert!(!resets.count(v4(1), false, 1_000, START));
-        assert_eq!(resets.judge(v4(1), false, START), Verdict::Served);
+        assert_eq!(resets.verdict_for(v4(1), false, START), Verdict::Served);
         assert!(resets.count(v4(1), false, 2, START));
-        assert_eq!(resets.judge(v4(1), false, START + 9_900), Verdict::Blocked);
-        assert_eq!(resets.judge(v4(2), false, START), Verdict::Served);
-        assert_eq!(resets.judge(v4(1), false, START + 10_100), Verdict::Served);
-        assert_eq!(resets.judge(v4(1), true, START), Verdict::Served);
+        assert_eq!(
+            resets.verdict_for(v4(1), false, START + 9_900),
+            Verdict::Blocked
+        );
+        assert_eq!(resets.verdict_for(v4(2), false, START), Verdict::Served);
+        assert_eq!(
+            resets.verdict_for(v4(1), false, START + 10_100),
+            Verdict::Served
+        );
+        assert_eq!(resets.verdict_for(v4(1), true, START), Verdict::Served);
     }
 
     #[test]
@@ -244,21 +250,21 @@ mod tests {
             );
         }
         assert_eq!(
-            resets.judge(client("2001:db8:1:2::77"), false, START),
+            resets.verdict_for(client("2001:db8:1:2::77"), false, START),
             Verdict::Blocked
         );
         assert_eq!(
-            resets.judge(client("2001:db8:1:3::1"), false, START),
+            resets.verdict_for(client("2001:db8:1:3::1"), false, START),
             Verdict::Served
         );
         // An IPv4-mapped address counts as IPv4.
         assert!(resets.count(v4(1), false, 2_000, START));
         assert_eq!(
-            resets.judge(client("::ffff:192.0.2.1"), false, START),
+            resets.verdict_for(client("::ffff:192.0.2.1"), false, START),
             Verdict::Blocked
         );
         assert_eq!(
-            resets.judge(client("::ffff:192.0.2.2"), false, START),
+            resets.verdict_for(client("::ffff:192.0.2.2"), false, START),
             Verdict::Served
         );
     }
@@ -269,12 +275,15 @@ mod tests {
         for last in 0..200 {
             assert!(!resets.count(v4(last), false, 900, START));
         }
-        assert_eq!(resets.judge(v4(3), false, START), Verdict::Refused);
-        assert_eq!(resets.judge(v4(250), false, START), Verdict::Served);
+        assert_eq!(resets.verdict_for(v4(3), false, START), Verdict::Refused);
+        assert_eq!(resets.verdict_for(v4(250), false, START), Verdict::Served);
         // Resets of proxies in front count towards the service's limit too.
         assert!(!resets.count(v4(251), true, 900, START));
-        assert_eq!(resets.judge(v4(251), false, START), Verdict::Served);
-        assert_eq!(resets.judge(v4(3), false, START + 1_100), Verdict::Served);
+        assert_eq!(resets.verdict_for(v4(251), false, START), Verdict::Served);
+        assert_eq!(
+            resets.verdict_for(v4(3), false, START + 1_100),
+            Verdict::Served
+        );
     }
 
     #[test]

@@ -198,8 +198,8 @@ impl H2ServerConn {
     /// connections of a flood never open one.
     fn local_address(&mut self) -> Option<SocketAddr> {
         let transport = &self.io.transport;
-        let ask = || socket::own_address(transport.socket()?);
-        self.spoken_to = self.spoken_to.or_else(ask);
+        let local_address = || socket::own_address(transport.socket()?);
+        self.spoken_to = self.spoken_to.or_else(local_address);
         self.spoken_to
     }
 
@@ -241,14 +241,14 @@ impl H2ServerConn {
             if !self.io.flush() {
                 return self.end(actions);
             }
-            let came = self.io.take_in(&mut cx.scratch, cx.now);
+            let received = self.io.take_in(&mut cx.scratch, cx.now);
             if self.io.is_flooded(cx.now) {
                 self.calm();
             }
             if !self.poll(key, cx, actions) {
                 return self.linger(key, cx, actions);
             }
-            let moved = self.pump(cx, came, actions);
+            let moved = self.pump(cx, received, actions);
             // Turns what the streams sent into frames.
             if moved && !self.poll(key, cx, actions) {
                 return self.linger(key, cx, actions);
@@ -256,7 +256,7 @@ impl H2ServerConn {
             if !self.io.flush() {
                 return self.end(actions);
             }
-            if !came && !moved {
+            if !received && !moved {
                 break;
             }
             if round + 1 == ROUNDS {
@@ -369,7 +369,7 @@ impl H2ServerConn {
                 }
                 Poll::Ready(Ok(connection)) => self.state = State::Open(Box::new(connection)),
             }
-            if self.judge(cx) == Verdict::Blocked {
+            if self.verdict_for(cx) == Verdict::Blocked {
                 self.calm();
             }
             let ms = self.timeouts().idle;
@@ -408,7 +408,7 @@ impl H2ServerConn {
         if respond.poll_reset(&mut context()).is_ready() {
             return self.count_resets(1, cx);
         }
-        match self.judge(cx) {
+        match self.verdict_for(cx) {
             Verdict::Served => {}
             Verdict::Refused => {
                 respond.send_reset(Reason::REFUSED_STREAM);
@@ -437,12 +437,12 @@ impl H2ServerConn {
     }
 
     /// Moves bytes between streams and sessions. Returns whether the connection has something new to send.
-    fn pump(&mut self, cx: &mut Context, came: bool, actions: &mut Actions) -> bool {
+    fn pump(&mut self, cx: &mut Context, received: bool, actions: &mut Actions) -> bool {
         let mut moved = false;
         let mut at = 0;
         let mut reset = 0;
         while let Some(stream) = self.streams.get_mut(at) {
-            let taken_back = (came && stream.is_reset()) || !stream.pump_request(actions);
+            let taken_back = (received && stream.is_reset()) || !stream.pump_request(actions);
             let answered = stream.is_answered();
             reset += u64::from(taken_back && !answered);
             if !answered {
@@ -475,10 +475,10 @@ impl H2ServerConn {
             .any(|network| network.contains(self.peer.ip()))
     }
 
-    fn judge(&self, cx: &Context) -> Verdict {
+    fn verdict_for(&self, cx: &Context) -> Verdict {
         match &self.local.service.resets {
             Some(resets) if resets.is_alert(cx.now) => {
-                resets.judge(self.peer.ip(), self.is_trusted(), cx.now)
+                resets.verdict_for(self.peer.ip(), self.is_trusted(), cx.now)
             }
             _ => Verdict::Served,
         }

@@ -22,17 +22,17 @@ pub(crate) const SWITCHING: &[u8] =
 
 /// The first stream's HEADERS frame, if the request asks for h2c and has no body.
 pub(crate) fn first_stream(head: &[u8], request: &Request, fields: &[Field]) -> Option<Vec<u8>> {
-    let says = |name: Name, word: &[u8]| {
+    let has_token = |name: Name, word: &[u8]| {
         let values = fields.iter().filter(|field| field.name == name);
         let mut words = values.flat_map(|field| field.value_in(head).split(|byte| *byte == b','));
         words.any(|found| found.trim_ascii().eq_ignore_ascii_case(word))
     };
-    let asks = says(Name::Upgrade, b"h2c")
-        && says(Name::Connection, b"upgrade")
-        && says(Name::Connection, b"http2-settings")
+    let is_upgrade = has_token(Name::Upgrade, b"h2c")
+        && has_token(Name::Connection, b"upgrade")
+        && has_token(Name::Connection, b"http2-settings")
         && request.framing == Framing::None
         && !request.http10;
-    if !asks {
+    if !is_upgrade {
         return None;
     }
     let mut block = Vec::new();

@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn only_verified_101_switches() {
         let proof = Proof("p".to_owned());
-        let said = |status: u16, accept: &str| {
+        let translate = |status: u16, accept: &str| {
             let message = Response::builder()
                 .status(status)
                 .header("sec-websocket-accept", accept)
@@ -148,9 +148,9 @@ mod tests {
             let (message, switches) = answer(message, &proof);
             (message.status().as_u16(), switches)
         };
-        assert_eq!(said(101, "p"), (200, true));
-        assert_eq!(said(101, "q"), (502, false));
-        assert_eq!(said(200, "p"), (502, false));
-        assert_eq!(said(403, "p"), (403, false));
+        assert_eq!(translate(101, "p"), (200, true));
+        assert_eq!(translate(101, "q"), (502, false));
+        assert_eq!(translate(200, "p"), (502, false));
+        assert_eq!(translate(403, "p"), (403, false));
     }
 }

@@ -1,7 +1,7 @@
 //! What services and routes change in heads, and the texts that they make for a request.
 
 use weir_http::cookie::siphash;
-use weir_http::route::{self, Asked, RequestId, SERVER_MARK, Surroundings, Target};
+use weir_http::route::{self, RequestFacts, RequestId, SERVER_MARK, Surroundings, Target};
 use weir_http::{Field, LimitedLine, ResponseEdit};
 use weir_model::{HeaderEdit, HeaderEdits, Route, SplitMix64};
 
@@ -26,15 +26,15 @@ impl Session {
     /// The values of variables for a request.
     pub(super) fn surroundings<'a>(
         &mut self,
-        asked: Asked<'a>,
+        facts: RequestFacts<'a>,
         default_host: &'a [u8],
         pool: &'a str,
         route: Option<&'a Route>,
         random: &mut SplitMix64,
     ) -> Surroundings<'a> {
-        let id = self.request_id(&asked, random);
+        let id = self.request_id(&facts, random);
         Surroundings {
-            asked,
+            facts,
             client: self.peer,
             secure: self.transport.is_secure(),
             default_host,
@@ -47,7 +47,7 @@ impl Session {
     }
 
     /// The request's identifier: that of a trusted client, or a random one.
-    fn request_id(&mut self, asked: &Asked<'_>, random: &mut SplitMix64) -> RequestId {
+    fn request_id(&mut self, facts: &RequestFacts<'_>, random: &mut SplitMix64) -> RequestId {
         if let Some(id) = self.request.id {
             return id;
         }
@@ -57,11 +57,11 @@ impl Session {
         let sent = service.request_id.as_ref().filter(|_| is_trusted());
         let sent = sent.and_then(|name| {
             let is = |field: &&Field| {
-                let found = field.name_in(asked.head);
+                let found = field.name_in(facts.head);
                 found.eq_ignore_ascii_case(name.as_bytes())
             };
-            let field = asked.fields.iter().find(is)?;
-            RequestId::accepted(field.value_in(asked.head))
+            let field = facts.fields.iter().find(is)?;
+            RequestId::accepted(field.value_in(facts.head))
         });
         let id = sent.unwrap_or_else(|| RequestId::generated(random_id(random)));
         self.request.id = Some(id);

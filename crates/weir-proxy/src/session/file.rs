@@ -23,9 +23,9 @@ pub(super) fn file_request(
     files: &Arc<StaticFiles>,
     from: &Surroundings<'_>,
 ) -> Option<(Query, Transfer)> {
-    let asked = &from.asked;
-    let head = asked.head;
-    let method = asked.request.method_in(head);
+    let facts = &from.facts;
+    let head = facts.head;
+    let method = facts.request.method_in(head);
     let is_allowed = method == b"GET" || method == b"HEAD";
     if !is_allowed && files.pool.is_none() {
         return None;
@@ -33,10 +33,10 @@ pub(super) fn file_request(
     let to_head = method == b"HEAD";
     let field = |name: &str| {
         let is = |field: &&Field| field.name_in(head).eq_ignore_ascii_case(name.as_bytes());
-        let value = asked.fields.iter().find(is)?.value_in(head);
+        let value = facts.fields.iter().find(is)?.value_in(head);
         std::str::from_utf8(value).ok().map(str::to_owned)
     };
-    let path = asked.target.path();
+    let path = facts.target.path();
     let query = Query {
         files: Arc::clone(files),
         path: path.to_vec(),
@@ -60,7 +60,7 @@ pub(super) fn file_request(
     }
     let transfer = Transfer {
         awaited: None,
-        target: [path, b"/", asked.target.query_part()].concat(),
+        target: [path, b"/", facts.target.query_part()].concat(),
         missing: files.missing,
         fallback: None,
         is_allowed,

@@ -40,8 +40,8 @@ impl Session {
             }
         }
         if self.local.service.protocol == ProxyProtocol::Tcp {
-            let asked = self.transport.asked().map(str::to_owned);
-            return self.connect_by_server_name(key, cx, asked.as_deref());
+            let sni = self.transport.sni().map(str::to_owned);
+            return self.connect_by_server_name(key, cx, sni.as_deref());
         }
         if self.transport.protocol() == Some(b"h2") {
             return Step::Http2;

@@ -19,9 +19,9 @@ impl Session {
             .stream_tls
             .as_ref()
             .and_then(|tls| tls.server_name.as_deref());
-        let asked = of_stream.or(self.transport.asked());
+        let sni = of_stream.or(self.transport.sni());
         let host = request.host_in(head, fields).unwrap_or_default();
-        if rule.rejects(route::without_port(host), asked) {
+        if rule.rejects(route::without_port(host), sni) {
             HostCheck::Misdirected
         } else {
             HostCheck::Allowed

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use weir_http::route::{Asked, map_key};
+use weir_http::route::{RequestFacts, map_key};
 use weir_http::{Field, Name, Request};
 use weir_model::{ProxyProtocol, SplitMix64, Variable};
 use weir_select::Reason;
@@ -92,14 +92,19 @@ impl Session {
     }
 
     /// Records the variables of the request that the log's format contains.
-    pub(super) fn log_variables(&mut self, asked: Asked<'_>, host: &[u8], random: &mut SplitMix64) {
+    pub(super) fn log_variables(
+        &mut self,
+        facts: RequestFacts<'_>,
+        host: &[u8],
+        random: &mut SplitMix64,
+    ) {
         let Some(log) = self.local.service.log.clone() else {
             return;
         };
         if log.more.is_empty() || self.log_record.is_none() {
             return;
         }
-        let from = self.surroundings(asked, host, "", None, random);
+        let from = self.surroundings(facts, host, "", None, random);
         let maps = &self.local.service.log_maps;
         let of_map = |name: &str| {
             let name = name.strip_prefix("map.")?;
@@ -139,8 +144,8 @@ impl Session {
     pub(super) fn end_part(&mut self, part: Part) {
         if let Some(note) = &mut self.log_record {
             let now = now_ns(Clock::Monotonic);
-            note.spent_us[part as usize] += (now - note.asked) / 1_000;
-            note.asked = now;
+            note.spent_us[part as usize] += (now - note.part_began) / 1_000;
+            note.part_began = now;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
-use weir_http::route::{self, Asked, Target, TlsFacts};
+use weir_http::route::{self, RequestFacts, Target, TlsFacts};
 use weir_http::{
     Client, ClientEdit, Exchange, Field, Framing, Request, RequestEdit, RequestPath, Upload,
     encoding, path, write_request,
@@ -234,7 +234,7 @@ impl Session {
         };
         if service.log.as_ref().is_some_and(|log| !log.more.is_empty()) {
             let host = self.default_host(head, request, &cx.fields);
-            let asked = Asked {
+            let request_facts = RequestFacts {
                 client: self.peer.ip(),
                 target: &target,
                 head,
@@ -242,7 +242,7 @@ impl Session {
                 fields: &cx.fields,
                 tls,
             };
-            self.log_variables(asked, host.as_bytes(), &mut cx.random);
+            self.log_variables(request_facts, host.as_bytes(), &mut cx.random);
         }
         let ended = self.find_pool(key, cx, service, incoming);
         if ended.is_some() {
@@ -378,7 +378,7 @@ impl Session {
         let index = route;
         let route = service.routes.get(route)?;
         let host = self.default_host(head, request, &cx.fields);
-        let asked = Asked {
+        let request_facts = RequestFacts {
             client: self.peer.ip(),
             target,
             head,
@@ -386,7 +386,13 @@ impl Session {
             fields: &cx.fields,
             tls,
         };
-        let from = self.surroundings(asked, host.as_bytes(), "", Some(route), &mut cx.random);
+        let from = self.surroundings(
+            request_facts,
+            host.as_bytes(),
+            "",
+            Some(route),
+            &mut cx.random,
+        );
         match &route.action {
             RouteAction::Redirect { to, status } => {
                 let location = route::location(to, &from);
@@ -408,7 +414,7 @@ impl Session {
                 self.request.pool = service.routes.pool_of_text(index, &text);
                 None
             }
-            RouteAction::Files(_) if has_other_route(service, &from.asked, index) => {
+            RouteAction::Files(_) if has_other_route(service, &from.facts, index) => {
                 Some(self.fail(key, cx, 404))
             }
             RouteAction::Files(files) => {
@@ -456,7 +462,7 @@ impl Session {
         ];
         let mut rewritten = None;
         if route.is_some() || service.has_header_edits() {
-            let asked = Asked {
+            let request_facts = RequestFacts {
                 client: self.peer.ip(),
                 target,
                 head,
@@ -464,8 +470,13 @@ impl Session {
                 fields: &cx.fields,
                 tls,
             };
-            let from =
-                self.surroundings(asked, host.as_bytes(), &targets.pool, route, &mut cx.random);
+            let from = self.surroundings(
+                request_facts,
+                host.as_bytes(),
+                &targets.pool,
+                route,
+                &mut cx.random,
+            );
             rewritten = self.edit_request(service, &from, &mut add);
             drop_fields(edits, head, &mut cx.fields);
         }
@@ -554,14 +565,14 @@ impl Session {
 
 /// Whether the path has another route when it is spelled as files are: that route could require a user or refuse the
 /// request, so the file must not be sent for this spelling.
-fn has_other_route(service: &Service, asked: &Asked<'_>, route: usize) -> bool {
+fn has_other_route(service: &Service, request_facts: &RequestFacts<'_>, route: usize) -> bool {
     let mut room = Vec::new();
-    let Some(target) = path::literal(asked.target, &mut room) else {
+    let Some(target) = path::literal(request_facts.target, &mut room) else {
         return false;
     };
-    let asked = Asked {
+    let request_facts = RequestFacts {
         target: &target,
-        ..*asked
+        ..*request_facts
     };
-    service.routes.choose(&asked) != Some(route)
+    service.routes.choose(&request_facts) != Some(route)
 }

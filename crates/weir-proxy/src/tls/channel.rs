@@ -204,20 +204,20 @@ pub(crate) enum Handshake {
 pub(crate) struct Channel {
     end: End,
     /// The beginning of an incomplete record.
-    begun: Vec<u8>,
+    partial_record: Vec<u8>,
     /// Records that the socket did not take.
-    held: Vec<u8>,
+    unsent: Vec<u8>,
     sent: usize,
     /// Content that was received with the end of the handshake.
     early: Vec<u8>,
     /// The peer has ended its direction.
     ended: bool,
     /// close_notify was sent.
-    parted: bool,
+    close_notify_sent: bool,
     /// The socket is shut down once all records are sent.
     finishes: bool,
     /// The client's SNI, as soon as it is known.
-    pub(crate) asked: Option<String>,
+    pub(crate) sni: Option<String>,
     /// The TLS error that ended the connection, if any.
     pub(crate) error: Option<rustls::Error>,
 }
@@ -266,7 +266,7 @@ impl Channel {
                 _ => None,
             },
             cipher: suite.and_then(|suite| suite.suite().as_str()),
-            server_name: self.asked.clone(),
+            server_name: self.sni.clone(),
             client_subject: certificate.and_then(|certificate| x509::subject(certificate)),
         }
     }
@@ -294,14 +294,14 @@ impl Channel {
     const fn new(end: End) -> Self {
         Self {
             end,
-            begun: Vec::new(),
-            held: Vec::new(),
+            partial_record: Vec::new(),
+            unsent: Vec::new(),
             sent: 0,
             early: Vec::new(),
             ended: false,
-            parted: false,
+            close_notify_sent: false,
             finishes: false,
-            asked: None,
+            sni: None,
             error: None,
         }
     }
@@ -322,20 +322,20 @@ impl Channel {
     }
 
     pub(crate) fn holds(&self) -> bool {
-        !self.held.is_empty()
+        !self.unsent.is_empty()
     }
 
     /// Sends held records. Returns whether the connection is usable.
     fn flush(&mut self, socket: &OwnedFd) -> bool {
-        if self.held.is_empty() {
+        if self.unsent.is_empty() {
             return true;
         }
-        match socket::write(socket, &self.held[self.sent..]) {
+        match socket::write(socket, &self.unsent[self.sent..]) {
             Written::Broken => return false,
             Written::Some(bytes) => self.sent += bytes,
         }
-        if self.sent == self.held.len() {
-            self.held = Vec::new();
+        if self.sent == self.unsent.len() {
+            self.unsent = Vec::new();
             self.sent = 0;
             if self.finishes {
                 socket::finish(socket);
@@ -350,13 +350,13 @@ impl Channel {
             return true;
         }
         if self.holds() {
-            self.held.extend_from_slice(records);
+            self.unsent.extend_from_slice(records);
             return true;
         }
         match socket::write(socket, records) {
             Written::Broken => false,
             Written::Some(bytes) => {
-                self.held.extend_from_slice(&records[bytes..]);
+                self.unsent.extend_from_slice(&records[bytes..]);
                 true
             }
         }
@@ -366,12 +366,13 @@ impl Channel {
     fn push(&mut self, socket: &OwnedFd, content: &[&[u8]]) -> bool {
         let mut out = OUTGOING.take();
         out.clear();
-        let (end, begun, early) = (&mut self.end, &mut self.begun, &mut self.early);
+        let (end, partial_record, early) =
+            (&mut self.end, &mut self.partial_record, &mut self.early);
         let done = either!(end, connection => advance(
-            &mut **connection, begun, content, &mut out,
+            &mut **connection, partial_record, content, &mut out,
             &mut |plain| early.extend_from_slice(plain),
         ));
-        begun.drain(..done.used);
+        partial_record.drain(..done.used);
         self.ended |= done.closed;
         let ok = self.send(socket, &out) && done.failed.is_none();
         self.error = done.failed;
@@ -403,7 +404,7 @@ impl Channel {
         incoming: &mut [u8],
         plain: &mut dyn FnMut(&[u8]),
     ) -> Read {
-        let before = self.begun.len();
+        let before = self.partial_record.len();
         let room = room.min(incoming.len());
         if before >= room {
             return Read::Broken;
@@ -417,21 +418,22 @@ impl Channel {
             other => return other,
         };
         ready.after_read(bytes, room - before);
-        incoming[..before].copy_from_slice(&self.begun);
-        self.begun.clear();
+        incoming[..before].copy_from_slice(&self.partial_record);
+        self.partial_record.clear();
         let incoming = &mut incoming[..before + bytes];
-        if self.asked.is_none()
+        if self.sni.is_none()
             && self.is_handshaking()
             && let Hello::Name(name) = hello::server_name(incoming)
         {
-            self.asked = Some(name);
+            self.sni = Some(name);
         }
         let mut out = OUTGOING.take();
         out.clear();
         let done = either!(&mut self.end, connection => advance(
             &mut **connection, incoming, &[], &mut out, plain,
         ));
-        self.begun.extend_from_slice(&incoming[done.used..]);
+        self.partial_record
+            .extend_from_slice(&incoming[done.used..]);
         self.ended |= done.closed;
         let ok = self.send(socket, &out) && done.failed.is_none();
         self.error = done.failed;
@@ -444,7 +446,10 @@ impl Channel {
         if !self.flush(socket) {
             return Handshake::Failed;
         }
-        if matches!(self.end, End::Client(_)) && self.begun.is_empty() && !self.push(socket, &[]) {
+        if matches!(self.end, End::Client(_))
+            && self.partial_record.is_empty()
+            && !self.push(socket, &[])
+        {
             return Handshake::Failed;
         }
         while self.is_handshaking() {
@@ -538,13 +543,13 @@ impl Channel {
 
     /// Sends close_notify.
     pub(crate) fn part(&mut self, socket: &OwnedFd) {
-        if self.parted || self.error.is_some() || self.is_handshaking() {
+        if self.close_notify_sent || self.error.is_some() || self.is_handshaking() {
             return;
         }
-        self.parted = true;
+        self.close_notify_sent = true;
         let mut out = Vec::new();
         either!(&mut self.end, connection => {
-            let status = connection.process_tls_records(&mut self.begun);
+            let status = connection.process_tls_records(&mut self.partial_record);
             if let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state {
                 grow(&mut out, OVERHEAD, |room| match traffic.queue_close_notify(room) {
                     Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),

@@ -24,22 +24,22 @@ impl Worker {
         let details = session.local.service.details.of(self.cx.worker);
         details.of(Detail::H2Clients).add(1);
         details.of(Detail::H2Connections).add(1);
-        let front = self
+        let server_conn = self
             .h2_servers
             .insert(H2ServerConn::new(session.into_upgrade()));
-        self.drive_h2_server(front, H2ServerConn::begin);
+        self.drive_h2_server(server_conn, H2ServerConn::begin);
     }
 
     /// Drives the connections whose streams have work, in rounds, so that responses of one round are sent together.
     pub(super) fn run_wakeups(&mut self) {
         for _ in 0..ROUNDS {
-            let mut rung = std::mem::take(&mut *self.cx.wakeups.borrow_mut());
-            if rung.is_empty() {
+            let mut woken = std::mem::take(&mut *self.cx.wakeups.borrow_mut());
+            if woken.is_empty() {
                 return;
             }
-            rung.sort_unstable();
-            rung.dedup();
-            for token in rung {
+            woken.sort_unstable();
+            woken.dedup();
+            for token in woken {
                 match token::kind(token) {
                     token::H2_CLIENT => {
                         self.drive_h2_client(token::key(token), H2ClientConn::drive)
@@ -63,8 +63,8 @@ impl Worker {
         let mut over = Vec::new();
         let h2_servers = &mut self.h2_servers;
         self.cx.pace_wheel.advance(now, |wheel, key, slot| {
-            if let Some(front) = h2_servers.get_mut(key)
-                && wheel.is_over(&mut front.resumption, key, slot, now)
+            if let Some(server_conn) = h2_servers.get_mut(key)
+                && wheel.is_over(&mut server_conn.resumption, key, slot, now)
             {
                 over.push(key);
             }
@@ -79,23 +79,25 @@ impl Worker {
         key: Key,
         work: impl FnOnce(&mut H2ServerConn, Key, &mut Context, &mut Actions) -> bool,
     ) {
-        let Some(front) = self.h2_servers.get_mut(key) else {
+        let Some(server_conn) = self.h2_servers.get_mut(key) else {
             return;
         };
         let mut actions = std::mem::take(&mut self.actions);
         let cx = &mut self.cx;
         // As with sessions: a panic closes only the connection that caused it.
-        let worked = catch_unwind(AssertUnwindSafe(|| work(front, key, cx, &mut actions)));
+        let worked = catch_unwind(AssertUnwindSafe(|| {
+            work(server_conn, key, cx, &mut actions)
+        }));
         let failed = worked.is_err();
-        if !self.goes_on(worked)
-            && let Some(mut front) = self.h2_servers.remove(key)
+        if !self.is_open(worked)
+            && let Some(mut server_conn) = self.h2_servers.remove(key)
         {
             // After a panic its streams still have sessions.
-            let end = || front.end(&mut actions);
+            let end = || server_conn.end(&mut actions);
             if failed && catch_unwind(AssertUnwindSafe(end)).is_err() {
                 tracing::error!("panic while closing an HTTP/2 connection");
             }
-            let service = &front.local.service;
+            let service = &server_conn.local.service;
             service.clients.fetch_sub(1, Relaxed);
             service.counters.of(self.cx.worker).present.sub(1);
             service.detail(self.cx.worker, Detail::H2Clients).sub(1);
@@ -110,7 +112,7 @@ impl Worker {
         self.actions = actions;
     }
 
-    fn goes_on(&mut self, worked: std::thread::Result<bool>) -> bool {
+    fn is_open(&mut self, worked: std::thread::Result<bool>) -> bool {
         worked.unwrap_or_else(|_| {
             tracing::error!("panic while handling an HTTP/2 connection");
             self.cx.restore_buffers();
@@ -124,20 +126,22 @@ impl Worker {
         work: impl FnOnce(&mut H2ClientConn, Key, &mut Context, &mut Actions) -> bool,
     ) {
         // Removed from the slab while it is driven, because it borrows the context.
-        let Some(mut back) = self.cx.h2_clients.get_mut(key).and_then(Option::take) else {
+        let Some(mut client_conn) = self.cx.h2_clients.get_mut(key).and_then(Option::take) else {
             return;
         };
         let mut actions = std::mem::take(&mut self.actions);
         let cx = &mut self.cx;
-        let worked = catch_unwind(AssertUnwindSafe(|| work(&mut back, key, cx, &mut actions)));
+        let worked = catch_unwind(AssertUnwindSafe(|| {
+            work(&mut client_conn, key, cx, &mut actions)
+        }));
         let failed = worked.is_err();
-        let goes_on = self.goes_on(worked);
-        let end = || back.end(&mut actions);
+        let is_open = self.is_open(worked);
+        let end = || client_conn.end(&mut actions);
         if failed && catch_unwind(AssertUnwindSafe(end)).is_err() {
             tracing::error!("panic while closing an HTTP/2 connection to a server");
         }
         match self.cx.h2_clients.get_mut(key) {
-            Some(place) if goes_on => *place = Some(back),
+            Some(slot) if is_open => *slot = Some(client_conn),
             _ => drop(self.cx.h2_clients.remove(key)),
         }
         for action in actions.drain(..) {
@@ -155,20 +159,21 @@ impl Worker {
 
     fn perform(&mut self, action: Action) {
         let (owner, over) = match action {
-            Action::Serve(begun) if begun.pipe.borrow().state == PipeState::Closed => return,
-            Action::Serve(begun) => {
-                let transport = Transport::stream(StreamPipeEnd(Rc::clone(&begun.pipe)));
-                let mut session = Session::new(transport, begun.peer, begun.port, begun.local);
-                session.spoken_to = begun.spoken_to;
-                session.stream_tls = begun.tls;
+            Action::Serve(started) if started.pipe.borrow().state == PipeState::Closed => return,
+            Action::Serve(started) => {
+                let transport = Transport::stream(StreamPipeEnd(Rc::clone(&started.pipe)));
+                let mut session =
+                    Session::new(transport, started.peer, started.port, started.local);
+                session.spoken_to = started.spoken_to;
+                session.stream_tls = started.tls;
                 let key = self.sessions.insert(session);
-                begun.pipe.borrow_mut().owner = Owner::Session(key);
+                started.pipe.borrow_mut().owner = Owner::Session(key);
                 return self.turn(key, Session::begin);
             }
             Action::Resume(owner) => (owner, false),
             Action::Close(owner) => (owner, true),
         };
-        let go = |ready: &mut Ready| {
+        let mark_ready = |ready: &mut Ready| {
             ready.readable = true;
             ready.writable = true;
             ready.ended |= over;
@@ -181,14 +186,14 @@ impl Worker {
                 let Some(session) = self.sessions.get_mut(key) else {
                     return;
                 };
-                go(&mut session.ready);
+                mark_ready(&mut session.ready);
                 key
             }
             Owner::Server(key) => {
                 let Some(upstream) = self.cx.upstreams.get_mut(key) else {
                     return;
                 };
-                go(&mut upstream.ready);
+                mark_ready(&mut upstream.ready);
                 upstream.session
             }
         };

@@ -132,18 +132,20 @@ fn tunnel_to_a_removed_server_continues() {
     worker.shared.inbox.lock().push((0, handed));
     worker.shared.arrivals.fetch_add(1, Relaxed);
     worker.poll_handover();
-    let mut said = [0u8; 11];
-    server.read_exact(&mut said).expect("the client's bytes");
-    assert_eq!(&said, b"up and more");
+    let mut received = [0u8; 11];
+    server
+        .read_exact(&mut received)
+        .expect("the client's bytes");
+    assert_eq!(&received, b"up and more");
     client
-        .read_exact(&mut said[..4])
+        .read_exact(&mut received[..4])
         .expect("the server's bytes");
-    assert_eq!(&said[..4], b"down");
+    assert_eq!(&received[..4], b"down");
     assert_eq!(service.clients.load(Relaxed), 1);
     let key = worker.sessions.keys()[0];
     worker.close(key);
     assert_eq!(service.clients.load(Relaxed), 0);
-    assert_eq!(server.read(&mut said).expect("the end"), 0);
+    assert_eq!(server.read(&mut received).expect("the end"), 0);
 }
 
 /// The new daemon may reload during the handover.
@@ -159,11 +161,13 @@ fn tunnel_of_a_removed_service_continues() {
     worker.shared.inbox.lock().push((0, handed));
     worker.shared.arrivals.fetch_add(1, Relaxed);
     worker.poll_handover();
-    let mut said = [0u8; 4];
+    let mut received = [0u8; 4];
     server
-        .read_exact(&mut said[..2])
+        .read_exact(&mut received[..2])
         .expect("the client's bytes");
-    client.read_exact(&mut said).expect("the server's bytes");
-    assert_eq!(&said, b"down");
+    client
+        .read_exact(&mut received)
+        .expect("the server's bytes");
+    assert_eq!(&received, b"down");
     assert_eq!(service.clients.load(Relaxed), 1);
 }

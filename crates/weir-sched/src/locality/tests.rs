@@ -25,7 +25,7 @@ impl Service {
     }
 
     /// The number of the server for an address, 0 for none.
-    fn ask(&mut self, address: IpAddr, now: u32) -> u32 {
+    fn serve(&mut self, address: IpAddr, now: u32) -> u32 {
         let mut members: Vec<Member> = (1..)
             .zip(&self.servers)
             .filter(|(number, _)| !self.gone.contains(number))
@@ -52,10 +52,10 @@ impl Service {
 fn address_keeps_its_server() {
     for kind in [Kind::Lblc, Kind::Lblcr] {
         let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
-        assert_eq!(service.ask(FIRST, 0), 2);
+        assert_eq!(service.serve(FIRST, 0), 2);
         service.servers[1].1 = 5;
-        assert_eq!(service.ask(SECOND, 1), 1, "{kind}: least connections");
-        assert_eq!(service.ask(FIRST, 2), 2, "{kind}: though 1 is idle");
+        assert_eq!(service.serve(SECOND, 1), 1, "{kind}: least connections");
+        assert_eq!(service.serve(FIRST, 2), 2, "{kind}: though 1 is idle");
     }
 }
 
@@ -63,13 +63,17 @@ fn address_keeps_its_server() {
 fn full_server_is_replaced_only_by_one_below_half() {
     for kind in [Kind::Lblc, Kind::Lblcr] {
         let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
-        service.ask(FIRST, 0);
+        service.serve(FIRST, 0);
         service.servers = vec![(10, 5), (10, 11)];
-        assert_eq!(service.ask(FIRST, 1), 2, "{kind}: twice 5 is not below 10");
+        assert_eq!(
+            service.serve(FIRST, 1),
+            2,
+            "{kind}: twice 5 is not below 10"
+        );
         service.servers = vec![(10, 4), (10, 10)];
-        assert_eq!(service.ask(FIRST, 2), 2, "{kind}: 10 is not above 10");
+        assert_eq!(service.serve(FIRST, 2), 2, "{kind}: 10 is not above 10");
         service.servers = vec![(10, 4), (10, 11)];
-        assert_eq!(service.ask(FIRST, 3), 1, "{kind}");
+        assert_eq!(service.serve(FIRST, 3), 1, "{kind}");
     }
 }
 
@@ -77,11 +81,11 @@ fn full_server_is_replaced_only_by_one_below_half() {
 fn lblc_replaces_and_lblcr_adds() {
     let after = |kind| {
         let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
-        service.ask(FIRST, 0);
+        service.serve(FIRST, 0);
         service.servers = vec![(10, 4), (10, 11)];
-        assert_eq!(service.ask(FIRST, 1), 1, "{kind}");
+        assert_eq!(service.serve(FIRST, 1), 1, "{kind}");
         service.servers = vec![(10, 9), (10, 0)];
-        service.ask(FIRST, 2)
+        service.serve(FIRST, 2)
     };
     assert_eq!(after(Kind::Lblc), 1, "it has no other any more");
     assert_eq!(after(Kind::Lblcr), 2, "the least loaded of its two");
@@ -91,13 +95,13 @@ fn lblc_replaces_and_lblcr_adds() {
 fn weight_zero_and_removal_end_an_entry() {
     for kind in [Kind::Lblc, Kind::Lblcr] {
         let mut service = Service::new(kind, &[(1, 0), (1, 0), (1, 0)]);
-        assert_eq!(service.ask(FIRST, 0), 3);
+        assert_eq!(service.serve(FIRST, 0), 3);
         service.servers[2].0 = 0;
-        assert_eq!(service.ask(FIRST, 1), 2, "{kind}");
+        assert_eq!(service.serve(FIRST, 1), 2, "{kind}");
         service.gone = vec![2];
-        assert_eq!(service.ask(FIRST, 2), 1, "{kind}");
+        assert_eq!(service.serve(FIRST, 2), 1, "{kind}");
         service.gone = vec![1, 2];
-        assert_eq!(service.ask(FIRST, 3), 0, "{kind}");
+        assert_eq!(service.serve(FIRST, 3), 0, "{kind}");
     }
 }
 
@@ -105,9 +109,9 @@ fn weight_zero_and_removal_end_an_entry() {
 fn only_lblcr_checks_the_threshold() {
     let after = |kind| {
         let mut service = Service::new(kind, &[(1, 0), (1, 0)]);
-        service.ask(FIRST, 0);
+        service.serve(FIRST, 0);
         service.overloaded = vec![2];
-        service.ask(FIRST, 1)
+        service.serve(FIRST, 1)
     };
     assert_eq!(after(Kind::Lblc), 2);
     assert_eq!(after(Kind::Lblcr), 1);
@@ -117,33 +121,33 @@ fn only_lblcr_checks_the_threshold() {
 fn unused_entries_expire() {
     for kind in [Kind::Lblc, Kind::Lblcr] {
         let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
-        service.ask(FIRST, u32::MAX - 50);
+        service.serve(FIRST, u32::MAX - 50);
         service.servers[1].1 = 1;
-        assert_eq!(service.ask(FIRST, 48), 2, "{kind}: 99 after");
-        assert_eq!(service.ask(FIRST, 148), 1, "{kind}: 100 after");
+        assert_eq!(service.serve(FIRST, 48), 2, "{kind}: 99 after");
+        assert_eq!(service.serve(FIRST, 148), 1, "{kind}: 100 after");
     }
 }
 
 #[test]
 fn unchanged_set_drops_its_most_loaded() {
     let mut service = Service::new(Kind::Lblcr, &[(10, 0), (10, 0)]);
-    service.ask(FIRST, 0);
+    service.serve(FIRST, 0);
     service.servers = vec![(10, 4), (10, 11)];
-    assert_eq!(service.ask(FIRST, 10), 1, "the set is 1 and 2 now");
+    assert_eq!(service.serve(FIRST, 10), 1, "the set is 1 and 2 now");
     service.servers = vec![(10, 3), (10, 2)];
     for now in [60, 110] {
-        assert_eq!(service.ask(FIRST, now), 2);
+        assert_eq!(service.serve(FIRST, now), 2);
     }
-    assert_eq!(service.ask(FIRST, 111), 2, "1 leaves, the most loaded");
+    assert_eq!(service.serve(FIRST, 111), 2, "1 leaves, the most loaded");
     service.servers = vec![(10, 0), (10, 9)];
-    assert_eq!(service.ask(FIRST, 112), 2);
+    assert_eq!(service.serve(FIRST, 112), 2);
 }
 
 #[test]
 fn server_set_is_bounded() {
     let mut service = Service::new(Kind::Lblcr, &[(1, 0); 20]);
     for round in 0..20 {
-        let taken = service.ask(FIRST, round);
+        let taken = service.serve(FIRST, round);
         assert_eq!(taken, 20 - round);
         service.servers[taken as usize - 1].1 = 2;
     }

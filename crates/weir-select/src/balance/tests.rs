@@ -17,7 +17,7 @@ const UNEQUAL: [u32; 4] = [3, 1, 4, 2];
 
 /// Why servers are excluded.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Exclusion {
     /// Weight 0: drained or down.
     Quiesced,
     /// At its limit.
@@ -85,15 +85,15 @@ fn targets(kind: SchedulerKind, weights: &[u32], backups: usize) -> Targets {
     }
 }
 
-fn put_out(targets: &Targets, out: usize, way: Way) {
+fn exclude(targets: &Targets, out: usize, exclusion: Exclusion) {
     for target in &targets.list[..out] {
-        match way {
-            Way::Quiesced => target.load.weight.store(0, Relaxed),
-            Way::Full => {
+        match exclusion {
+            Exclusion::Quiesced => target.load.weight.store(0, Relaxed),
+            Exclusion::Full => {
                 target.load.limit.store(5, Relaxed);
                 target.load.active.store(5, Relaxed);
             }
-            Way::Failing => {}
+            Exclusion::Failing => {}
         }
     }
 }
@@ -110,8 +110,8 @@ fn criteria(number: u64) -> Criteria {
 }
 
 /// Requests per server; the first `out` servers are excluded.
-fn answered(targets: &Targets, out: usize, way: Way) -> [u64; 4] {
-    put_out(targets, out, way);
+fn requests_by_server(targets: &Targets, out: usize, exclusion: Exclusion) -> [u64; 4] {
+    exclude(targets, out, exclusion);
     let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(0x1234_5678_9abc_def1));
     let mut count = [0; 4];
     for number in 0..REQUESTS {
@@ -121,7 +121,7 @@ fn answered(targets: &Targets, out: usize, way: Way) -> [u64; 4] {
                 .pick(&targets.pool(), &criteria, &mut random)
                 .expect("one is usable");
             assert!(!criteria.tried.contains(at), "{at} twice");
-            if way != Way::Failing || at >= out {
+            if exclusion != Exclusion::Failing || at >= out {
                 break at;
             }
             criteria.tried.add(at);
@@ -153,12 +153,12 @@ fn p_value(observed: &[u64], shares: &[f64]) -> f64 {
     }
 }
 
-fn cases(weights: [u32; 4], check: impl Fn(usize, Way, [f64; 4])) {
-    for way in [Way::Quiesced, Way::Full, Way::Failing] {
+fn cases(weights: [u32; 4], check: impl Fn(usize, Exclusion, [f64; 4])) {
+    for exclusion in [Exclusion::Quiesced, Exclusion::Full, Exclusion::Failing] {
         for out in 0..=2 {
             let mut shares = weights.map(f64::from);
             shares[..out].fill(0.0);
-            check(out, way, shares);
+            check(out, exclusion, shares);
         }
     }
 }
@@ -168,17 +168,17 @@ fn draws_and_hashes_follow_weights() {
     use SchedulerKind::{Hash, P2c, Twos};
     for kind in [P2c, Twos, Hash] {
         for weights in [EQUAL, UNEQUAL] {
-            cases(weights, |out, way, mut shares| {
-                let count = answered(&targets(kind, &weights, 0), out, way);
+            cases(weights, |out, exclusion, mut shares| {
+                let count = requests_by_server(&targets(kind, &weights, 0), out, exclusion);
                 if kind == Twos {
                     // The kernel draws from 0 to the total inclusive: the newest server has one part more.
                     shares[3] += 1.0;
                 }
-                if kind == Twos && way == Way::Failing && out > 0 {
+                if kind == Twos && exclusion == Exclusion::Failing && out > 0 {
                     return;
                 }
                 let p = p_value(&count, &shares);
-                let name = format!("{kind} {weights:?}, {out} out, {way:?}: {count:?}");
+                let name = format!("{kind} {weights:?}, {out} out, {exclusion:?}: {count:?}");
                 assert!(p > FALSE_ALARM, "{name}, p = {p:e}");
             });
         }
@@ -190,21 +190,21 @@ fn round_robin_shares_are_exact() {
     use SchedulerKind::{Rr, Wrr};
     for kind in [Rr, Wrr] {
         for weights in [EQUAL, UNEQUAL] {
-            cases(weights, |out, way, shares| {
+            cases(weights, |out, exclusion, shares| {
                 let share = |share: f64| if kind == Rr { share.min(1.0) } else { share };
                 let shares = shares.map(share);
                 let total: f64 = shares.iter().sum();
-                let count = answered(&targets(kind, &weights, 0), out, way);
+                let count = requests_by_server(&targets(kind, &weights, 0), out, exclusion);
                 for (count, share) in count.iter().zip(shares) {
                     let fair = REQUESTS as f64 * share / total;
                     let off = (*count as f64 - fair).abs();
                     // wrr gives the turn of a failing server to the next one in the pass.
-                    let may = match (kind, way) {
-                        (Wrr, Way::Failing) if weights == UNEQUAL => fair * 0.5,
+                    let tolerance = match (kind, exclusion) {
+                        (Wrr, Exclusion::Failing) if weights == UNEQUAL => fair * 0.5,
                         _ => 10.0,
                     };
-                    let name = format!("{kind} {weights:?}, {out} out, {way:?}");
-                    assert!(off <= may, "{name}: {count} of {fair}");
+                    let name = format!("{kind} {weights:?}, {out} out, {exclusion:?}");
+                    assert!(off <= tolerance, "{name}: {count} of {fair}");
                 }
             });
         }
@@ -217,9 +217,13 @@ fn load_schedulers_balance_by_weight() {
     use SchedulerKind::{Lc, LeastTime, Nq, P2c, Sed, Wlc};
     for kind in [Lc, Wlc, Sed, Nq, P2c, LeastTime] {
         for weights in [EQUAL, UNEQUAL] {
-            for (out, way) in [(0, Way::Full), (1, Way::Quiesced), (2, Way::Full)] {
+            for (out, exclusion) in [
+                (0, Exclusion::Full),
+                (1, Exclusion::Quiesced),
+                (2, Exclusion::Full),
+            ] {
                 let targets = targets(kind, &weights, 0);
-                put_out(&targets, out, way);
+                exclude(&targets, out, exclusion);
                 let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(77));
                 for number in 0..2000 {
                     let at = balance.pick(&targets.pool(), &criteria(number), &mut random);
@@ -239,10 +243,10 @@ fn load_schedulers_balance_by_weight() {
                     let fair = 2000.0 * share(at) / total;
                     let off = (f64::from(targets.list[at].load.active.load(Relaxed)) - fair).abs();
                     // Two random choices leave a small difference between servers.
-                    let may = if kind == P2c { 30.0 } else { 4.0 };
+                    let tolerance = if kind == P2c { 30.0 } else { 4.0 };
                     assert!(
-                        off <= may,
-                        "{kind} {weights:?}, {out} out, {way:?}: {at} {off} off {fair}"
+                        off <= tolerance,
+                        "{kind} {weights:?}, {out} out, {exclusion:?}: {at} {off} off {fair}"
                     );
                 }
             }
@@ -253,12 +257,14 @@ fn load_schedulers_balance_by_weight() {
 #[test]
 fn fo_and_ovf_use_the_heaviest_server() {
     for (out, best) in [(0, 2), (1, 2), (2, 2)] {
-        for way in [Way::Quiesced, Way::Full, Way::Failing] {
-            let count = answered(&targets(SchedulerKind::Fo, &UNEQUAL, 0), out, way);
-            assert_eq!(count[best], REQUESTS, "{out} out, {way:?}");
+        for exclusion in [Exclusion::Quiesced, Exclusion::Full, Exclusion::Failing] {
+            let count =
+                requests_by_server(&targets(SchedulerKind::Fo, &UNEQUAL, 0), out, exclusion);
+            assert_eq!(count[best], REQUESTS, "{out} out, {exclusion:?}");
             // No server has more requests than its weight.
-            let count = answered(&targets(SchedulerKind::Ovf, &UNEQUAL, 0), out, way);
-            assert_eq!(count[best], REQUESTS, "{out} out, {way:?}");
+            let count =
+                requests_by_server(&targets(SchedulerKind::Ovf, &UNEQUAL, 0), out, exclusion);
+            assert_eq!(count[best], REQUESTS, "{out} out, {exclusion:?}");
         }
     }
 }
@@ -267,14 +273,14 @@ fn fo_and_ovf_use_the_heaviest_server() {
 #[test]
 fn source_hashing_moves_only_clients_of_excluded_servers() {
     for kind in [SchedulerKind::Sh, SchedulerKind::Mh] {
-        let owner = |out: usize, way: Way| {
+        let owner = |out: usize, exclusion: Exclusion| {
             let mut targets = targets(kind, &EQUAL, 0);
             targets.scheduler.flags.fallback = true;
-            put_out(&targets, out, way);
+            exclude(&targets, out, exclusion);
             let mut balance = Balancer::default();
             let mut pick = |number| {
                 let mut criteria = criteria(number);
-                if way == Way::Failing {
+                if exclusion == Exclusion::Failing {
                     (0..out).for_each(|at| criteria.tried.add(at));
                 }
                 balance
@@ -283,20 +289,23 @@ fn source_hashing_moves_only_clients_of_excluded_servers() {
             };
             (0..1500).map(&mut pick).collect::<Vec<_>>()
         };
-        let before = owner(0, Way::Full);
+        let before = owner(0, Exclusion::Full);
         let mut count = [0; 4];
         before.iter().for_each(|at| count[*at] += 1);
         let p = p_value(&count, &[1.0; 4]);
         assert!(p > FALSE_ALARM, "{kind}: {count:?}, p = {p:e}");
-        for way in [Way::Full, Way::Failing] {
+        for exclusion in [Exclusion::Full, Exclusion::Failing] {
             for out in 1..=2 {
-                for (before, after) in before.iter().zip(owner(out, way)) {
+                for (before, after) in before.iter().zip(owner(out, exclusion)) {
                     let stays = if *before >= out {
                         *before == after
                     } else {
                         after >= out
                     };
-                    assert!(stays, "{kind}, {out} out, {way:?}: {before} to {after}");
+                    assert!(
+                        stays,
+                        "{kind}, {out} out, {exclusion:?}: {before} to {after}"
+                    );
                 }
             }
         }
@@ -306,7 +315,7 @@ fn source_hashing_moves_only_clients_of_excluded_servers() {
 #[test]
 fn backups_share_by_weight() {
     let targets = targets(SchedulerKind::P2c, &[1, 1, 2, 2], 2);
-    put_out(&targets, 2, Way::Quiesced);
+    exclude(&targets, 2, Exclusion::Quiesced);
     let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(5));
     let mut count = [0; 4];
     for number in 0..REQUESTS {
@@ -323,7 +332,7 @@ fn p2c_draws_two_numbers() {
     let mut targets = targets(SchedulerKind::P2c, &[1; 64], 0);
     let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(9));
     for out in [0, 40, 60] {
-        put_out(&targets, out, Way::Quiesced);
+        exclude(&targets, out, Exclusion::Quiesced);
         targets.version += 1;
         for number in 0..200 {
             let mut counted = random.clone();
@@ -407,7 +416,7 @@ fn bounded_hash_skips_overloaded_servers() {
         found.expect("one is usable")
     };
     let owner = pick(&targets);
-    // 23 in progress and this one: each server may have ceil(1.25 * 24 / 4) = 8.
+    // 23 in progress and this one: each server tolerance have ceil(1.25 * 24 / 4) = 8.
     targets
         .list
         .iter()
@@ -469,10 +478,10 @@ fn first_server_in_file_order_is_used_until_it_is_full() {
     let mut first = none;
     first.add(0);
     assert_eq!(pick(&targets, first), Some(1));
-    put_out(&targets, 2, Way::Full);
+    exclude(&targets, 2, Exclusion::Full);
     assert_eq!(pick(&targets, none), Some(2));
     targets.scheduler.flags.file_order = false;
-    put_out(&targets, 3, Way::Quiesced);
+    exclude(&targets, 3, Exclusion::Quiesced);
     assert_eq!(pick(&targets, none), None);
 }
 

@@ -139,17 +139,17 @@ fn misdirected_requests_are_rejected_before_they_count() {
         ..limits()
     };
     let mut random = SplitMix64::new(1);
-    let mut ask = |host| decide_on(&get("/"), 1, &limits, host, &mut random);
-    let (decision, slot) = ask(HostCheck::Misdirected);
+    let mut decide_for = |host| decide_on(&get("/"), 1, &limits, host, &mut random);
+    let (decision, slot) = decide_for(HostCheck::Misdirected);
     assert_eq!(decision, Decision::Reject(Rejection::new(421)));
     assert!(slot.is_none());
-    let (_, first) = ask(HostCheck::Allowed);
+    let (_, first) = decide_for(HostCheck::Allowed);
     assert!(first.is_some());
-    let (decision, slot) = ask(HostCheck::Allowed);
+    let (decision, slot) = decide_for(HostCheck::Allowed);
     assert_eq!(decision, Decision::Reject(Rejection::later(1)));
     assert!(slot.is_none());
     drop(first);
-    assert!(ask(HostCheck::Allowed).1.is_some());
+    assert!(decide_for(HostCheck::Allowed).1.is_some());
 }
 
 #[test]
@@ -166,14 +166,14 @@ fn body_length_and_rate_are_limited() {
     assert!(!limits.needs_time());
     limits.rate = Some(Arc::new(Rate::new(1, 3)));
     assert!(limits.needs_time());
-    let mut ask = |client| {
+    let mut decide_for = |client| {
         let allowed = HostCheck::Allowed;
         decide_on(&get("/"), client, &limits, allowed, &mut random).0
     };
     let rejected = Decision::Reject(Rejection::later(1));
-    let answered = (0..10).filter(|_| ask(1) != rejected).count();
+    let answered = (0..10).filter(|_| decide_for(1) != rejected).count();
     assert_eq!(answered, 3);
-    assert_ne!(ask(2), rejected, "another client");
+    assert_ne!(decide_for(2), rejected, "another client");
 }
 
 #[test]
@@ -182,15 +182,15 @@ fn limit_key_identifies_clients() {
     limits.key = HashKey::Header("x-user".to_owned());
     limits.rate = Some(Arc::new(Rate::new(1, 1)));
     let mut random = SplitMix64::new(1);
-    let mut ask = |user: &str, client| {
+    let mut decide_for = |user: &str, client| {
         let text = format!("GET / HTTP/1.1\r\nHost: h\r\nX-User: {user}\r\n\r\n");
         let allowed = HostCheck::Allowed;
         let (decision, _) = decide_on(&text, client, &limits, allowed, &mut random);
         !matches!(decision, Decision::Reject(_))
     };
-    assert!(ask("ann", 1));
-    assert!(!ask("ann", 2), "the same user from another address");
-    assert!(ask("bob", 1));
+    assert!(decide_for("ann", 1));
+    assert!(!decide_for("ann", 2), "the same user from another address");
+    assert!(decide_for("bob", 1));
 }
 
 #[test]

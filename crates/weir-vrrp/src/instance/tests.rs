@@ -30,7 +30,7 @@ fn drain(instance: &mut Instance) -> Vec<Output> {
     std::iter::from_fn(|| instance.poll_output()).collect()
 }
 
-fn heard(priority: u8, interval: Duration) -> Received {
+fn received(priority: u8, interval: Duration) -> Received {
     let advertisement = Advertisement {
         interval,
         ..Instance::new(config(100), Duration::ZERO).advertisement(priority)
@@ -82,7 +82,7 @@ fn backup_adopts_interval_of_active_router() {
     let mut instance = started(config(156));
     let interval = Duration::from_millis(100);
     instance
-        .handle_packet(&heard(200, interval), LOWER, SECOND)
+        .handle_packet(&received(200, interval), LOWER, SECOND)
         .unwrap();
     let down = 3 * interval + interval * 100 / 256;
     assert_eq!(instance.next_deadline(), Some(SECOND + down));
@@ -99,7 +99,7 @@ fn version_2_requires_the_same_interval_and_skews_by_a_second() {
         instance.next_deadline(),
         Some(6 * SECOND + SECOND * 156 / 256)
     );
-    let mut other = heard(200, SECOND);
+    let mut other = received(200, SECOND);
     other.advertisement.version = Version::V2;
     assert_eq!(
         instance.handle_packet(&other, LOWER, SECOND),
@@ -118,17 +118,17 @@ fn version_2_requires_the_same_interval_and_skews_by_a_second() {
 fn priority_0_leaves_only_the_skew() {
     let mut instance = started(config(100));
     instance
-        .handle_packet(&heard(200, SECOND), LOWER, SECOND)
+        .handle_packet(&received(200, SECOND), LOWER, SECOND)
         .unwrap();
     instance
-        .handle_packet(&heard(0, SECOND), LOWER, SECOND)
+        .handle_packet(&received(0, SECOND), LOWER, SECOND)
         .unwrap();
     assert_eq!(instance.next_deadline(), Some(SECOND + SECOND * 156 / 256));
 }
 
 #[test]
 fn lower_priority_is_preempted_unless_disabled() {
-    let (low, at) = (heard(50, SECOND), 3 * SECOND);
+    let (low, at) = (received(50, SECOND), 3 * SECOND);
     for (preempt, delay, restarts) in [(true, 0, false), (false, 0, true), (true, 60, true)] {
         let mut settings = config(100);
         settings.preempt = preempt;
@@ -160,7 +160,7 @@ fn preemption_happens_after_its_delay() {
             return;
         }
         instance
-            .handle_packet(&heard(50, SECOND), LOWER, now)
+            .handle_packet(&received(50, SECOND), LOWER, now)
             .unwrap();
     }
     panic!("{:?}", instance.state());
@@ -170,12 +170,12 @@ fn preemption_happens_after_its_delay() {
 fn equal_priorities_are_decided_by_the_address() {
     let (mut instance, at) = active();
     instance
-        .handle_packet(&heard(100, SECOND), LOWER, at)
+        .handle_packet(&received(100, SECOND), LOWER, at)
         .unwrap();
     assert_eq!(instance.state(), State::Active);
     assert_eq!(drain(&mut instance)[0], Output::Send { priority: 100 });
     instance
-        .handle_packet(&heard(100, SECOND), HIGHER, at)
+        .handle_packet(&received(100, SECOND), HIGHER, at)
         .unwrap();
     assert_eq!(instance.state(), State::Backup);
     assert_eq!(
@@ -207,7 +207,7 @@ fn stalled_active_router_listens_before_it_speaks() {
     let now = at + 3 * SECOND;
     // Even a packet that would make it assert its state.
     instance
-        .handle_packet(&heard(50, SECOND), LOWER, now)
+        .handle_packet(&received(50, SECOND), LOWER, now)
         .unwrap();
     assert_eq!(
         drain(&mut instance),
@@ -324,7 +324,7 @@ fn stop_and_release_send_priority_0() {
 #[test]
 fn differing_addresses_are_counted_but_accepted() {
     let mut instance = started(config(100));
-    let mut other = heard(200, SECOND);
+    let mut other = received(200, SECOND);
     other.advertisement.addresses = vec!["10.0.0.11".parse().unwrap()];
     instance.handle_packet(&other, LOWER, SECOND).unwrap();
     assert_eq!(

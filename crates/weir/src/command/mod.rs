@@ -108,13 +108,13 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// [`block_on`] with progress reports on stderr when it takes long.
 fn with_progress<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
-    let begun = Instant::now();
+    let started = Instant::now();
     block_on(report_while(
         work,
         FIRST_PROGRESS,
         PROGRESS_INTERVAL,
         || {
-            let seconds = begun.elapsed().as_secs();
+            let seconds = started.elapsed().as_secs();
             terminal::eprint(&format!(
                 "weir: still working: {what}, {seconds} s so far\n"
             ));

@@ -36,10 +36,10 @@ pub(super) fn server(global: &GlobalOptions, server: &Server) -> Outcome {
         timeout,
     } = server.action
     {
-        let begun = Instant::now();
+        let started = Instant::now();
         now = block_on(wait_until_drained(&client, name, timeout))??;
         if now.open_connections > 0 {
-            timed_out_after = Some(begun.elapsed());
+            timed_out_after = Some(started.elapsed());
         }
     }
     let text = if server.json {
@@ -68,12 +68,12 @@ async fn wait_until_drained(
     name: &ServerName,
     timeout: Option<Duration>,
 ) -> Result<ServerNow, Failure> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut reported: Option<(u64, Instant)> = None;
     loop {
         let now = client.server_now(&name.pool, &name.address).await?;
         let open = now.open_connections;
-        let left = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
+        let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
         if open == 0 || left.is_some_and(|left| left.is_zero()) {
             return Ok(now);
         }
@@ -91,7 +91,7 @@ async fn wait_until_drained(
             terminal::eprint(&format!(
                 "weir: {pool}/{address}: waiting for {} to end, {} s so far\n",
                 connections(open),
-                begun.elapsed().as_secs()
+                started.elapsed().as_secs()
             ));
         }
         tokio::time::sleep(left.map_or(POLL_INTERVAL, |left| left.min(POLL_INTERVAL))).await;

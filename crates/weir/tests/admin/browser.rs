@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use weir_testing::free_address;
 
 /// How long the browser may take for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A browser window.
 pub struct Browser {
@@ -30,9 +30,9 @@ impl Browser {
             .stderr(Stdio::null())
             .spawn()
             .expect("chromedriver runs; `apt-get install chromium-driver` installs it");
-        let begun = Instant::now();
+        let started = Instant::now();
         while TcpStream::connect(address).is_err() {
-            assert!(begun.elapsed() < PATIENCE, "chromedriver does not listen");
+            assert!(started.elapsed() < TIMEOUT, "chromedriver does not listen");
             std::thread::sleep(Duration::from_millis(50));
         }
         let mut browser = Self {
@@ -106,14 +106,14 @@ impl Browser {
     }
 
     pub fn until(&self, what: &str, script: &str) -> Value {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let value = self.run(script);
             if !matches!(value, Value::Null | Value::Bool(false)) {
                 return value;
             }
             let page = || self.run("return document.body.innerText.slice(0, 2000)");
-            assert!(begun.elapsed() < PATIENCE, "waited for {what}: {}", page());
+            assert!(started.elapsed() < TIMEOUT, "waited for {what}: {}", page());
             std::thread::sleep(Duration::from_millis(50));
         }
     }

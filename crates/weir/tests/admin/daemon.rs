@@ -17,7 +17,7 @@ use weir_testing::free_address;
 static DAEMONS: AtomicU32 = AtomicU32::new(0);
 
 /// How long a response may take on a busy machine; less than the daemon waits for an incomplete header.
-const PATIENCE: Duration = Duration::from_secs(8);
+const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A complete response.
 pub struct Answer(pub String);
@@ -38,11 +38,11 @@ pub struct AdminDaemon {
 /// A connection from 127.0.0.`last`.
 pub fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
     let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match connect(from, to) {
             Ok(stream) => return stream,
-            Err(error) if begun.elapsed() > PATIENCE => panic!("{from}: {error}"),
+            Err(error) if started.elapsed() > TIMEOUT => panic!("{from}: {error}"),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     }
@@ -99,9 +99,9 @@ impl AdminDaemon {
             admin,
             child,
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         while !daemon.weir(&["status", "--json"]).0 {
-            let waited = begun.elapsed();
+            let waited = started.elapsed();
             assert!(
                 waited < Duration::from_secs(30),
                 "no daemon: {}",
@@ -140,8 +140,8 @@ impl AdminDaemon {
             .arg(file)
             .output()
             .expect("weir runs");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{printed}");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
@@ -159,7 +159,7 @@ impl AdminDaemon {
     /// Sends one request and returns everything up to the end of the connection.
     pub fn raw(&self, request: &str) -> String {
         let mut stream = connect_from(1, self.admin);
-        stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a deadline");
         stream.write_all(request.as_bytes()).expect("sent");
         let mut answer = Vec::new();
         if let Err(error) = stream.read_to_end(&mut answer) {
@@ -168,7 +168,7 @@ impl AdminDaemon {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    pub fn ask(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Answer {
+    pub fn fetch(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Answer {
         let token = token.map_or_else(String::new, |token| {
             format!("Authorization: Bearer {token}\r\n")
         });
@@ -180,11 +180,11 @@ impl AdminDaemon {
     }
 
     pub fn get(&self, path: &str, token: Option<&str>) -> String {
-        self.ask("GET", path, token, "").0
+        self.fetch("GET", path, token, "").0
     }
 
     pub fn post(&self, path: &str, token: Option<&str>, body: &str) -> String {
-        self.ask("POST", path, token, body).0
+        self.fetch("POST", path, token, body).0
     }
 }
 
@@ -226,8 +226,8 @@ impl Authority {
             .stdin(Stdio::null())
             .output()
             .expect("openssl runs");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "openssl {arguments}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl {arguments}: {printed}");
     }
 
     pub fn ca(&self) -> String {

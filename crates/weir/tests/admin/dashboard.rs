@@ -69,8 +69,8 @@ fn pages_of_other_origins_change_nothing() {
         (&["-H", "Origin: null"], "code=403"),
         (&["-H", "Host: evil.example"], "code=421"),
     ] {
-        let said = with(fields);
-        assert!(said.ends_with(code), "{fields:?}: {said}");
+        let text = with(fields);
+        assert!(text.ends_with(code), "{fields:?}: {text}");
     }
     assert!(
         daemon
@@ -79,8 +79,8 @@ fn pages_of_other_origins_change_nothing() {
             .contains("\"state\": \"unchecked\"")
     );
     // The page itself, through a forwarded port.
-    let said = with(&["-H", "Origin: http://localhost"]);
-    assert!(said.ends_with("code=200"), "{said}");
+    let text = with(&["-H", "Origin: http://localhost"]);
+    assert!(text.ends_with("code=200"), "{text}");
     assert!(
         daemon
             .weir(&["status", "--json"])
@@ -114,13 +114,13 @@ fn script_shows_what_the_status_says() {
         .stdin(Stdio::null())
         .output()
         .expect("node runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success(),
-        "{said}{}",
+        "{text}{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let shown: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let shown: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!(
         shown["summary"], "revision 1, 1 service, 2 servers: 1 drain, 1 unchecked",

@@ -122,12 +122,12 @@ fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
          begun) / 100",
     );
     println!("10000 servers: a scrolled list is drawn within {spent} ms");
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let metrics = daemon.get("/metrics", None);
     println!(
         "10000 servers: /metrics, {} bytes, within {:?}",
         metrics.len(),
-        begun.elapsed()
+        started.elapsed()
     );
     assert!(metrics.matches("\nweir_server_weight{").count() == 10_000);
 }
@@ -154,8 +154,8 @@ fn page_of_10000_servers_contains_the_visible_rows_at_length() {
         "weir.toml",
         &config.replace("\"127.0.0.1:1\"", &servers.join(",\n")),
     );
-    let (is_done, said) = daemon.weir(&["reload"]);
-    assert!(is_done, "{said}");
+    let (is_done, output) = daemon.weir(&["reload"]);
+    assert!(is_done, "{output}");
     let browser = Browser::start();
     browser.open(&format!("http://{}/", daemon.admin));
     browser.until(

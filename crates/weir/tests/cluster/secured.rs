@@ -49,8 +49,8 @@ impl Group {
             .args(arguments.split_whitespace())
             .output()
             .expect("openssl runs");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "openssl {arguments}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl {arguments}: {printed}");
     }
 
     /// Arguments of etcd.

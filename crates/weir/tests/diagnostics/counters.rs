@@ -1,6 +1,6 @@
 //! The counters for unexpected packets do not count Weir's own connections.
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use super::world::{Family, World, bracketed, privileged, wait_for};
 
 /// Probes to the server and through the forwards, from the VIP and from an address of `snat`; a proxy service on the
@@ -42,7 +42,7 @@ fn quiet(family: Family) {
     world.start_nginx(64);
     let vip = family.vip();
     world.start_director(&config(family));
-    wait_for("probes", PATIENCE, || {
+    wait_for("probes", TIMEOUT, || {
         world.status()["checks"]["probes"].as_u64() > Some(60)
     });
     let url = format!("http://{}:83/name", bracketed(vip));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use super::world::{Family, World, bracketed, full_prefix, privileged, sh, wait_for};
 
 /// The VIP of a `direct` service with the same pool.
@@ -96,9 +96,9 @@ fn add_clients(world: &World, family: Family) {
 }
 
 /// Each client sends `times` requests; returns the number of responses.
-fn ask(world: &World, family: Family, times: usize) -> usize {
+fn fetch(world: &World, family: Family, times: usize) -> usize {
     let url = format!("http://{}/name", bracketed(family.vip()));
-    let asked: Vec<_> = clients(family)
+    let handles: Vec<_> = clients(family)
         .into_iter()
         .flat_map(|address| (0..times).map(move |_| address.clone()))
         .map(|address| {
@@ -119,7 +119,7 @@ fn ask(world: &World, family: Family, times: usize) -> usize {
                 .expect("curl starts")
         })
         .collect();
-    let ended = asked
+    let ended = handles
         .into_iter()
         .map(|mut child| child.wait().expect("curl ends"));
     ended.filter(std::process::ExitStatus::success).count()
@@ -149,12 +149,12 @@ fn found(family: Family) {
     world.start_nginx(64);
     add_clients(&world, family);
     world.start_director(&config(family));
-    wait_for("both servers", PATIENCE, || {
+    wait_for("both servers", TIMEOUT, || {
         (0..2).all(|n| world.server_status(family.server(n))["state"] == "up")
     });
-    assert_eq!(ask(&world, family, 3), 0, "replies go past the director");
-    wait_for("warnings", PATIENCE, || {
-        ask(&world, family, 1);
+    assert_eq!(fetch(&world, family, 3), 0, "replies go past the director");
+    wait_for("warnings", TIMEOUT, || {
+        fetch(&world, family, 1);
         (0..2).all(|n| warning(&world, family, n)["reason"].is_string())
     });
     for n in 0..2 {
@@ -189,8 +189,8 @@ fn found(family: Family) {
 
     // One server gets its route: its warning ends with the first replies, and the other server's stays.
     route(&world, family, 0, "add");
-    wait_for("the end of one warning", PATIENCE, || {
-        ask(&world, family, 1);
+    wait_for("the end of one warning", TIMEOUT, || {
+        fetch(&world, family, 1);
         warning(&world, family, 0).is_null()
     });
     assert!(warning(&world, family, 1)["reason"].is_string());
@@ -220,14 +220,14 @@ fn dead_server_is_down_without_warning() {
         route(&world, family, n, "add");
     }
     world.start_director(&config(family));
-    wait_for("both servers", PATIENCE, || {
+    wait_for("both servers", TIMEOUT, || {
         (0..2).all(|n| world.server_status(family.server(n))["state"] == "up")
     });
-    assert_eq!(ask(&world, family, 3), 9);
+    assert_eq!(fetch(&world, family, 3), 9);
     let server1 = world.namespace("server1");
     sh(&format!("ip -n {server1} link set eth0 down"));
-    ask(&world, family, 3);
-    wait_for("the check", PATIENCE, || {
+    fetch(&world, family, 3);
+    wait_for("the check", TIMEOUT, || {
         world.server_status(family.server(1))["state"] == "down"
     });
     assert!((0..2).all(|n| warning(&world, family, n).is_null()));
@@ -241,11 +241,11 @@ fn server_with_wrong_gateway_is_not_ejected_while_its_check_passes() {
         return;
     }
     let world = shared_world(CHECK);
-    wait_for("both servers", PATIENCE, || {
+    wait_for("both servers", TIMEOUT, || {
         (0..2).all(|n| world.server_status(Family::V4.server(n))["state"] == "up")
     });
-    wait_for("a warning", PATIENCE, || {
-        ask(&world, Family::V4, 4);
+    wait_for("a warning", TIMEOUT, || {
+        fetch(&world, Family::V4, 4);
         server_of(&world, "web", 1)["warning"].is_object()
     });
     for service in ["web", "second"] {
@@ -273,23 +273,23 @@ fn server_with_changed_gateway_returns_with_a_warning() {
     }
     let world = shared_world(CHECK);
     return_through_director(&world, 1, "add");
-    wait_for("answers of both servers", PATIENCE, || {
-        ask(&world, Family::V4, 2);
+    wait_for("answers of both servers", TIMEOUT, || {
+        fetch(&world, Family::V4, 2);
         (0..2).all(|n| server_of(&world, "web", n)["handshakes"]["finished"].as_u64() > Some(2))
     });
     return_through_director(&world, 1, "del");
-    wait_for("a warning", PATIENCE, || {
-        ask(&world, Family::V4, 4);
+    wait_for("a warning", TIMEOUT, || {
+        fetch(&world, Family::V4, 4);
         server_of(&world, "web", 1)["warning"].is_object()
     });
     for _ in 0..3 {
         assert!(is_used(&world, "web", 1), "{:#}", world.status());
-        ask(&world, Family::V4, 4);
+        fetch(&world, Family::V4, 4);
     }
     assert!(is_used(&world, "second", 1));
     return_through_director(&world, 1, "add");
-    wait_for("the end of the warning", PATIENCE, || {
-        ask(&world, Family::V4, 2);
+    wait_for("the end of the warning", TIMEOUT, || {
+        fetch(&world, Family::V4, 2);
         server_of(&world, "web", 1)["warning"].is_null()
     });
 }
@@ -301,8 +301,8 @@ fn ejection_affects_only_the_unanswered_service() {
         return;
     }
     let world = shared_world("");
-    wait_for("the ejection", PATIENCE, || {
-        ask(&world, Family::V4, 4);
+    wait_for("the ejection", TIMEOUT, || {
+        fetch(&world, Family::V4, 4);
         server_of(&world, "web", 1)["ejected"].is_object()
     });
     assert!(is_used(&world, "web", 0));

@@ -1,6 +1,6 @@
 //! The director's log contains each change once, as plain text.
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use super::log_line::first_with_debug_output;
 use super::world::{Family, World, privileged, wait_for};
 
@@ -44,11 +44,11 @@ fn pool_change_is_logged_once() {
     let mut world = World::new(1);
     world.start_nginx(64);
     world.start_director(&config());
-    wait_for("a good start", PATIENCE, || all_are(&world, "up"));
+    wait_for("a good start", TIMEOUT, || all_are(&world, "up"));
     world.kill_nginx(0);
-    wait_for("a bad server", PATIENCE, || all_are(&world, "down"));
+    wait_for("a bad server", TIMEOUT, || all_are(&world, "down"));
     world.start_nginx_on("server0", 0, "");
-    wait_for("a good server", PATIENCE, || all_are(&world, "up"));
+    wait_for("a good server", TIMEOUT, || all_are(&world, "up"));
     let log = world.log();
     for pool in ["packets", "requests", "both"] {
         for (from, to) in [("up", "down"), ("down", "up")] {
@@ -58,7 +58,7 @@ fn pool_change_is_logged_once() {
     }
     let server = format!("both/{}:80", Family::V4.server(0));
     world.run_weir(&["server", &server, "drain"]);
-    wait_for("the pool of a drained server", PATIENCE, || {
+    wait_for("the pool of a drained server", TIMEOUT, || {
         let log = world.log();
         log.matches("pool state changed pool=\"both\" from=\"up\" to=\"down\"")
             .count()

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::world::{Family, World, privileged, wait_for};
-use super::{PATIENCE, service};
+use super::{TIMEOUT, service};
 
 /// Three pools: the service's own, one of the same server with another check, and one with a port where nothing
 /// listens.
@@ -46,7 +46,7 @@ fn routed_pools_show_their_probes_and_reasons() {
     let mut world = World::new(1);
     world.start_nginx(64);
     world.start_director(&config());
-    wait_for("probes of every pool", PATIENCE, || {
+    wait_for("probes of every pool", TIMEOUT, || {
         let status = world.status();
         is(&status, "green", "up", "++")
             && is(&status, "blue", "down", "--")

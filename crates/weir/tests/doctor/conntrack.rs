@@ -26,7 +26,7 @@ fn untracked_connections_are_reported() {
         let _ = stream.read_to_end(&mut text);
         let _ = telling.send(text.len());
     });
-    assert_eq!(answers.recv_timeout(PATIENCE), Ok(0));
+    assert_eq!(answers.recv_timeout(TIMEOUT), Ok(0));
     does(
         &world,
         "server0",
@@ -41,7 +41,7 @@ fn untracked_connections_are_reported() {
     );
     fixes(&world, "server0", &DOCTOR, "nf_conntrack_tcp_loose is 0");
     let length = answers
-        .recv_timeout(PATIENCE)
+        .recv_timeout(TIMEOUT)
         .expect("the request is sent again");
     assert!(length > 0);
     client.join().expect("the client ends");

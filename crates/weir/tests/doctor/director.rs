@@ -21,8 +21,8 @@ fn serves(world: &World) -> bool {
 }
 
 fn sound(world: &World, doctor: &[&str]) {
-    wait_for("all is well", PATIENCE, || {
-        asked(world, "director", doctor).0 == 0
+    wait_for("all is well", TIMEOUT, || {
+        run_on(world, "director", doctor).0 == 0
     });
 }
 
@@ -42,7 +42,7 @@ fn director_firewall_rules_are_reported() {
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
     world.start_director(&text);
-    wait_for("an answer", PATIENCE, || serves(&world));
+    wait_for("an answer", TIMEOUT, || serves(&world));
     sound(&world, &doctor);
 
     let input = "chain input {\n type filter hook input priority 0; policy drop;\n";
@@ -67,7 +67,7 @@ fn director_firewall_rules_are_reported() {
         &format!("table inet filter {{\n{input} tcp dport 80 accept\n }}\n}}"),
     );
     let down = || fix_of(&world, "director", &doctor, "is down").is_some();
-    wait_for("a server that its check calls down", PATIENCE, down);
+    wait_for("a server that its check calls down", TIMEOUT, down);
     fixes(
         &world,
         "director",
@@ -79,7 +79,7 @@ fn director_firewall_rules_are_reported() {
     does(&world, "director", "nft flush ruleset");
     let output = "chain out {\n type filter hook output priority 0; policy accept;\n ip daddr 10.71.0.20 drop\n }";
     rules(&world, &format!("table inet filter {{\n{output}\n}}"));
-    wait_for("a server that its check calls down", PATIENCE, down);
+    wait_for("a server that its check calls down", TIMEOUT, down);
     fixes(
         &world,
         "director",
@@ -116,7 +116,7 @@ fn layer_4_traffic_bypasses_the_firewall() {
     sound(&world, &doctor);
     rules(&world, &format!("table ip filter {{\n{all}}}"));
     assert!(serves(&world));
-    let (code, text) = asked(&world, "director", &doctor);
+    let (code, text) = run_on(&world, "director", &doctor);
     assert_eq!(code, 0, "{text}");
 }
 
@@ -139,7 +139,7 @@ fn marked_packets_pass_forward_chains() {
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
     world.start_director(&text);
-    wait_for("an answer", PATIENCE, || serves(&world));
+    wait_for("an answer", TIMEOUT, || serves(&world));
     sound(&world, &doctor);
 
     let forward = "chain passing {\n type filter hook forward priority 0; policy";
@@ -197,7 +197,7 @@ fn duplicate_ipv6_vip_is_reported() {
     world.ip("director", &format!("addr del {vip}/128 dev eth0"));
     world.ip("director", &format!("addr add {vip}/128 dev eth0"));
     let failed = "failed duplicate address detection";
-    wait_for("the duplicate", PATIENCE, || {
+    wait_for("the duplicate", TIMEOUT, || {
         fix_of(&world, "director", &doctor, failed).is_some()
     });
     let claims = "answers neighbour solicitations for the VIP";
@@ -235,12 +235,12 @@ fn server_that_does_not_answer_is_reported() {
         &doctor,
         &[silent, "weir real-server doctor"],
     );
-    let (code, text) = asked(&world, "server1", &["real-server", "doctor", "--fix"]);
+    let (code, text) = run_on(&world, "server1", &["real-server", "doctor", "--fix"]);
     assert!(text.contains("(fixed)"), "{code} {text}");
     assert_eq!(fix_of(&world, "director", &doctor, silent), None);
     world.kill_nginx(1);
     let refuses = "server 10.71.0.21 of web refuses connections to 10.71.0.10:80";
-    wait_for("a refusal", PATIENCE, || {
+    wait_for("a refusal", TIMEOUT, || {
         fix_of(&world, "director", &doctor, refuses).is_some()
     });
     world.start_nginx_on("server1", 1, "");
@@ -279,7 +279,7 @@ fn server_answering_arp_for_vip_is_reported() {
         ],
     );
     // While the address is present, `up` fails and names the same command.
-    let (code, text) = asked(
+    let (code, text) = run_on(
         &world,
         "server1",
         &[
@@ -297,7 +297,7 @@ fn server_answering_arp_for_vip_is_reported() {
         "{text}"
     );
     world.ip("server1", &format!("addr del {vip}/32 dev eth0"));
-    let (code, text) = asked(
+    let (code, text) = run_on(
         &world,
         "server1",
         &[
@@ -379,7 +379,7 @@ fn standby_lacks_the_vip_that_keepalived_moves() {
     std::fs::write(world.path("keepalived/keepalived.conf"), keepalived).expect("written");
     sound(&world, &doctor);
     let check = ["check", "-c", path.to_str().expect("a plain path")];
-    let (code, text) = asked(&world, "director", &check);
+    let (code, text) = run_on(&world, "director", &check);
     assert!(code == 0 && !text.contains("on no interface"), "{text}");
 
     does(
@@ -401,7 +401,7 @@ fn unresolved_neighbours_are_resolved_first() {
     let text = config("nat").replace(&Family::V4.server(1).to_string(), &gone.to_string());
     let path = world.write_config(&text);
     world.ip("director", "neigh flush all");
-    let (_, text) = asked(&world, "director", &doctor_with(&path));
+    let (_, text) = run_on(&world, "director", &doctor_with(&path));
     assert!(!text.contains(&format!("server {known}")), "{text}");
     assert!(text.contains(&format!("server {gone}")), "{text}");
 }

@@ -69,7 +69,7 @@ impl<'w> Managed<'w> {
     }
 
     fn configured(&self) {
-        wait_for("networkd has configured eth0", PATIENCE, || {
+        wait_for("networkd has configured eth0", TIMEOUT, || {
             let output = self.shell("networkctl list --no-legend eth0");
             String::from_utf8_lossy(&output.stdout).contains("configured")
         });
@@ -97,8 +97,8 @@ fn networkd_removing_foreign_addresses_is_reported() {
     let path = world.write_config(&text);
     let doctor = ["doctor", "-c", path.to_str().expect("a plain path")];
     world.start_director(&text);
-    wait_for("all is well", PATIENCE, || {
-        asked(&world, "director", &doctor).0 == 0
+    wait_for("all is well", TIMEOUT, || {
+        run_on(&world, "director", &doctor).0 == 0
     });
     let managed = Managed::new(&world);
     managed.configured();
@@ -109,7 +109,7 @@ fn networkd_removing_foreign_addresses_is_reported() {
     };
     assert!(there() && managed.fix(&doctor, &seen).is_some());
     managed.does("networkctl reconfigure eth0");
-    wait_for("the VIP is taken off", PATIENCE, || !there());
+    wait_for("the VIP is taken off", TIMEOUT, || !there());
 
     world.ip("director", &format!("addr add {vip}/32 dev eth0"));
     managed.does(&managed.fix(&doctor, &seen).expect("it is still so"));

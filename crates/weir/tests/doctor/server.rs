@@ -12,8 +12,8 @@ pub(super) fn prepared() -> World {
     world.prepare_servers(&["--forward", "direct", "--vip", &format!("{vip}:80")]);
     world.start_director(&config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), ""));
     fixes(&world, "server0", &DOCTOR, "until the next boot only");
-    wait_for("all is well", PATIENCE, || serves(&world));
-    let (code, text) = asked(&world, "server0", &DOCTOR);
+    wait_for("all is well", TIMEOUT, || serves(&world));
+    let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
     world
 }
@@ -87,7 +87,7 @@ fn server_firewall_rules_are_reported() {
         &format!("nft -f {}", world.path("rules.nft").display()),
     );
     assert!(serves(&world));
-    let (code, text) = asked(&world, "server0", &DOCTOR);
+    let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
 }
 
@@ -118,7 +118,7 @@ fn iptables_legacy_rules_are_reported() {
          ip6tables-legacy -P INPUT DROP",
     );
     assert!(serves(&world));
-    let (code, text) = asked(&world, "server0", &DOCTOR);
+    let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
     // Without the tool, the doctor reports what it cannot check.
     let output = local(&world, "server0", "env")
@@ -158,7 +158,7 @@ fn settings_lost_at_reboot_are_reported() {
         "server0",
         "sysctl -qw net.ipv4.conf.all.arp_ignore=0 && cat /etc/sysctl.d/*.conf | sysctl -q -p -",
     );
-    let (code, text) = asked(&world, "server0", &DOCTOR);
+    let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
     // Nothing is reported about settings that Weir does not make.
     world

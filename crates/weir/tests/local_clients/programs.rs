@@ -252,9 +252,9 @@ fn nginx_is_balanced(rig: &mut Rig) {
         file.display()
     );
     rig.spawn("director", &line);
-    let ask = "curl -sS -m 5 http://127.0.0.1:9000/";
-    wait_for("nginx", LIMIT, || rig.joined(ask).status.success());
-    let names = [(); 4].map(|()| rig.output_of(ask));
+    let fetch = "curl -sS -m 5 http://127.0.0.1:9000/";
+    wait_for("nginx", LIMIT, || rig.joined(fetch).status.success());
+    let names = [(); 4].map(|()| rig.output_of(fetch));
     assert_eq!(
         sorted(&names.join("\n")),
         ["server0", "server0", "server1", "server1"]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::world::{Family, World, wait_for};
 
 /// A stall that TCP does not recover from.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const CHUNK: usize = 1 << 16;
 
 /// Rates of a transfer.
@@ -71,19 +71,19 @@ fn send(stream: &mut TcpStream, block: &[u8], bytes: usize) {
 }
 
 fn receive(stream: &mut TcpStream, block: &[u8], bytes: usize) {
-    let (mut came, mut buffer) = (0, vec![0; CHUNK]);
-    while came < bytes {
-        let most = (CHUNK - came % CHUNK).min(bytes - came);
+    let (mut arrived, mut buffer) = (0, vec![0; CHUNK]);
+    while arrived < bytes {
+        let most = (CHUNK - arrived % CHUNK).min(bytes - arrived);
         let length = stream
             .read(&mut buffer[..most])
-            .unwrap_or_else(|error| panic!("after {came} bytes received: {error}"));
-        assert!(length > 0, "the stream ended after {came} bytes");
-        let at = came % CHUNK;
+            .unwrap_or_else(|error| panic!("after {arrived} bytes received: {error}"));
+        assert!(length > 0, "the stream ended after {arrived} bytes");
+        let at = arrived % CHUNK;
         assert!(
             buffer[..length] == block[at..at + length],
-            "wrong bytes after {came}"
+            "wrong bytes after {arrived}"
         );
-        came += length;
+        arrived += length;
     }
 }
 
@@ -93,8 +93,8 @@ fn block() -> Vec<u8> {
 
 fn prepare(stream: &TcpStream) {
     stream.set_nonblocking(false).expect("a blocking socket");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+    stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
 }
 
 /// On the first server: takes one connection and hands it to `work`.
@@ -108,7 +108,7 @@ fn serve(
         let listener =
             TcpListener::bind(SocketAddr::new(any(family), port)).expect("the port is free");
         listener.set_nonblocking(true).expect("a listener");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let stream = loop {
             match listener.accept() {
                 Ok((stream, _)) => break stream,
@@ -119,7 +119,7 @@ fn serve(
         prepare(&stream);
         work(stream);
     });
-    wait_for("the server listens", PATIENCE, || {
+    wait_for("the server listens", TIMEOUT, || {
         let output = world.output("server0", &format!("ss -Hltn sport = :{port}"));
         !output.stdout.is_empty()
     });
@@ -127,7 +127,7 @@ fn serve(
 }
 
 fn connect(world: &World, from: &str, address: SocketAddr) -> TcpStream {
-    let connecting = world.inside(from, move || TcpStream::connect_timeout(&address, PATIENCE));
+    let connecting = world.inside(from, move || TcpStream::connect_timeout(&address, TIMEOUT));
     let stream = connecting.join().expect("no panic").expect("a connection");
     prepare(&stream);
     stream
@@ -148,12 +148,12 @@ pub(crate) fn move_through(
         send(&mut stream, &block, bytes);
     });
     let mut stream = connect(world, from, to);
-    let (block, begun) = (block(), Instant::now());
+    let (block, started) = (block(), Instant::now());
     send(&mut stream, &block, bytes);
     stream.read_exact(&mut [0]).expect("the server has it all");
-    let up = begun.elapsed();
+    let up = started.elapsed();
     receive(&mut stream, &block, bytes);
-    let down = begun.elapsed() - up;
+    let down = started.elapsed() - up;
     serving.join().expect("the server has no complaint");
     Bulk { bytes, up, down }
 }
@@ -181,23 +181,23 @@ impl Slow {
 
     /// Sends a message and waits for the echo.
     pub(crate) fn exchanges(&mut self, limit: Duration) {
-        let said = vec![7; 10_000];
+        let text = vec![7; 10_000];
         self.0.set_read_timeout(Some(limit)).expect("a timeout");
-        self.0.write_all(&said).expect("the connection goes on");
-        let mut heard = vec![0; said.len()];
-        self.0.read_exact(&mut heard).expect("an answer");
-        assert_eq!(said, heard);
+        self.0.write_all(&text).expect("the connection goes on");
+        let mut received = vec![0; text.len()];
+        self.0.read_exact(&mut received).expect("an answer");
+        assert_eq!(text, received);
     }
 
     /// Continues until the connection ends, for at most this time, and returns how it ended.
     pub(crate) fn ends(&mut self, limit: Duration) -> Option<ErrorKind> {
         self.0.set_read_timeout(Some(limit)).expect("a timeout");
-        let mut heard = [0; CHUNK];
+        let mut received = [0; CHUNK];
         loop {
             if let Err(error) = self.0.write_all(&[7]) {
                 return Some(error.kind());
             }
-            match self.0.read(&mut heard) {
+            match self.0.read(&mut received) {
                 Ok(0) => return None,
                 Ok(_) => {}
                 Err(error) => return Some(error.kind()),

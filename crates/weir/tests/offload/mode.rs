@@ -9,7 +9,7 @@ use super::world::load::{Load, assert_nothing_lost};
 use super::world::{Family, World, privileged};
 use super::{Offloads, PORT, config, set_offloads, tcp_counter};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn text(attach: &str, port: u16) -> String {
     let node = format!("attach = \"{attach}\"\n");
@@ -41,10 +41,10 @@ fn attach_mode_change_keeps_connections() {
         ("auto", "tc"),
         ("xdp", "native"),
     ] {
-        slow.exchanges(PATIENCE);
+        slow.exchanges(TIMEOUT);
         world.reload(&text(attach, PORT));
         assert_mode(&world, mode);
-        slow.exchanges(PATIENCE);
+        slow.exchanges(TIMEOUT);
     }
 }
 

@@ -9,7 +9,7 @@ use super::bulk::Slow;
 use super::world::{Family, World, privileged, wait_for};
 use super::{Offloads, PORT, config, set_offloads, tcp_counter};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const NODES: [&str; 2] = ["", "attach = \"xdp\"\n"];
 
 fn without_servers(text: &str, family: Family) -> String {
@@ -38,7 +38,7 @@ fn service_without_servers_rejects_at_once() {
             let mut world = World::new(1);
             set_offloads(&world, 1, Offloads::Defaults);
             world.start_director(&without_servers(&config(family, node, "nat"), family));
-            let kind = refusal(&world, family, PATIENCE);
+            let kind = refusal(&world, family, TIMEOUT);
             assert_eq!(kind, ErrorKind::ConnectionRefused, "{node}{family:?}");
             assert!(world.packets("reject_no_server") > 0, "{}", world.status());
         }
@@ -57,9 +57,9 @@ fn removed_server_resets_its_clients() {
         let text = text.replace("[pool.bulk]\n", "[pool.bulk]\non_remove = \"reset\"\n");
         world.start_director(&text);
         let mut slow = Slow::connect(&world, Family::V4, PORT);
-        slow.exchanges(PATIENCE);
+        slow.exchanges(TIMEOUT);
         world.reload(&without_servers(&text, Family::V4));
-        let kind = slow.ends(PATIENCE);
+        let kind = slow.ends(TIMEOUT);
         assert_eq!(kind, Some(ErrorKind::ConnectionReset), "{node}");
     }
 }
@@ -76,7 +76,7 @@ fn dropped_packets_do_not_reach_the_local_stack() {
         let text = config(Family::V4, node, "nat");
         world.start_director(&without_servers(&text, Family::V4));
         let address = SocketAddr::new(Family::V4.vip(), PORT);
-        wait_for("packets are dropped", PATIENCE, || {
+        wait_for("packets are dropped", TIMEOUT, || {
             let many = world.inside("client", move || {
                 for _ in 0..1500 {
                     let _ = TcpStream::connect_timeout(&address, Duration::from_millis(1));

@@ -34,8 +34,8 @@ fn recorder(world: &World, port: u16) -> Receiver<(String, Vec<u8>)> {
     receiver
 }
 
-fn heard(from: &Receiver<(String, Vec<u8>)>) -> (String, Vec<u8>) {
-    from.recv_timeout(PATIENCE).expect("a probe comes")
+fn received(from: &Receiver<(String, Vec<u8>)>) -> (String, Vec<u8>) {
+    from.recv_timeout(TIMEOUT).expect("a probe comes")
 }
 
 /// A second address, and a second wire to the server on which the same server can be reached.
@@ -115,7 +115,7 @@ fn probes_use_configured_source_and_target() {
         .zip([&Family::V4.director().to_string(), OTHER, SIDE])
     {
         for _ in 0..3 {
-            assert_eq!(heard(recorder).0, from);
+            assert_eq!(received(recorder).0, from);
         }
     }
     for name in ["plain", "other", "side", "ping", "echo"] {
@@ -132,7 +132,7 @@ fn probes_use_configured_source_and_target() {
         packets.unwrap_or_else(|| panic!("{name}: {output:?}"))
     };
     for name in ["pinged", "asked", "aside", "wired"] {
-        wait_for(name, PATIENCE, || counted(name) > 1);
+        wait_for(name, TIMEOUT, || counted(name) > 1);
     }
     assert_eq!(
         counted("astray"),
@@ -192,14 +192,14 @@ fn proxy_header_precedes_the_probe() {
 
     let header = |from: &dyn std::fmt::Display| format!("PROXY TCP4 {from} {at} ");
     let begins = |bytes: &[u8], with: &[u8]| bytes.starts_with(with);
-    let (_, tcp) = heard(&recorders[0]);
+    let (_, tcp) = received(&recorders[0]);
     assert!(begins(&tcp, header(&director).as_bytes()), "{tcp:?}");
     assert!(tcp.ends_with(b" 7001\r\n"), "{tcp:?}");
     // LOCAL of version 2: a connection of the director itself.
-    let (_, agent) = heard(&recorders[1]);
+    let (_, agent) = received(&recorders[1]);
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
     assert!(begins(&agent, local), "{agent:?}");
-    let (_, tls) = heard(&recorders[2]);
+    let (_, tls) = received(&recorders[2]);
     let end = tls
         .windows(2)
         .position(|pair| pair == b"\r\n")
@@ -210,7 +210,7 @@ fn proxy_header_precedes_the_probe() {
         tls.get(end).is_none_or(|byte| *byte == 0x16),
         "a handshake: {tls:?}"
     );
-    let (from, redis) = heard(&recorders[3]);
+    let (from, redis) = received(&recorders[3]);
     assert_eq!(from, OTHER);
     assert!(begins(&redis, header(&OTHER).as_bytes()), "{redis:?}");
 }

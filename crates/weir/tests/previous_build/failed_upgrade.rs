@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::scenario::{STRAIGHT, THROUGH, Walk, older};
+use super::scenario::{DIRECT, NAT, Walk, older};
 use super::world::program::present;
 use super::world::{Family, privileged, wait_for};
 
@@ -17,9 +17,13 @@ fn executable(path: PathBuf, bytes: &[u8]) -> PathBuf {
 }
 
 fn fails(walk: &mut Walk, program: &Path, why: &str) {
-    let (done, said) = walk.upgrade(present(), program);
-    assert!(!done && said.contains(why), "{}: {said}", program.display());
-    walk.goes_on();
+    let (done, printed) = walk.upgrade(present(), program);
+    assert!(
+        !done && printed.contains(why),
+        "{}: {printed}",
+        program.display()
+    );
+    walk.continues();
 }
 
 #[test]
@@ -27,7 +31,7 @@ fn upgrade_to_a_non_program_changes_nothing() {
     if !privileged() {
         return;
     }
-    let (mut walk, _) = Walk::start(&THROUGH, present());
+    let (mut walk, _) = Walk::start(&NAT, present());
     let path = |name: &str| walk.world.path(name);
     let whole = fs::read(present()).expect("the program");
     let ends = executable(path("ends"), b"#!/bin/sh\nexit 1\n");
@@ -62,15 +66,18 @@ fn fails_late(walk: &mut Walk, program: &Path) {
         .arg(program)
         .output()
         .expect("weir runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     run(Command::new("umount").arg("--lazy"));
     let why = if std::env::var_os("WEIR_OLDER").is_none() {
         "weir.sock: Device or resource busy"
     } else {
         "ended before it was ready"
     };
-    assert!(!output.status.success() && said.contains(why), "{said}");
-    walk.goes_on();
+    assert!(
+        !output.status.success() && printed.contains(why),
+        "{printed}"
+    );
+    walk.continues();
 }
 
 /// An override is applied in the kernel, and persisted.
@@ -79,13 +86,13 @@ fn obeys(walk: &mut Walk, pid: u32) {
     let server = format!("{forward}/{}", Family::V4.server(1));
     walk.world.run_weir(&["server", &server, "drain"]);
     let (before, others) = walk.new_connections(forward, 1);
-    walk.goes_on();
+    walk.continues();
     let (after, later) = walk.new_connections(forward, 1);
     assert!(later > others, "clients come to the others");
     assert_eq!(after, before, "{:#}", walk.world.status());
     walk.world.kill_director(pid);
     walk.world.start_director(&walk.config.clone());
-    walk.goes_on();
+    walk.continues();
     let (again, _) = walk.new_connections(forward, 1);
     assert_eq!(again, before, "{:#}", walk.world.status());
 }
@@ -95,7 +102,7 @@ fn upgrade_failing_at_the_end_is_undone() {
     if !privileged() {
         return;
     }
-    let (mut walk, pid) = Walk::start(&STRAIGHT, present());
+    let (mut walk, pid) = Walk::start(&DIRECT, present());
     fails_late(&mut walk, &older());
     obeys(&mut walk, pid);
     walk.end();
@@ -107,7 +114,7 @@ fn upgrade_failing_after_map_replacement_leaves_nothing() {
     if !privileged() {
         return;
     }
-    let (mut walk, pid) = Walk::start(&STRAIGHT, present());
+    let (mut walk, pid) = Walk::start(&DIRECT, present());
     let filter = walk.world.pin_dir("director").join("state-1/weir_filters");
     fs::remove_file(&filter).expect("it is pinned");
     let made = Command::new("bpftool")
@@ -130,7 +137,7 @@ fn upgrade_killed_at_any_point_loses_nothing() {
     if !privileged() {
         return;
     }
-    let (mut walk, _) = Walk::start(&THROUGH, present());
+    let (mut walk, _) = Walk::start(&NAT, present());
     let path = |name: &str| walk.world.path(name);
     let (armed, ticks, program) = (path("armed"), path("ticks"), path("dies"));
     for seconds in ["0.02", "0.05", "0.1", "0.2", "0.4", "0.7", "1.0"] {
@@ -144,11 +151,11 @@ fn upgrade_killed_at_any_point_loses_nothing() {
             ticks = ticks.display()
         );
         executable(program.clone(), text.as_bytes());
-        let (done, said) = walk.upgrade(present(), &program);
-        println!("killed after {seconds} s: {done} {said}");
+        let (done, printed) = walk.upgrade(present(), &program);
+        println!("killed after {seconds} s: {done} {printed}");
         wait_for("the end", Duration::from_secs(30), || !ticks.exists());
         walk.world.wait_for_daemon();
-        walk.goes_on();
+        walk.continues();
     }
     walk.end();
 }

@@ -24,13 +24,13 @@ pub(crate) struct Scene {
 }
 
 /// Replies directly from the servers, except for the persistent clients'.
-pub(crate) const STRAIGHT: Scene = Scene {
+pub(crate) const DIRECT: Scene = Scene {
     forwards: &[(80, "direct"), (82, "tunnel")],
     sticky: 83,
 };
 
 /// Replies through the director.
-pub(crate) const THROUGH: Scene = Scene {
+pub(crate) const NAT: Scene = Scene {
     forwards: &[(80, "nat")],
     sticky: 83,
 };
@@ -130,7 +130,7 @@ impl Walk {
         };
         walk.made = walk.listing();
         walk.totals = walk.counts("connections");
-        walk.goes_on();
+        walk.continues();
         (walk, pid)
     }
 
@@ -166,7 +166,7 @@ impl Walk {
     }
 
     /// All clients are served, and the state is unchanged.
-    pub(crate) fn goes_on(&mut self) {
+    pub(crate) fn continues(&mut self) {
         for load in &self.loads {
             load.wait_for_more(150);
         }
@@ -202,8 +202,8 @@ impl Walk {
     pub(crate) fn upgrade(&mut self, by: &Path, to: &Path) -> (bool, String) {
         let mut command = self.world.weir_by(by, "director");
         let output = command.arg("upgrade").arg(to).output().expect("weir runs");
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.success(), text(&said))
+        let printed = [output.stdout, output.stderr].concat();
+        (output.status.success(), text(&printed))
     }
 
     pub(crate) fn end(self) {

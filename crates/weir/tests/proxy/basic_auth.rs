@@ -96,7 +96,7 @@ fn users_of_htpasswd_are_admitted_and_others_refused() {
     assert_eq!(curl(&proxy, "/text", &["-u", "a:password"]), "200");
     // A connection continues after a refusal, and requests that wait for a password keep their order.
     let mut client = Client::connect(proxy.listen);
-    let (head, _) = client.ask("GET /admin/x HTTP/1.1\r\nHost: h\r\n\r\n");
+    let (head, _) = client.fetch("GET /admin/x HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 401 Unauthorized\r\n"), "{head}");
     assert!(
         head.contains("WWW-Authenticate: Basic realm=\"Staff\", charset=\"UTF-8\"\r\n"),
@@ -111,7 +111,7 @@ fn users_of_htpasswd_are_admitted_and_others_refused() {
     });
     assert_eq!(statuses, ["200", "401", "200"]);
     // Two fields could be read differently by a server.
-    let (head, _) = client.ask(&good.replace(
+    let (head, _) = client.fetch(&good.replace(
         "\r\n\r\n",
         "\r\nAuthorization: Basic YTpwYXNzd29yZA==\r\n\r\n",
     ));

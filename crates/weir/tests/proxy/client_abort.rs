@@ -10,7 +10,7 @@ use h2::client;
 use super::tls::{Authority, connect};
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server that answers when the test requests it, and counts the requests whose client has closed.
 pub(super) struct Slow {
@@ -67,7 +67,7 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow";
 fn serve(mut stream: TcpStream, seen: &Seen) {
     let mut buffer = [0u8; 4096];
     let mut head = Vec::new();
-    let mut asked = false;
+    let mut request_count = false;
     loop {
         match stream.read(&mut buffer) {
             Ok(0) | Err(_) => break,
@@ -78,10 +78,10 @@ fn serve(mut stream: TcpStream, seen: &Seen) {
         }
         head.clear();
         seen.requests.fetch_add(1, Ordering::Relaxed);
-        if !asked {
+        if !request_count {
             seen.open.fetch_add(1, Ordering::Relaxed);
         }
-        asked = true;
+        request_count = true;
         let mut held = seen.held.lock().expect("no panics");
         if seen.quick.load(Ordering::Relaxed) {
             let _ = stream.write_all(ANSWER);
@@ -89,7 +89,7 @@ fn serve(mut stream: TcpStream, seen: &Seen) {
             held.push(stream.try_clone().expect("a descriptor"));
         }
     }
-    if asked {
+    if request_count {
         seen.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -98,7 +98,7 @@ fn serve(mut stream: TcpStream, seen: &Seen) {
 pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < PATIENCE, "not so: {what}");
+        assert!(began.elapsed() < TIMEOUT, "not so: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
     began.elapsed()
@@ -146,8 +146,8 @@ fn abandoned_requests_end_at_the_server() {
     let proxy = Proxy::start("http", &[origin.address], &more);
     let before = descriptors(&proxy);
     for resets in [false, true] {
-        let came = origin.requests();
-        let ask = || {
+        let earlier = origin.requests();
+        let fetch = || {
             let mut client = Client::connect(proxy.listen);
             client.send(GET);
             if resets {
@@ -155,13 +155,13 @@ fn abandoned_requests_end_at_the_server() {
             }
             client
         };
-        let clients: Vec<Client> = (0..CLIENTS).map(|_| ask()).collect();
+        let clients: Vec<Client> = (0..CLIENTS).map(|_| fetch()).collect();
         until("all requests are at the server", || {
-            origin.requests() == came + CLIENTS as u64
+            origin.requests() == earlier + CLIENTS as u64
         });
         drop(clients);
         until("no request is left at the server", || origin.open() == 0);
-        (0..CLIENTS).for_each(|_| drop(ask()));
+        (0..CLIENTS).for_each(|_| drop(fetch()));
         until("no request is left, active or queued", || {
             let service = service(&proxy);
             origin.open() == 0
@@ -232,12 +232,12 @@ fn pipelined_requests_are_not_taken_for_a_close() {
         let answer = client.response().expect("whole").expect("an answer");
         assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
     }
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     let mut buffer = [0; 4096];
-    while said.windows(4).filter(|part| part == b"slow").count() < 3 {
+    while output.windows(4).filter(|part| part == b"slow").count() < 3 {
         let bytes = over_tls.read(&mut buffer).expect("answers");
-        assert!(bytes > 0, "{}", String::from_utf8_lossy(&said));
-        said.extend_from_slice(&buffer[..bytes]);
+        assert!(bytes > 0, "{}", String::from_utf8_lossy(&output));
+        output.extend_from_slice(&buffer[..bytes]);
     }
 }
 
@@ -265,18 +265,18 @@ fn departed_queued_clients_do_not_delay_others() {
     let origin = Slow::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     limited(&proxy, origin.address, 2, "");
-    let ask = || {
+    let fetch = || {
         let mut client = Client::connect(proxy.listen);
         client.send(GET);
         client
     };
-    let mut first: Vec<Client> = (0..2).map(|_| ask()).collect();
+    let mut first: Vec<Client> = (0..2).map(|_| fetch()).collect();
     until("both slots are in use", || origin.open() == 2);
-    let waiting: Vec<Client> = (0..QUEUED).map(|_| ask()).collect();
+    let waiting: Vec<Client> = (0..QUEUED).map(|_| fetch()).collect();
     until("the others are queued", || {
         service(&proxy)["queued"] == QUEUED as u64
     });
-    let mut next = ask();
+    let mut next = fetch();
     until("so is the next one", || {
         service(&proxy)["queued"] == QUEUED as u64 + 1
     });
@@ -299,7 +299,7 @@ fn abandoned_requests_free_their_slots() {
     let proxy = Proxy::start("http", &[origin.address], "");
     limited(&proxy, origin.address, 2, "");
     for _ in 0..50 {
-        let came = origin.requests();
+        let earlier = origin.requests();
         let two: Vec<Client> = (0..2)
             .map(|_| {
                 let mut client = Client::connect(proxy.listen);
@@ -307,7 +307,9 @@ fn abandoned_requests_free_their_slots() {
                 client
             })
             .collect();
-        until("both are at the server", || origin.requests() == came + 2);
+        until("both are at the server", || {
+            origin.requests() == earlier + 2
+        });
         drop(two);
         // There is no queue, so a client that comes earlier gets a 503.
         until("both slots are free", || {
@@ -316,7 +318,7 @@ fn abandoned_requests_free_their_slots() {
     }
     origin.answer();
     let mut next = Client::connect(proxy.listen);
-    assert!(next.ask(GET).0.starts_with("HTTP/1.1 200"));
+    assert!(next.fetch(GET).0.starts_with("HTTP/1.1 200"));
     let service = service(&proxy);
     assert_eq!(service["retries"], 0, "{service:#}");
     assert!(service["servers"][0]["ejected"].is_null(), "{service:#}");
@@ -378,7 +380,7 @@ fn reset_streams_leave_the_queue() {
         let queued = async |wanted: u64| {
             let began = Instant::now();
             while service(&proxy)["queued"] != wanted {
-                assert!(began.elapsed() < PATIENCE, "not {wanted} are queued");
+                assert!(began.elapsed() < TIMEOUT, "not {wanted} are queued");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::origin::Origin;
-use super::tls::{Authority, ask, connect};
+use super::tls::{Authority, connect, fetch};
 use super::{Client, GET, Proxy, fs};
 
 #[test]
@@ -32,22 +32,22 @@ fn included_files_and_defaults_apply_on_reload() {
     let main = "include = [\"conf.d/*.toml\"]\n[defaults.service]\nset_response_header = [\"X-Default: yes\"]\n";
     proxy.reload(main);
     let mut client = Client::connect(proxy.listen);
-    let (head, _) = client.ask(GET);
+    let (head, _) = client.fetch(GET);
     assert!(
         head.starts_with("HTTP/1.1 200") && head.contains("X-Default: yes"),
         "{head}"
     );
-    let (head, _) = client.ask("GET /no HTTP/1.1\r\nHost: h\r\n\r\n");
+    let (head, _) = client.fetch("GET /no HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 403"), "{head}");
-    let (done, said) = proxy.weir(&["explain", "--request", &format!("GET http://{listen}/no")]);
-    assert!(done && said.contains("30-routes.toml:3"), "{said}");
+    let (done, output) = proxy.weir(&["explain", "--request", &format!("GET http://{listen}/no")]);
+    assert!(done && output.contains("30-routes.toml:3"), "{output}");
     // A changed file is read by the next reload, and errors name it.
     write(
         "30-routes.toml",
         "# rules\n[[route]]\nservice = \"s\"\npath = \"/no\"\nstatus = 404\n",
     );
     proxy.reload(main);
-    let (head, _) = client.ask("GET /no HTTP/1.1\r\nHost: h\r\n\r\n");
+    let (head, _) = client.fetch("GET /no HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 404"), "{head}");
     write(
         "20-pool.toml",
@@ -55,13 +55,13 @@ fn included_files_and_defaults_apply_on_reload() {
     );
     let file = proxy.directory.join("weir.toml");
     let file = file.to_str().expect("plain");
-    let (done, said) = proxy.weir(&["reload", "-c", file]);
-    assert!(!done && said.contains("20-pool.toml:4:1"), "{said}");
+    let (done, output) = proxy.weir(&["reload", "-c", file]);
+    assert!(!done && output.contains("20-pool.toml:4:1"), "{output}");
     write("20-pool.toml", "include = [\"../weir.toml\"]\n");
-    let (done, said) = proxy.weir(&["check", "-c", file]);
+    let (done, output) = proxy.weir(&["check", "-c", file]);
     assert!(
-        !done && said.contains("included twice") && said.contains("20-pool.toml:1:12"),
-        "{said}"
+        !done && output.contains("included twice") && output.contains("20-pool.toml:1:12"),
+        "{output}"
     );
 }
 
@@ -73,19 +73,22 @@ fn fmt_writes_the_canonical_form_once() {
     let text = fs::read_to_string(&file).expect("a file");
     fs::write(&file, format!("# kept\n\n\n\n{text}\n\n")).expect("written");
     let path = file.to_str().expect("plain");
-    let (done, said) = proxy.weir(&["fmt", "--check", path]);
-    assert!(!done && said.contains("not in canonical form"), "{said}");
-    let (done, said) = proxy.weir(&["fmt", path]);
-    assert!(done, "{said}");
+    let (done, output) = proxy.weir(&["fmt", "--check", path]);
+    assert!(
+        !done && output.contains("not in canonical form"),
+        "{output}"
+    );
+    let (done, output) = proxy.weir(&["fmt", path]);
+    assert!(done, "{output}");
     assert!(
         fs::read_to_string(&file)
             .expect("a file")
             .starts_with("# kept\n\n[")
     );
-    let (done, said) = proxy.weir(&["fmt", "--check", path]);
-    assert!(done, "{said}");
-    let (done, said) = proxy.weir(&["plan", "-c", path]);
-    assert!(done && said.contains("no change"), "{said}");
+    let (done, output) = proxy.weir(&["fmt", "--check", path]);
+    assert!(done, "{output}");
+    let (done, output) = proxy.weir(&["plan", "-c", path]);
+    assert!(done && output.contains("no change"), "{output}");
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn replaced_certificates_are_loaded_without_a_reload() {
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let shown = || {
         let mut stream = connect(&authority.client(None), proxy.listen, "a.example");
-        ask(&mut stream, GET).expect("an answer");
+        fetch(&mut stream, GET).expect("an answer");
         stream.conn.peer_certificates().expect("a certificate")[0].to_vec()
     };
     let wait = |what: &str, condition: &dyn Fn() -> bool| {

@@ -41,14 +41,14 @@ fn idle_clients_make_room(limit: u32, idle: usize) {
         let mut client = Client::connect(proxy.listen);
         // Some have sent a request before, and are between two requests.
         if number < 40 {
-            assert!(client.ask(GET).0.starts_with("HTTP/1.1 200 "));
+            assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200 "));
         }
         held.push(client);
     }
     let began = Instant::now();
     for _ in 0..50 {
         let mut client = Client::connect(proxy.listen);
-        let (head, _) = client.ask(GET);
+        let (head, _) = client.fetch(GET);
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         // A client between two requests is idle and may be closed for another one; it never gets half of a response.
         match client
@@ -148,18 +148,18 @@ fn nofile_limit_is_raised_and_restored_for_children() {
         let soft = line.and_then(|line| line.split_whitespace().nth(3));
         assert_eq!(soft, Some("5000"), "{limits}");
     }
-    let said = proxy.directory.join("said");
+    let printed = proxy.directory.join("said");
     let text = configuration(proxy.listen, "http", &[origin.address()], "");
     let check = format!(
         "\n[pool.p.check]\nkind = \"script\"\ncommand = [\"/bin/sh\", \"-c\", \"ulimit -Sn > {0}.new && mv {0}.new \
          {0}\"]\nuser = \
          \"root\"\ninterval = \"1s\"\n\n[service.s]",
-        said.display()
+        printed.display()
     );
     proxy.reload(&text.replace("\n\n[service.s]", &check));
-    until("the check has run", || said.exists());
-    let said = fs::read_to_string(said).expect("there");
-    assert_eq!(said.trim(), "300");
+    until("the check has run", || printed.exists());
+    let printed = fs::read_to_string(printed).expect("there");
+    assert_eq!(printed.trim(), "300");
 }
 
 /// A limit of connections that descriptors do not allow is reported by `check`, at start and by `status`; the default
@@ -187,9 +187,12 @@ fn limits_beyond_the_descriptors_are_reported() {
         .env("NO_COLOR", "1")
         .output()
         .expect("weir runs");
-    let said = [check.stdout, check.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(check.status.success() && said.contains(SAYS), "{said}");
+    let printed = [check.stdout, check.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed);
+    assert!(
+        check.status.success() && printed.contains(SAYS),
+        "{printed}"
+    );
 }
 
 /// A full disk: requests are served, one line is logged at once and none in the following seconds, and one when there
@@ -217,15 +220,15 @@ fn full_disk_is_reported_once() {
         "64 KiB"
     );
     let mut client = Client::connect(proxy.listen);
-    let mut ask_for = |time: Duration| {
+    let mut request_lasting = |time: Duration| {
         let began = Instant::now();
         while began.elapsed() < time {
-            assert!(client.ask(GET).0.starts_with("HTTP/1.1 200 "));
+            assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200 "));
             std::thread::sleep(Duration::from_millis(1));
         }
     };
     let lines = |what: &str| proxy.log().matches(what).count();
-    ask_for(Duration::from_secs(3));
+    request_lasting(Duration::from_secs(3));
     assert_eq!(
         lines("the access log cannot be written"),
         1,
@@ -234,7 +237,7 @@ fn full_disk_is_reported_once() {
     );
     assert!(proxy.status()["services"][0]["log_dropped"].as_u64() > Some(100));
     fs::remove_file(inside("filler")).expect("it is there");
-    ask_for(Duration::from_millis(500));
+    request_lasting(Duration::from_millis(500));
     until("it is written again", || {
         lines("the access log is written again") == 1
     });

@@ -170,9 +170,9 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
     let mut alone = Vec::new();
     for _ in 0..5 {
         for (method, body) in [("PUT", r#"{"weight": 3}"#), ("DELETE", "")] {
-            let begun = Instant::now();
+            let started = Instant::now();
             done(method, &path, body);
-            alone.push(begun.elapsed());
+            alone.push(started.elapsed());
         }
     }
     alone.sort_unstable();
@@ -183,25 +183,25 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
     } else {
         20
     };
-    let mut took = Vec::new();
+    let mut latencies = Vec::new();
     for round in 0..rounds {
         for (method, body, servers) in [("PUT", r#"{"weight": 3}"#, 2), ("DELETE", "", 1)] {
-            let begun = Instant::now();
+            let started = Instant::now();
             done(method, &path, body);
-            took.push(begun.elapsed());
+            latencies.push(started.elapsed());
             if round % 10 == 0 {
                 assert_eq!(names(&proxy).len(), servers);
             }
-            std::thread::sleep(Duration::from_millis(100).saturating_sub(begun.elapsed()));
+            std::thread::sleep(Duration::from_millis(100).saturating_sub(started.elapsed()));
         }
     }
-    took.sort_unstable();
+    latencies.sort_unstable();
     let [served, refused, broken] = comers.end();
     println!(
         "{} changes, {served} requests: {refused} refused, {broken} broken; a change took {:?}, at most {:?}",
-        took.len(),
-        took[took.len() / 2],
-        took[took.len() - 1]
+        latencies.len(),
+        latencies[latencies.len() / 2],
+        latencies[latencies.len() - 1]
     );
     assert_eq!((refused, broken), (0, 0));
 
@@ -217,7 +217,7 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
     let before = two.connections();
     let mut client = Client::connect(proxy.listen);
     until("its clients", || {
-        client.ask(GET);
+        client.fetch(GET);
         two.connections() > before
     });
     for (method, path, body, word) in [

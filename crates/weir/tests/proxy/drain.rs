@@ -14,9 +14,9 @@ fn server(proxy: &Proxy, at: usize) -> serde_json::Value {
 /// Runs `weir server ARGUMENTS`, which must end long before idle connections would close by themselves.
 fn ends_soon(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
     const IDLE: Duration = Duration::from_secs(60);
-    let begun = Instant::now();
+    let started = Instant::now();
     let ended = proxy.weir(arguments);
-    assert!(begun.elapsed() < IDLE / 2, "{arguments:?}: {ended:?}");
+    assert!(started.elapsed() < IDLE / 2, "{arguments:?}: {ended:?}");
     ended
 }
 
@@ -26,24 +26,24 @@ fn drain_closes_idle_server_connections_without_waiting() {
     let proxy = Proxy::start("http", &[one.address(), two.address()], "");
     // Clients with a new connection each: connections to servers are kept for the next client.
     for _ in 0..16 {
-        Client::connect(proxy.listen).ask(GET);
+        Client::connect(proxy.listen).fetch(GET);
     }
     let waiting = |at| server(&proxy, at)["inactive_connections"].as_u64();
     assert!(waiting(0) > Some(0) && waiting(1) > Some(0));
     let name = format!("p/{}", one.address());
-    let (done, said) = ends_soon(&proxy, &["server", &name, "drain", "--wait"]);
-    assert!(done, "{said}");
+    let (done, output) = ends_soon(&proxy, &["server", &name, "drain", "--wait"]);
+    assert!(done, "{output}");
     assert_eq!(
-        said,
+        output,
         format!("{name} is drained: no new connections, no open connection\n")
     );
     until("its connections to close", || waiting(0) == Some(0));
     // The connections of the other server stay, and the drained one has no more than it had.
     assert!(waiting(1) > Some(0));
-    let (done, said) = proxy.weir(&["server", &name, "ready"]);
+    let (done, output) = proxy.weir(&["server", &name, "ready"]);
     assert!(
-        done && said.contains("has no override: unchecked, effective weight 1"),
-        "{said}"
+        done && output.contains("has no override: unchecked, effective weight 1"),
+        "{output}"
     );
 }
 
@@ -57,17 +57,17 @@ fn drain_waits_for_active_requests_up_to_its_timeout() {
     client.send("hello");
     client.0.read_exact(&mut echo).expect("its echo");
     let name = format!("p/{}", origin.address());
-    let (done, said) = proxy.weir(&["server", &name, "drain", "--wait", "--timeout", "1s"]);
-    assert!(!done, "{said}");
+    let (done, output) = proxy.weir(&["server", &name, "drain", "--wait", "--timeout", "1s"]);
+    assert!(!done, "{output}");
     let left = format!("{name} is draining: no new connections, 1 open connection\n");
-    assert!(said.contains(&left), "{said}");
+    assert!(output.contains(&left), "{output}");
     assert!(
-        said.contains("waiting for 1 open connection to end"),
-        "{said}"
+        output.contains("waiting for 1 open connection to end"),
+        "{output}"
     );
     assert!(
-        said.contains("1 open connection after 1 s; the server stays drained"),
-        "{said}"
+        output.contains("1 open connection after 1 s; the server stays drained"),
+        "{output}"
     );
     // The command ends when the connection ends.
     std::thread::scope(|scope| {
@@ -76,8 +76,8 @@ fn drain_waits_for_active_requests_up_to_its_timeout() {
         client.0.read_exact(&mut echo).expect("it goes on");
         assert!(!waits.is_finished());
         drop(client);
-        let (done, said) = waits.join().expect("the command");
-        assert!(done && said.contains("is drained"), "{said}");
+        let (done, output) = waits.join().expect("the command");
+        assert!(done && output.contains("is drained"), "{output}");
     });
 }
 
@@ -93,8 +93,8 @@ fn every_change_of_a_server_is_reported() {
     ));
     let name = format!("p/{}", origin.address());
     let expect = |arguments: &[&str], expected: &str| {
-        let (done, said) = proxy.weir(&[&["server", name.as_str()], arguments].concat());
-        assert!(done && said == format!("{name} {expected}\n"), "{said}");
+        let (done, output) = proxy.weir(&[&["server", name.as_str()], arguments].concat());
+        assert!(done && output == format!("{name} {expected}\n"), "{output}");
     };
     expect(
         &["drain"],
@@ -109,8 +109,8 @@ fn every_change_of_a_server_is_reported() {
         "has weight 3 (configured: 1): unchecked, effective weight 3",
     );
     expect(&["ready"], "has no override: unchecked, effective weight 1");
-    let (done, said) = proxy.weir(&["server", &name, "drain", "--json"]);
-    let now: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let (done, output) = proxy.weir(&["server", &name, "drain", "--json"]);
+    let now: serde_json::Value = serde_json::from_str(&output).expect("JSON");
     assert!(done);
     assert_eq!(
         (&now["state"], &now["override"], &now["open_connections"]),
@@ -131,10 +131,10 @@ fn clean_removes_proxy_overrides_and_runtime_state() {
     assert_eq!(server(&proxy, 0)["state"], "drain");
     assert!(proxy.terminate().success());
 
-    let (done, said) = proxy.weir(&["clean"]);
+    let (done, output) = proxy.weir(&["clean"]);
     assert!(
-        done && said.contains("files removed from the runtime directory"),
-        "{said}"
+        done && output.contains("files removed from the runtime directory"),
+        "{output}"
     );
     let names = std::fs::read_dir(proxy.directory.join("run")).expect("the runtime directory");
     let names = names.map(|it| {

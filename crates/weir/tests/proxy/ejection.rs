@@ -14,15 +14,15 @@ const HANGS_UP: u8 = 2;
 struct Moody {
     address: SocketAddr,
     mood: Arc<AtomicU8>,
-    asked: Arc<AtomicU64>,
+    requests: Arc<AtomicU64>,
 }
 
 impl Moody {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
-        let (mood, asked) = (Arc::new(AtomicU8::new(WELL)), Arc::new(AtomicU64::new(0)));
-        let (its_mood, its_asked) = (Arc::clone(&mood), Arc::clone(&asked));
+        let (mood, requests) = (Arc::new(AtomicU8::new(WELL)), Arc::new(AtomicU64::new(0)));
+        let (its_mood, its_asked) = (Arc::clone(&mood), Arc::clone(&requests));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 // The test breaks connections on purpose.
@@ -33,12 +33,12 @@ impl Moody {
         Self {
             address,
             mood,
-            asked,
+            requests,
         }
     }
 
-    fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
+    fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
     }
 }
 
@@ -54,25 +54,25 @@ fn serve(mut stream: &TcpStream, mood: u8) -> std::io::Result<()> {
     stream.write_all(text.as_bytes())
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sends requests continuously until `done` returns true for the status; returns the number of 200 and other responses.
-fn ask_until(
+fn fetch_until(
     proxy: &Proxy,
     what: &str,
     mut done: impl FnMut(&serde_json::Value) -> bool,
 ) -> [u64; 2] {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut client = Client::connect(proxy.listen);
-    let mut came = [0; 2];
+    let mut received = [0; 2];
     loop {
         for _ in 0..50 {
-            let (head, _) = client.ask(GET);
-            came[usize::from(!head.starts_with("HTTP/1.1 200 "))] += 1;
+            let (head, _) = client.fetch(GET);
+            received[usize::from(!head.starts_with("HTTP/1.1 200 "))] += 1;
         }
         let status = proxy.status();
         if done(&status["services"][0]) {
-            return came;
+            return received;
         }
         assert!(Instant::now() < deadline, "{what}: {status:#}");
     }
@@ -88,18 +88,21 @@ fn failing_server_is_ejected_and_retried() {
         let reason = &service["servers"][1]["ejected"]["reason"];
         reason.as_str().map(str::to_owned)
     };
-    let fine = ask_until(&proxy, "requests everywhere", |_| moody.asked() > 20);
+    let fine = fetch_until(&proxy, "requests everywhere", |_| moody.requests() > 20);
     assert_eq!(fine[1], 0);
 
     moody.mood.store(FAILS, Ordering::Relaxed);
-    let mut said = String::new();
-    ask_until(&proxy, "the ejection", |service| {
+    let mut output = String::new();
+    fetch_until(&proxy, "the ejection", |service| {
         reason(service).is_some_and(|why| {
-            said = why;
+            output = why;
             true
         })
     });
-    assert!(said.contains("were answered 5xx, none did well"), "{said}");
+    assert!(
+        output.contains("were answered 5xx, none did well"),
+        "{output}"
+    );
     let status = proxy.status();
     let server = &status["services"][0]["servers"][1];
     assert_eq!(server["state"], "unchecked", "apart from checks");
@@ -114,20 +117,20 @@ fn failing_server_is_ejected_and_retried() {
             .contains("(ejected: of its last requests ")
     );
     assert_eq!(proxy.log().matches("a server was ejected").count(), 1);
-    let before = moody.asked();
-    let during = ask_until(&proxy, "clients are spared", |service| {
+    let before = moody.requests();
+    let during = fetch_until(&proxy, "clients are spared", |service| {
         reason(service).is_some()
     });
-    assert_eq!((during[1], moody.asked()), (0, before));
+    assert_eq!((during[1], moody.requests()), (0, before));
 
     // It returns by itself. If it closes connections, clients do not notice, because other servers are tried.
     moody.mood.store(WELL, Ordering::Relaxed);
-    let back = ask_until(&proxy, "the trial", |service| {
-        reason(service).is_none() && moody.asked() > before + 20
+    let back = fetch_until(&proxy, "the trial", |service| {
+        reason(service).is_none() && moody.requests() > before + 20
     });
     assert_eq!(back[1], 0);
     moody.mood.store(HANGS_UP, Ordering::Relaxed);
-    let hung = ask_until(&proxy, "the second ejection", |service| {
+    let hung = fetch_until(&proxy, "the second ejection", |service| {
         reason(service).is_some_and(|why| why.contains("broke off"))
     });
     assert_eq!(hung[1], 0, "a request that can be repeated is");
@@ -150,18 +153,21 @@ fn no_ejection_when_all_fail_or_when_disabled() {
         );
         began.elapsed() > Duration::from_secs(4)
     };
-    ask_until(&proxy, "four seconds", is_whole);
+    fetch_until(&proxy, "four seconds", is_whole);
 
     let good = Origin::start("good");
     let servers = [good.address(), all[0].address];
     let text = configuration(proxy.listen, "http", &servers, "");
     let text = text.replace("[pool.p]\n", "[pool.p]\nmax_ejected = 0\n");
     proxy.reload(&text);
-    let before = (Instant::now(), all[0].asked());
-    ask_until(&proxy, "four seconds more", |service| {
+    let before = (Instant::now(), all[0].requests());
+    fetch_until(&proxy, "four seconds more", |service| {
         let ejected = &service["servers"][1]["ejected"];
         assert!(ejected.is_null(), "{service:#}");
         before.0.elapsed() > Duration::from_secs(4)
     });
-    assert!(all[0].asked() > before.1 + 10, "it is asked all the same");
+    assert!(
+        all[0].requests() > before.1 + 10,
+        "it is asked all the same"
+    );
 }

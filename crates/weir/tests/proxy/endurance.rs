@@ -90,9 +90,9 @@ fn under_load(proxy: &Proxy, requests: u64, every: Duration, mut work: impl FnMu
         .spawn()
         .expect("ab starts");
     while ab.try_wait().expect("it can be asked").is_none() {
-        let begun = Instant::now();
+        let started = Instant::now();
         work();
-        std::thread::sleep(every.saturating_sub(begun.elapsed()));
+        std::thread::sleep(every.saturating_sub(started.elapsed()));
     }
     let output = ab.wait_with_output().expect("ab ends");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -132,11 +132,11 @@ fn requests_survive_many_reloads_at_length() {
     let (mut quiet, mut disturbed) = (Vec::new(), Vec::new());
     let mut reloads = 0;
     for _ in 0..ROUNDS {
-        let begun = Instant::now();
+        let started = Instant::now();
         quiet.push(under_load(&proxy, requests / 5, SELDOM, || {}));
         // The given ratio of reloads to requests, and a few more: each reload takes CPU time from the requests.
         let every = if at_length {
-            begun.elapsed() / (wanted as u32 / ROUNDS as u32 * 6 / 5)
+            started.elapsed() / (wanted as u32 / ROUNDS as u32 * 6 / 5)
         } else {
             OFTEN
         };

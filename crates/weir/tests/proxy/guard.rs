@@ -19,14 +19,17 @@ fn reload_with_failing_servers_is_rolled_back() {
         std::fs::write(&file, text).expect("written");
         proxy.weir(&["reload", "--guard", guard])
     };
-    let (done, said) = reload(&checked(&proxy, &[origin.address()]), "1s");
-    assert!(done && said.contains("revision 2 is active"), "{said}");
+    let (done, printed) = reload(&checked(&proxy, &[origin.address()]), "1s");
+    assert!(
+        done && printed.contains("revision 2 is active"),
+        "{printed}"
+    );
 
     let closed = free_address();
-    let (done, said) = reload(&checked(&proxy, &[origin.address(), closed]), "60s");
+    let (done, printed) = reload(&checked(&proxy, &[origin.address(), closed]), "60s");
     assert!(
-        !done && said.contains(&format!("taken back: p/{closed} is down")),
-        "{said}"
+        !done && printed.contains(&format!("taken back: p/{closed} is down")),
+        "{printed}"
     );
     let status = proxy.status();
     let servers = status["services"][0]["servers"]
@@ -34,7 +37,7 @@ fn reload_with_failing_servers_is_rolled_back() {
         .expect("servers");
     assert_eq!(servers.len(), 1, "{status:#}");
     let mut client = Client::connect(proxy.listen);
-    assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
+    assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
 
     // Without checks, requests show whether a server works.
     let text = configuration(proxy.listen, "http", &[closed], "");
@@ -43,16 +46,16 @@ fn reload_with_failing_servers_is_rolled_back() {
         let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
         while !guarded.is_finished() {
             let mut client = Client::connect(proxy.listen);
-            client.ask(GET);
+            client.fetch(GET);
         }
-        let (done, said) = guarded.join().expect("the command");
+        let (done, printed) = guarded.join().expect("the command");
         assert!(
-            !done && said.contains("requests of service s failed"),
-            "{said}"
+            !done && printed.contains("requests of service s failed"),
+            "{printed}"
         );
     });
     let mut client = Client::connect(proxy.listen);
-    assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
+    assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
 }
 
 /// The servers of the active configuration.
@@ -81,8 +84,8 @@ fn guarded_reload_is_undone_by_a_kill_and_kept_by_a_rejected_reload() {
     assert_eq!(servers(&proxy), 1);
     // The remaining configuration survives a crash.
     std::fs::write(&file, &both).expect("written");
-    let (done, said) = proxy.weir(&["reload", "--guard", "1s"]);
-    assert!(done, "{said}");
+    let (done, printed) = proxy.weir(&["reload", "--guard", "1s"]);
+    assert!(done, "{printed}");
     kill_daemon(&proxy);
     assert_eq!(servers(&proxy), 2);
 }
@@ -103,8 +106,8 @@ fn api_orders_survive_a_rollback() {
         until("two servers", || servers(&proxy) == 2);
         let added = super::discovery::call(&proxy, "PUT", "/v1/servers/p/127.0.0.1:9", "");
         assert!(added.starts_with("HTTP/1.1 200"), "{added}");
-        let (done, said) = guarded.join().expect("the command");
-        assert!(!done && said.contains("taken back"), "{said}");
+        let (done, printed) = guarded.join().expect("the command");
+        assert!(!done && printed.contains("taken back"), "{printed}");
     });
     let names = super::servers_file::names(&proxy);
     assert_eq!(
@@ -146,19 +149,22 @@ fn rollback_loses_no_client() {
     std::thread::scope(|scope| {
         let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
         let mut after = None;
-        let mut asked = 0;
+        let mut requests = 0;
         // Continues until after the response: the effects of the wrong check must not appear later either.
-        while after.is_none_or(|end: u32| asked < end) {
-            let (head, _) = Client::connect(proxy.listen).ask(GET);
-            assert!(head.starts_with("HTTP/1.1 200"), "request {asked}: {head}");
-            asked += 1;
+        while after.is_none_or(|end: u32| requests < end) {
+            let (head, _) = Client::connect(proxy.listen).fetch(GET);
+            assert!(
+                head.starts_with("HTTP/1.1 200"),
+                "request {requests}: {head}"
+            );
+            requests += 1;
             if after.is_none() && guarded.is_finished() {
-                after = Some(asked + 200);
+                after = Some(requests + 200);
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        let (done, said) = guarded.join().expect("the command");
-        assert!(!done && said.contains("taken back: p/"), "{said}");
+        let (done, printed) = guarded.join().expect("the command");
+        assert!(!done && printed.contains("taken back: p/"), "{printed}");
     });
     let now = states();
     for ((was, since, _), (is, still, reason)) in before.iter().zip(&now) {

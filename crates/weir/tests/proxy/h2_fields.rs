@@ -1,7 +1,7 @@
 //! Malformed HTTP/2 requests (RFC 9113 section 8.1.1): each ends its stream and no other stream of the connection,
 //! which behind a CDN belongs to another user.
 
-use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, OK, ask_quick, begin, frame};
+use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, OK, begin, fetch_quick, frame};
 use super::*;
 
 const PROTOCOL_ERROR: u32 = 1;
@@ -86,7 +86,7 @@ fn malformed_field_ends_only_its_stream() {
     let mut failures = Vec::new();
     for (name, block) in cases {
         let mut client = begin(proxy.listen);
-        assert_eq!(ask_quick(&mut client, 1), Ok(OK));
+        assert_eq!(fetch_quick(&mut client, 1), Ok(OK));
         let whole = frame(HEADERS, END_STREAM | END_HEADERS, 3, &block);
         let first = frame(HEADERS, END_STREAM, 5, &block[..4]);
         let rest = frame(CONTINUATION, END_HEADERS, 5, &block[4..]);
@@ -94,9 +94,9 @@ fn malformed_field_ends_only_its_stream() {
             for part in text {
                 let _ = client.write_all(&part);
             }
-            let came = outcome(&mut client, id);
-            if came != Err(PROTOCOL_ERROR) {
-                failures.push(format!("{name}, stream {id}: {came:?}"));
+            let outcome_of = outcome(&mut client, id);
+            if outcome_of != Err(PROTOCOL_ERROR) {
+                failures.push(format!("{name}, stream {id}: {outcome_of:?}"));
                 break;
             }
         }
@@ -104,9 +104,9 @@ fn malformed_field_ends_only_its_stream() {
         let kept = [GET, &field(true, b"x-kept", b"1")].concat();
         for (id, block) in [(7, kept), (9, [GET, &[0xbf]].concat())] {
             let _ = client.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, id, &block));
-            let came = outcome(&mut client, id);
-            if came != Ok(OK) {
-                failures.push(format!("{name}, then stream {id}: {came:?}"));
+            let outcome_of = outcome(&mut client, id);
+            if outcome_of != Ok(OK) {
+                failures.push(format!("{name}, then stream {id}: {outcome_of:?}"));
                 break;
             }
         }
@@ -125,7 +125,7 @@ fn indexed_malformed_field_ends_each_stream_using_it() {
         client.write_all(&text).expect("it is taken");
         assert_eq!(outcome(&mut client, id), Err(PROTOCOL_ERROR));
     }
-    assert_eq!(ask_quick(&mut client, 5), Ok(OK));
+    assert_eq!(fetch_quick(&mut client, 5), Ok(OK));
 }
 
 #[test]
@@ -162,5 +162,5 @@ fn path_with_fragment_is_rejected() {
         client.write_all(&text).expect("it is taken");
         assert_eq!(outcome(&mut client, id), Err(PROTOCOL_ERROR), "{path:?}");
     }
-    assert_eq!(ask_quick(&mut client, 7), Ok(OK));
+    assert_eq!(fetch_quick(&mut client, 7), Ok(OK));
 }

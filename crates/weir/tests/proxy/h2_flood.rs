@@ -1,7 +1,7 @@
 //! HTTP/2 clients that send frames without requests: they are read slowly, and their requests are answered.
 
 use super::h2_reset::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, Holding, OK, SETTINGS, ask_quick, begin, frame,
+    DATA, END_HEADERS, END_STREAM, HEADERS, Holding, OK, SETTINGS, begin, fetch_quick, frame,
 };
 use super::keeper::until;
 use super::*;
@@ -37,11 +37,14 @@ fn connection_with_too_many_idle_frames_is_read_slowly() {
         exchange(&mut client, kind, 1);
         let start = Instant::now();
         exchange(&mut client, kind, 200);
-        let took = start.elapsed();
+        let latencies = start.elapsed();
         // A hundred at once, and a hundred in a second.
         let least = Duration::from_millis(600);
-        assert!(took >= least, "frames of type {kind} took {took:?}");
-        assert_eq!(ask_quick(&mut client, 1), Ok(OK), "type {kind}");
+        assert!(
+            latencies >= least,
+            "frames of type {kind} took {latencies:?}"
+        );
+        assert_eq!(fetch_quick(&mut client, 1), Ok(OK), "type {kind}");
     }
 }
 
@@ -53,11 +56,11 @@ fn requests_offset_idle_frames() {
     let start = Instant::now();
     for number in 0..60 {
         exchange(&mut client, PING, 10);
-        assert_eq!(ask_quick(&mut client, 2 * number + 1), Ok(OK));
+        assert_eq!(fetch_quick(&mut client, 2 * number + 1), Ok(OK));
     }
     // At the rate of a connection that is read slowly this would take five seconds.
-    let took = start.elapsed();
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    let latencies = start.elapsed();
+    assert!(latencies < Duration::from_secs(3), "{latencies:?}");
 }
 
 #[test]

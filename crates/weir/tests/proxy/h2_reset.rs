@@ -7,7 +7,7 @@ use super::*;
 /// A server that answers only `/quick`, and counts the requests that it has.
 pub(super) struct Holding {
     pub(super) address: SocketAddr,
-    asked: Arc<AtomicU64>,
+    requests: Arc<AtomicU64>,
     present: Arc<AtomicU64>,
 }
 
@@ -16,8 +16,8 @@ impl Holding {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("a socket");
         let address = listener.local_addr().expect("its address");
-        let (asked, present) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let counts = (Arc::clone(&asked), Arc::clone(&present));
+        let (requests, present) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let counts = (Arc::clone(&requests), Arc::clone(&present));
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -34,7 +34,7 @@ impl Holding {
         });
         Self {
             address,
-            asked,
+            requests,
             present,
         }
     }
@@ -43,14 +43,14 @@ impl Holding {
         self.present.load(Ordering::SeqCst)
     }
 
-    fn asked(&self) -> u64 {
-        self.asked.load(Ordering::SeqCst)
+    fn requests(&self) -> u64 {
+        self.requests.load(Ordering::SeqCst)
     }
 }
 
 async fn hold(
     mut stream: tokio::net::TcpStream,
-    (asked, present): (Arc<AtomicU64>, Arc<AtomicU64>),
+    (requests, present): (Arc<AtomicU64>, Arc<AtomicU64>),
 ) -> std::io::Result<()> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut text = Vec::new();
@@ -66,7 +66,7 @@ async fn hold(
             stream.write_all(answer).await?;
             continue;
         }
-        asked.fetch_add(1, Ordering::SeqCst);
+        requests.fetch_add(1, Ordering::SeqCst);
         present.fetch_add(1, Ordering::SeqCst);
         while let Ok(1..) = stream.read_buf(&mut text).await {}
         present.fetch_sub(1, Ordering::SeqCst);
@@ -167,7 +167,7 @@ fn descriptors(proxy: &Proxy) -> usize {
 
 fn quick(proxy: &Proxy) {
     let mut client = Client::connect(proxy.listen);
-    let (head, _) = client.ask("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n");
+    let (head, _) = client.fetch("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(
         head.starts_with("HTTP/1.1 200 "),
         "others are served: {head}"
@@ -199,9 +199,10 @@ fn reset_read_with_headers_leaves_no_request_at_server() {
         let deadline = Instant::now() + Duration::from_secs(10);
         while origin.present() > 0 || descriptors(&proxy) > before + 4 {
             if Instant::now() > deadline {
-                let (left, asked, after) = (origin.present(), origin.asked(), descriptors(&proxy));
+                let (left, requests, after) =
+                    (origin.present(), origin.requests(), descriptors(&proxy));
                 failures.push(format!(
-                    "{name}: {left} of {asked} requests left at the server, descriptors {before} and then {after}"
+                    "{name}: {left} of {requests} requests left at the server, descriptors {before} and then {after}"
                 ));
                 break;
             }
@@ -270,11 +271,11 @@ fn reset(client: [u8; 4], listen: SocketAddr, count: u32) -> Result<u8, u32> {
             break;
         }
     }
-    ask_quick(&mut stream, 2 * count + 1)
+    fetch_quick(&mut stream, 2 * count + 1)
 }
 
 /// Requests `/quick`: the status's first byte in HPACK, or the code of a reset.
-pub(super) fn ask_quick(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
+pub(super) fn fetch_quick(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
     let path = [&[0x82, 0x86, 0x41, 1, b'a', 4, 6], &b"/quick"[..]].concat();
     let request = frame(HEADERS, END_STREAM | END_HEADERS, id, &path);
     client.write_all(&request).expect("it is taken");
@@ -304,7 +305,7 @@ fn resetting_network_is_rejected_and_others_are_served() {
     let proxy = Proxy::start("http", &[origin.address], "");
     let other = [127, 0, 0, 77];
     let mut present = begin_from(other, proxy.listen);
-    assert_eq!(ask_quick(&mut present, 1), Ok(OK));
+    assert_eq!(fetch_quick(&mut present, 1), Ok(OK));
     // Each connection stays within its limit, and all together within the limit of ten seconds.
     let resets = |times| -> Vec<_> {
         let each = (0..times).map(|_| reset([127, 0, 0, 1], proxy.listen, 100));
@@ -315,9 +316,9 @@ fn resetting_network_is_rejected_and_others_are_served() {
     let outcome = resets(12);
     assert_eq!(outcome.last(), Some(&Err(1_000 + CALM)), "{outcome:?}");
     // A new connection, without a single reset.
-    assert_eq!(ask_quick(&mut begin(proxy.listen), 1), Err(1_000 + CALM));
-    assert_eq!(ask_quick(&mut present, 3), Ok(OK));
-    assert_eq!(ask_quick(&mut begin_from(other, proxy.listen), 1), Ok(OK));
+    assert_eq!(fetch_quick(&mut begin(proxy.listen), 1), Err(1_000 + CALM));
+    assert_eq!(fetch_quick(&mut present, 3), Ok(OK));
+    assert_eq!(fetch_quick(&mut begin_from(other, proxy.listen), 1), Ok(OK));
     quick(&proxy);
     until("no request", || origin.present() == 0);
     let status = proxy.status();
@@ -330,7 +331,7 @@ fn service_reset_limit_rejects_only_resetting_clients() {
     let origin = Holding::start();
     let proxy = Proxy::start("http", &[origin.address], "limits = { resets = 1 }");
     let mut present = begin_from([127, 0, 3, 1], proxy.listen);
-    assert_eq!(ask_quick(&mut present, 1), Ok(OK));
+    assert_eq!(fetch_quick(&mut present, 1), Ok(OK));
     // Ten are within each network's limit; more than a thousand exceed the service's.
     let mut one = begin_from([127, 0, 2, 200], proxy.listen);
     for last in 0..130 {
@@ -340,11 +341,11 @@ fn service_reset_limit_rejects_only_resetting_clients() {
     let (request, end) = FORMS[0].1(1);
     one.write_all(&[request, end].concat())
         .expect("it is taken");
-    let answers: Vec<_> = (1..4).map(|at| ask_quick(&mut one, 2 * at + 1)).collect();
+    let answers: Vec<_> = (1..4).map(|at| fetch_quick(&mut one, 2 * at + 1)).collect();
     assert!(answers.contains(&Err(REFUSED)), "{answers:?}");
-    assert_eq!(ask_quick(&mut present, 3), Ok(OK));
+    assert_eq!(fetch_quick(&mut present, 3), Ok(OK));
     assert_eq!(
-        ask_quick(&mut begin_from([127, 0, 3, 2], proxy.listen), 1),
+        fetch_quick(&mut begin_from([127, 0, 3, 2], proxy.listen), 1),
         Ok(OK)
     );
     until("no request", || origin.present() == 0);
@@ -358,7 +359,7 @@ fn trusted_proxies_may_reset_for_many_clients() {
     for _ in 0..15 {
         assert_eq!(reset([127, 0, 0, 1], proxy.listen, 100), Ok(OK));
     }
-    assert_eq!(ask_quick(&mut begin(proxy.listen), 1), Ok(OK));
+    assert_eq!(fetch_quick(&mut begin(proxy.listen), 1), Ok(OK));
 }
 
 #[test]
@@ -369,7 +370,7 @@ fn warnings_of_the_library_are_bounded_and_counted() {
     // An acknowledgement without a request: each one causes a warning.
     let unasked = frame(6, 1, 0, b"12345678");
     client.write_all(&unasked.repeat(500)).expect("it is taken");
-    assert_eq!(ask_quick(&mut client, 1), Ok(OK));
+    assert_eq!(fetch_quick(&mut client, 1), Ok(OK));
     let lines = || proxy.log().matches("PING ack").count();
     assert!((1..=10).contains(&lines()), "{} lines", lines());
     until("the number of suppressed lines", || {

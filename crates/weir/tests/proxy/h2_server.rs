@@ -78,8 +78,8 @@ fn serve(
     stream.set_nodelay(true)?;
     stream.write_all(&allow((manner.allows)(number)))?;
     let mut reader = stream.try_clone()?;
-    let (ask, asked) = std::sync::mpsc::channel();
-    std::thread::spawn(move || read(&mut reader, &ask));
+    let (fetch, asked) = std::sync::mpsc::channel();
+    std::thread::spawn(move || read(&mut reader, &fetch));
     let mut waiting = Vec::new();
     let mut first = true;
     loop {

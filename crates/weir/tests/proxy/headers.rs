@@ -2,13 +2,13 @@
 //! service guards, and interim responses without a final one.
 
 use super::scripted::{Act, Scripted, say};
-use super::tls::{Authority, ask, connect};
+use super::tls::{Authority, connect, fetch};
 use super::*;
 
 /// Sends a request with these lines; returns the status line, and the request as the server received it.
 fn exchange_with(proxy: &Proxy, lines: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
-    let (head, body) = client.ask(&format!("GET /x HTTP/1.1\r\n{lines}\r\n"));
+    let (head, body) = client.fetch(&format!("GET /x HTTP/1.1\r\n{lines}\r\n"));
     let status = head.lines().next().unwrap_or_default().to_owned();
     (status, String::from_utf8_lossy(&body).into_owned())
 }
@@ -172,7 +172,7 @@ fn invalid_host_authority_is_rejected() {
     }
     // The authority of the target takes precedence, and the same rules apply to it.
     let mut client = Client::connect(proxy.listen);
-    let (head, body) = client.ask("GET http://b:80/x HTTP/1.1\r\nHost: c\r\n\r\n");
+    let (head, body) = client.fetch("GET http://b:80/x HTTP/1.1\r\nHost: c\r\n\r\n");
     let seen = String::from_utf8_lossy(&body);
     assert!(
         head.starts_with(OK) && seen.contains("Host: b:80\r\n"),
@@ -185,7 +185,7 @@ fn invalid_host_authority_is_rejected() {
         "http://b%00/",
     ] {
         let mut client = Client::connect(proxy.listen);
-        let (head, _) = client.ask(&format!("GET {target} HTTP/1.1\r\nHost: b\r\n\r\n"));
+        let (head, _) = client.fetch(&format!("GET {target} HTTP/1.1\r\nHost: b\r\n\r\n"));
         assert!(head.starts_with(BAD), "{target} {head}");
     }
 }
@@ -227,16 +227,16 @@ fn request_for_another_client_auth_host_is_421() {
         ("open.test", "200"),
         ("unknown.test", "200"),
     ] {
-        let said = ask(&mut stream, &get(host)).expect("an answer");
+        let printed = fetch(&mut stream, &get(host)).expect("an answer");
         assert!(
-            said.starts_with(&format!("HTTP/1.1 {status} ")),
-            "{host}: {said}"
+            printed.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{host}: {printed}"
         );
     }
     let mut stream = connect(&authority.client(Some(&own)), second, "admin.b.example");
     for host in ["admin.b.example", "other.test", "www.b.example"] {
-        let said = ask(&mut stream, &get(host)).expect("an answer");
-        assert!(said.starts_with("HTTP/1.1 200 "), "{host}: {said}");
+        let printed = fetch(&mut stream, &get(host)).expect("an answer");
+        assert!(printed.starts_with("HTTP/1.1 200 "), "{host}: {printed}");
     }
     let curl = |host: &str| {
         let ca = authority.ca();

@@ -65,46 +65,46 @@ fn http2_works_with_and_without_tls() {
     ];
     for (origin, flag, scheme) in &origins {
         let ca = authority.ca();
-        let ask = |more: &[&str]| curl(&[&[*flag, "--cacert", &ca], more].concat());
-        let said = ask(&["-i", &format!("{origin}/x?y"), "-H", "Cookie: a=1"]);
-        assert!(said.starts_with("HTTP/2 200"), "{said}");
-        assert!(said.contains("GET /x?y HTTP/1.1\r\n"), "{said}");
+        let fetch = |more: &[&str]| curl(&[&[*flag, "--cacert", &ca], more].concat());
+        let printed = fetch(&["-i", &format!("{origin}/x?y"), "-H", "Cookie: a=1"]);
+        assert!(printed.starts_with("HTTP/2 200"), "{printed}");
+        assert!(printed.contains("GET /x?y HTTP/1.1\r\n"), "{printed}");
         assert!(
-            said.contains(&format!("X-Forwarded-Proto: {scheme}\r\n")),
-            "{said}"
+            printed.contains(&format!("X-Forwarded-Proto: {scheme}\r\n")),
+            "{printed}"
         );
-        assert!(said.contains("cookie: a=1\r\n"), "{said}");
+        assert!(printed.contains("cookie: a=1\r\n"), "{printed}");
         assert!(
-            said.contains(&format!(
+            printed.contains(&format!(
                 "host: {}\r\n",
                 origin.split("//").nth(1).expect("a host")
             )),
-            "{said}"
+            "{printed}"
         );
         assert_eq!(
-            ask(&[
+            fetch(&[
                 &format!("{origin}/sum"),
                 "--data-binary",
                 &format!("@{body}")
             ]),
             "3000000"
         );
-        assert_eq!(ask(&[&format!("{origin}/chunked")]), "in two parts");
-        assert_eq!(ask(&[&format!("{origin}/until-close")]), "until the end");
-        let head = ask(&["-I", &format!("{origin}/")]);
+        assert_eq!(fetch(&[&format!("{origin}/chunked")]), "in two parts");
+        assert_eq!(fetch(&[&format!("{origin}/until-close")]), "until the end");
+        let head = fetch(&["-I", &format!("{origin}/")]);
         assert!(head.starts_with("HTTP/2 200"), "{head}");
     }
     assert!(curl(&["-i", &origins[0].0]).starts_with("HTTP/1.1 200"));
     // By an upgrade; the request that asked for it is answered over HTTP/2.
-    let said = curl(&["-i", "--http2", &format!("{}/x?z", origins[0].0)]);
-    assert!(said.starts_with("HTTP/1.1 101 "), "{said}");
+    let printed = curl(&["-i", "--http2", &format!("{}/x?z", origins[0].0)]);
+    assert!(printed.starts_with("HTTP/1.1 101 "), "{printed}");
     assert!(
-        said.contains("HTTP/2 200") && said.contains("GET /x?z HTTP/1.1\r\n"),
-        "{said}"
+        printed.contains("HTTP/2 200") && printed.contains("GET /x?z HTTP/1.1\r\n"),
+        "{printed}"
     );
     assert!(
-        !said.to_ascii_lowercase().contains("http2-settings"),
-        "{said}"
+        !printed.to_ascii_lowercase().contains("http2-settings"),
+        "{printed}"
     );
     // If it is disabled, it is not negotiated.
     let off = format!("{tls}\nhttp2 = false");
@@ -114,8 +114,8 @@ fn http2_works_with_and_without_tls() {
         &[origin.address()],
         &off,
     ));
-    let said = curl(&["-i", "--http2", "--cacert", &authority.ca(), &origins[1].0]);
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let printed = curl(&["-i", "--http2", "--cacert", &authority.ca(), &origins[1].0]);
+    assert!(printed.starts_with("HTTP/1.1 200"), "{printed}");
 }
 
 /// The whole suite, with and without TLS.
@@ -231,7 +231,7 @@ fn floods_of_idle_frames_are_ended() {
     // A head without an end, with and without content in its frames.
     let head = frame(1, 1, 1, &[0x82]);
     // A request whose content does not end.
-    let begun = frame(1, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a']);
+    let started = frame(1, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a']);
     let settings = [0, 3, 0, 0, 0, 100];
     for (name, opening, again) in [
         ("SETTINGS", Vec::new(), frame(4, 0, 0, &settings)),
@@ -240,7 +240,7 @@ fn floods_of_idle_frames_are_ended() {
         ("PRIORITY", Vec::new(), frame(2, 0, 3, &[0, 0, 0, 0, 1])),
         ("unknown", Vec::new(), frame(0x77, 0, 0, b"x")),
         ("WINDOW_UPDATE", Vec::new(), frame(8, 0, 0, &[0, 0, 0, 1])),
-        ("empty DATA", begun, frame(0, 0, 1, &[])),
+        ("empty DATA", started, frame(0, 0, 1, &[])),
         ("CONTINUATION", head.clone(), frame(9, 0, 1, &[])),
         ("full CONTINUATION", head, frame(9, 0, 1, &[0x84; 16])),
     ] {
@@ -251,7 +251,7 @@ fn floods_of_idle_frames_are_ended() {
         flood(proxy.listen, &opening, &again, false);
         assert!(
             Client::connect(proxy.listen)
-                .ask(GET)
+                .fetch(GET)
                 .0
                 .starts_with("HTTP/1.1 200"),
             "others are served after {name}"
@@ -477,7 +477,7 @@ fn connection_is_closed_after_its_request_limit() {
     );
     let mut client = Client::connect(proxy.listen);
     for _ in 0..8 {
-        let (head, _) = client.ask("GET /trailers-only HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (head, _) = client.fetch("GET /trailers-only HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     }
     let ended = || echo.ended.load(Ordering::Relaxed);
@@ -614,7 +614,7 @@ fn client_that_resets_every_request_gets_enhance_your_calm() {
     assert!(origin.connections() < 1_000, "{}", origin.connections());
     assert!(
         Client::connect(proxy.listen)
-            .ask(GET)
+            .fetch(GET)
             .0
             .starts_with("HTTP/1.1 200"),
         "others are served"

@@ -57,15 +57,15 @@ fn idle_connections_move_between_workers() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     // Longer than a connection is reserved for its worker.
     let pause = || std::thread::sleep(Duration::from_millis(2_500));
-    let ask = || {
+    let fetch = || {
         pause();
         let mut client = Client::connect(proxy.listen);
-        let answer = client.ask("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let answer = client.fetch("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
     };
-    ask();
+    fetch();
     let before = origin.connections();
-    (0..5).for_each(|_| ask());
+    (0..5).for_each(|_| fetch());
     assert_eq!(origin.connections(), before);
     let status = proxy.status();
     let server = &status["services"][0]["servers"][0];
@@ -122,7 +122,7 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
     let shed = proxy.status()["services"][0]["shed"].as_u64();
     assert!(Some(closed) <= shed, "{closed} closed, {shed:?} shed");
     assert!(closed < 16, "no client was served");
-    let (head, _) = Client::connect(proxy.listen).ask(GET);
+    let (head, _) = Client::connect(proxy.listen).fetch(GET);
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }
 

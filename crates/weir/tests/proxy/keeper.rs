@@ -124,7 +124,7 @@ impl Comers {
     }
 
     /// Waits for more served requests.
-    pub(super) fn goes_on(&self) {
+    pub(super) fn continues(&self) {
         let before = self.served();
         until("clients", || self.served() > before + 50);
     }
@@ -191,7 +191,7 @@ fn counters_continue_after_kill_and_restart() {
     let mut proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
     for _ in 0..20 {
-        client.ask(GET);
+        client.fetch(GET);
     }
     let left = proxy.directory.join("run/proxy-left.json");
     let counts = || -> Option<u64> {
@@ -211,7 +211,7 @@ fn counters_continue_after_kill_and_restart() {
     kill_daemon(&proxy);
     assert_eq!(counted(&proxy), (Some(20), Some(1)));
     // A daemon writes its pending state when it ends, without waiting for the next interval.
-    Client::connect(proxy.listen).ask(GET);
+    Client::connect(proxy.listen).fetch(GET);
     assert!(proxy.terminate().success());
     proxy.start_again();
     assert_eq!(counted(&proxy), (Some(21), Some(2)));
@@ -233,7 +233,7 @@ fn killed_keeper_ends_its_daemon_and_another_may_start() {
     });
     proxy.start_again();
     let mut client = Client::connect(proxy.listen);
-    assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
+    assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
 }
 
 #[test]
@@ -313,10 +313,10 @@ impl Manager {
     }
 
     fn hear_until(&mut self, word: &str) {
-        let mut heard = false;
+        let mut received = false;
         until(word, || {
-            heard |= self.hear().is_some_and(|text| text.contains(word));
-            heard
+            received |= self.hear().is_some_and(|text| text.contains(word));
+            received
         });
         while self.hear().is_some() {}
     }

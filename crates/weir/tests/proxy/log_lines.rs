@@ -18,8 +18,8 @@ fn log_contains_no_debug_output() {
     let server = format!("p/{}", two.address());
     for change in [&["drain"][..], &["ready"], &["maint"], &["weight", "3"]] {
         let arguments = [&["server", server.as_str()][..], change].concat();
-        let (done, said) = proxy.weir(&arguments);
-        assert!(done, "{said}");
+        let (done, output) = proxy.weir(&arguments);
+        assert!(done, "{output}");
     }
     fs::write(&list, "nonsense").expect("written");
     until("the bad list", || {
@@ -34,9 +34,9 @@ fn log_contains_no_debug_output() {
     );
     kill_daemon(&proxy);
     until("the death", || proxy.log().contains("the daemon died"));
-    let (done, said) = proxy.upgrade();
-    assert!(done, "{said}");
-    Client::connect(proxy.listen).ask(GET);
+    let (done, output) = proxy.upgrade();
+    assert!(done, "{output}");
+    Client::connect(proxy.listen).fetch(GET);
     assert!(proxy.terminate().success());
     assert_eq!(first_with_debug_output(&proxy.log()), None);
 }

@@ -63,45 +63,45 @@ const SLOW: Duration = Duration::from_millis(200);
 type Outcome = Result<(), String>;
 
 /// Clients of one kind, each on a thread, until they are stopped.
-struct Crowd {
+struct ClientGroup {
     threads: Vec<JoinHandle<Outcome>>,
 }
 
-/// What all clients share.
+/// State that all clients share.
 #[derive(Clone, Default)]
-struct Signs {
+struct Signals {
     end: Arc<AtomicBool>,
-    /// Number of clients that have begun.
-    begun: Arc<AtomicUsize>,
+    /// Number of clients that have started.
+    started: Arc<AtomicUsize>,
 }
 
-impl Signs {
+impl Signals {
     fn begin(&self) {
-        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.started.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.end.load(Ordering::Relaxed)
     }
 }
 
-impl Crowd {
+impl ClientGroup {
     fn start(
         count: usize,
         to: SocketAddr,
-        signs: &Signs,
-        work: fn(&mut Client, &Signs) -> Outcome,
+        signals: &Signals,
+        work: fn(&mut Client, &Signals) -> Outcome,
     ) -> Self {
         let start = |number| {
-            let signs = signs.clone();
+            let signals = signals.clone();
             // Small stacks: there may be thousands.
             let builder = std::thread::Builder::new().stack_size(256 * 1024);
             let thread = builder.spawn(move || {
                 let mut client = Client::connect(to);
                 // A timeout on a busy machine is not a broken connection.
-                let patience = Some(Duration::from_secs(60));
-                client.0.set_read_timeout(patience).expect("a timeout");
-                work(&mut client, &signs).map_err(|why| format!("{number}: {why}"))
+                let timeout = Some(Duration::from_secs(60));
+                client.0.set_read_timeout(timeout).expect("a timeout");
+                work(&mut client, &signals).map_err(|why| format!("{number}: {why}"))
             });
             thread.expect("a thread")
         };
@@ -125,33 +125,33 @@ impl Crowd {
     }
 }
 
-fn said(error: impl ToString) -> String {
+fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
 /// Sends a message and reads the same one back, repeatedly.
-fn socket(client: &mut Client, signs: &Signs) -> Outcome {
+fn socket(client: &mut Client, signals: &Signals) -> Outcome {
     let upgrade =
         "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
-    client.0.write_all(upgrade.as_bytes()).map_err(said)?;
-    let (head, _) = client.response().map_err(said)?.ok_or("no answer")?;
+    client.0.write_all(upgrade.as_bytes()).map_err(text)?;
+    let (head, _) = client.response().map_err(text)?.ok_or("no answer")?;
     if !head.starts_with("HTTP/1.1 101") {
         return Err(head);
     }
-    signs.begin();
+    signals.begin();
     let pause = size().pause;
     for round in 0u64.. {
         let message = [round.to_be_bytes(); 16].concat();
         let mut back = vec![0; message.len()];
-        client.0.write_all(&message).map_err(said)?;
+        client.0.write_all(&message).map_err(text)?;
         client
             .0
             .read_exact(&mut back)
             .map_err(|e| format!("message {round}: {e}"))?;
         if back != message {
-            return Err(format!("message {round}: other bytes"));
+            return Err(format!("message {round}: wrong bytes"));
         }
-        if signs.is_over() {
+        if signals.has_ended() {
             break;
         }
         std::thread::sleep(pause);
@@ -160,17 +160,17 @@ fn socket(client: &mut Client, signs: &Signs) -> Outcome {
 }
 
 /// Reads a body slowly until its end is near, and compares every byte.
-fn download(client: &mut Client, signs: &Signs) -> Outcome {
+fn download(client: &mut Client, signals: &Signals) -> Outcome {
     let bytes = size().bytes;
     let request = format!("GET /pattern-{bytes} HTTP/1.1\r\nHost: a\r\n\r\n");
-    client.0.write_all(request.as_bytes()).map_err(said)?;
+    client.0.write_all(request.as_bytes()).map_err(text)?;
     let mut head = Vec::new();
     let mut byte = [0u8; 1];
     while !head.ends_with(b"\r\n\r\n") {
-        client.0.read_exact(&mut byte).map_err(said)?;
+        client.0.read_exact(&mut byte).map_err(text)?;
         head.push(byte[0]);
     }
-    signs.begin();
+    signals.begin();
     let (mut at, mut room) = (0, vec![0; 64 * 1024]);
     // The expected bytes, from any offset in the pattern.
     let pattern: Vec<u8> = (0..=250).cycle().take(room.len() + 251).collect();
@@ -180,13 +180,13 @@ fn download(client: &mut Client, signs: &Signs) -> Outcome {
             .read(&mut room)
             .map_err(|e| format!("after {at}: {e}"))?;
         if length == 0 {
-            return Err(format!("the end after {at}"));
+            return Err(format!("end of stream after {at}"));
         }
         if !pattern[at % 251..].starts_with(&room[..length]) {
-            return Err(format!("other bytes after {at}"));
+            return Err(format!("wrong bytes after {at}"));
         }
         at += length;
-        if !signs.is_over() {
+        if !signals.has_ended() {
             std::thread::sleep(SLOW);
         }
     }
@@ -194,20 +194,20 @@ fn download(client: &mut Client, signs: &Signs) -> Outcome {
 }
 
 /// Sends a body slowly until its end is near; the server returns the number of bytes.
-fn upload(client: &mut Client, signs: &Signs) -> Outcome {
+fn upload(client: &mut Client, signals: &Signals) -> Outcome {
     let head = format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {UPLOAD}\r\n\r\n");
-    client.0.write_all(head.as_bytes()).map_err(said)?;
-    signs.begin();
+    client.0.write_all(head.as_bytes()).map_err(text)?;
+    signals.begin();
     for at in 0..UPLOAD / PIECE {
         client
             .0
             .write_all(&[b'x'; PIECE])
             .map_err(|e| format!("piece {at}: {e}"))?;
-        if !signs.is_over() {
+        if !signals.has_ended() {
             std::thread::sleep(SLOW);
         }
     }
-    let (head, body) = client.response().map_err(said)?.ok_or("no answer")?;
+    let (head, body) = client.response().map_err(text)?.ok_or("no answer")?;
     if body != UPLOAD.to_string().as_bytes() {
         return Err(head);
     }
@@ -215,20 +215,20 @@ fn upload(client: &mut Client, signs: &Signs) -> Outcome {
 }
 
 /// A request, a long pause, and another request over the same connection.
-fn wait(client: &mut Client, signs: &Signs) -> Outcome {
-    let mut ask = || {
-        client.0.write_all(GET.as_bytes()).map_err(said)?;
-        match client.response().map_err(said)? {
+fn wait(client: &mut Client, signals: &Signals) -> Outcome {
+    let mut fetch = || {
+        client.0.write_all(GET.as_bytes()).map_err(text)?;
+        match client.response().map_err(text)? {
             Some((head, _)) if head.starts_with("HTTP/1.1 200") => Ok(()),
             other => Err(format!("{other:?}")),
         }
     };
-    ask()?;
-    signs.begin();
-    while !signs.is_over() {
+    fetch()?;
+    signals.begin();
+    while !signals.has_ended() {
         std::thread::sleep(SLOW);
     }
-    ask()
+    fetch()
 }
 
 /// Sends an HTTP/2 stream slowly; the server returns the number of bytes.
@@ -253,23 +253,23 @@ fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
     let servers = [one.address(), two.address()];
     let patient = "timeouts = { client = \"5m\", server = \"5m\", tunnel = \"5m\" }";
     let proxy = Proxy::start("http", &servers, patient);
-    let signs = Signs::default();
-    let start = |count, work| Crowd::start(count, proxy.listen, &signs, work);
-    let crowds = [
+    let signals = Signals::default();
+    let start = |count, work| ClientGroup::start(count, proxy.listen, &signals, work);
+    let groups = [
         ("WebSockets", start(size.sockets, socket)),
         ("downloads", start(size.downloads, download)),
         ("uploads", start(size.uploads, upload)),
-        ("clients that wait", start(size.idle, wait)),
+        ("waiting clients", start(size.idle, wait)),
     ];
     let streams: Vec<Child> = (0..size.streams)
         .map(|number| stream(&proxy, number))
         .collect();
     let all = size.sockets + size.downloads + size.uploads + size.idle;
-    let begun = || signs.begun.load(Ordering::Relaxed);
-    let broken = || crowds.iter().any(|(_, crowd)| crowd.is_broken());
-    until("all clients", || begun() == all || broken());
-    let early = begun();
-    // A client that fails before it has begun reports why at the end.
+    let started = || signals.started.load(Ordering::Relaxed);
+    let broken = || groups.iter().any(|(_, group)| group.is_broken());
+    until("all clients", || started() == all || broken());
+    let early = started();
+    // A client that fails before it has started reports why at the end.
     let reloads = if early == all { size.reloads } else { 0 };
     for round in 0..reloads {
         let more = format!("{patient}\nlimits = {{ retries = {} }}", 1 + round % 3);
@@ -280,20 +280,20 @@ fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
             &more,
         ));
         if round % (size.reloads / size.upgrades) == 0 {
-            let (done, said) = proxy.upgrade();
-            assert!(done, "{said}");
+            let (done, text) = proxy.upgrade();
+            assert!(done, "{text}");
         }
         std::thread::sleep(Duration::from_millis(500));
     }
-    signs.end.store(true, Ordering::Relaxed);
-    for (what, crowd) in crowds {
-        crowd.end(what);
+    signals.end.store(true, Ordering::Relaxed);
+    for (what, group) in groups {
+        group.end(what);
     }
     for stream in streams {
         let output = stream.wait_with_output().expect("curl ends");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000");
     }
-    assert_eq!(early, all, "all have begun");
+    assert_eq!(early, all, "all have started");
     println!(
         "{all} connections and {} streams over {} reloads and {} upgrades",
         size.streams, size.reloads, size.upgrades

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use super::origin::Origin;
 use super::{Client, Proxy, free_address, fs};
 
-fn ask(proxy: &Proxy, path: &str, host: &str) -> (String, String) {
+fn fetch(proxy: &Proxy, path: &str, host: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
-    let (head, body) = client.ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    let (head, body) = client.fetch(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
     (head, String::from_utf8_lossy(&body).into_owned())
 }
 
 fn status(proxy: &Proxy, path: &str, host: &str) -> String {
-    ask(proxy, path, host)
+    fetch(proxy, path, host)
         .0
         .split(' ')
         .nth(1)
@@ -21,7 +21,7 @@ fn status(proxy: &Proxy, path: &str, host: &str) -> String {
 }
 
 fn name(proxy: &Proxy, path: &str, host: &str) -> String {
-    ask(proxy, path, host)
+    fetch(proxy, path, host)
         .1
         .lines()
         .next()
@@ -61,11 +61,11 @@ fn map_chooses_the_pool_and_is_read_again() {
     assert_eq!(name(&proxy, "/", "h99999.example"), "two");
     assert_eq!(name(&proxy, "/", "unknown.example"), "one");
     assert!(
-        ask(&proxy, "/admin/x", "h1.example")
+        fetch(&proxy, "/admin/x", "h1.example")
             .1
             .contains("X-Area: staff only\r\n")
     );
-    assert_eq!(ask(&proxy, "/text/x", "h7.example").1, "public here two");
+    assert_eq!(fetch(&proxy, "/text/x", "h7.example").1, "public here two");
     let (done, output) = proxy.weir(&[
         "explain",
         "--request",

@@ -50,11 +50,11 @@ fn promtool(metrics: &str) {
     input.write_all(metrics.as_bytes()).expect("it reads");
     drop(input);
     let output = child.wait_with_output().expect("it ends");
-    let said = [output.stdout, output.stderr].concat();
+    let printed = [output.stdout, output.stderr].concat();
     assert!(
-        output.status.success() && said.is_empty(),
+        output.status.success() && printed.is_empty(),
         "{}",
-        String::from_utf8_lossy(&said)
+        String::from_utf8_lossy(&printed)
     );
 }
 
@@ -92,12 +92,12 @@ fn results_and_durations_are_counted_for_each_part() {
     let proxy = Proxy::start("http", &[origin.address(), dead], ROUTES);
     let mut client = Client::connect(proxy.listen);
     for _ in 0..20 {
-        client.ask("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+        client.fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     }
     for _ in 0..3 {
-        client.ask("GET /moved/x HTTP/1.1\r\nHost: h\r\n\r\n");
+        client.fetch("GET /moved/x HTTP/1.1\r\nHost: h\r\n\r\n");
     }
-    Client::connect(proxy.listen).ask("GET /bad HTTP/1.1\r\nHost : h\r\n\r\n");
+    Client::connect(proxy.listen).fetch("GET /bad HTTP/1.1\r\nHost : h\r\n\r\n");
     let text = metrics(&proxy, "*/*");
     promtool(&text);
     let of = |name: &str, labels: &[&str]| value(&text, name, labels);
@@ -170,9 +170,9 @@ fn connections_frames_peaks_and_longest_times_are_counted() {
         ])
         .output()
         .expect("curl runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.ends_with("200"), "{said}");
-    Client::connect(proxy.listen).ask("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.ends_with("200"), "{printed}");
+    Client::connect(proxy.listen).fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     let service = || proxy.status()["services"][0].clone();
     super::keeper::until("the end of both connections", || {
         let service = service();
@@ -212,7 +212,7 @@ fn connections_frames_peaks_and_longest_times_are_counted() {
 fn histograms_of_servers_are_exported_on_request() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    Client::connect(proxy.listen).ask("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    Client::connect(proxy.listen).fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     let name = "weir_server_response_duration_seconds_bucket";
     assert!(!metrics(&proxy, "*/*").contains(name));
     let text = configuration(proxy.listen, "http", &[origin.address()], "");
@@ -258,10 +258,10 @@ fn status_shows_one_pool_or_servers_that_are_down() {
         servers.iter().all(|it| it["pool"] == "q") && servers.len() == 2,
         "{pool:#}"
     );
-    let (found, said) = proxy.weir(&["status", "nope"]);
+    let (found, printed) = proxy.weir(&["status", "nope"]);
     assert!(
-        !found && said.contains("pool nope: not found; services use p, q"),
-        "{said}"
+        !found && printed.contains("pool nope: not found; services use p, q"),
+        "{printed}"
     );
 }
 
@@ -340,7 +340,7 @@ fn fields_of_haproxy_are_mapped() {
     let check = check.replace("SERVER", &origin.address().to_string());
     let proxy = Proxy::start("http", &[origin.address()], &check);
     let mut client = Client::connect(proxy.listen);
-    client.ask("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     let known = proxy.weir(&["status", "--json"]).1 + &metrics(&proxy, "*/*");
     for (field, weir) in rows {
         // Names are between backticks; kinds of errors occur in metrics only.
@@ -386,7 +386,8 @@ fn contributed_dashboard_and_rules_use_existing_series() {
             .current_dir(contrib.join("prometheus"))
             .output()
             .expect("promtool runs");
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(output.status.success(), "{said}");
+        let printed =
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{printed}");
     }
 }

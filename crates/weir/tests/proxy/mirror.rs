@@ -45,18 +45,18 @@ fn copies_have_head_and_body_and_their_responses_are_discarded() {
     );
     let proxy = proxy(&origin, &pool, "{ pool = \"m\", body = 100000 }");
     let mut client = Client::connect(proxy.listen);
-    let (head, body) = client.ask("GET /a?b HTTP/1.1\r\nHost: h\r\nX-One: 1\r\n\r\n");
+    let (head, body) = client.fetch("GET /a?b HTTP/1.1\r\nHost: h\r\nX-One: 1\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     let seen = String::from_utf8_lossy(&body).into_owned();
     assert!(seen.contains("\nHost: h\r\n"), "{seen}");
     // Received with the head, collected before the server is selected, and while the request is forwarded.
     for length in [10, 10_000, 90_000] {
-        let (head, body) = client.ask(&post("/sum", length));
+        let (head, body) = client.fetch(&post("/sum", length));
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         assert_eq!(body, length.to_string().as_bytes());
     }
     let chunked = "POST /sum HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
-    assert_eq!(client.ask(chunked).1, b"5");
+    assert_eq!(client.fetch(chunked).1, b"5");
     until("the copies", || mirror.received().len() == 5);
     let received = mirror.received().clone();
     let first = &received[0].head;
@@ -102,20 +102,20 @@ fn longer_bodies_and_upgrades_are_not_copied() {
     let pool = format!("servers = [\"{}\"]", mirror.address);
     let proxy = proxy(&origin, &pool, "{ pool = \"m\", body = 1000 }");
     let mut client = Client::connect(proxy.listen);
-    assert_eq!(client.ask(&post("/sum", 1001)).1, b"1001");
+    assert_eq!(client.fetch(&post("/sum", 1001)).1, b"1001");
     let body = "x".repeat(1001);
     let chunked = format!(
         "POST /sum HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n{body}\r\n0\r\n\r\n"
     );
-    assert_eq!(client.ask(&chunked).1, b"1001");
+    assert_eq!(client.fetch(&chunked).1, b"1001");
     assert_eq!(count(&proxy, "mirror_skipped"), 2);
     let mut upgraded = Client::connect(proxy.listen);
     let (head, _) = upgraded
-        .ask("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+        .fetch("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     // Without bodies every request can be copied.
     proxy.reload(&text(&proxy, &origin, &pool, "{ pool = \"m\", body = 0 }"));
-    assert_eq!(client.ask(&post("/sum", 70_000)).1, b"70000");
+    assert_eq!(client.fetch(&post("/sum", 70_000)).1, b"70000");
     until("the copy", || !mirror.received().is_empty());
     let received = mirror.received().clone();
     assert_eq!(received.len(), 1, "{received:?}");
@@ -131,7 +131,7 @@ fn longer_bodies_and_upgrades_are_not_copied() {
         &pool,
         "{ pool = \"m\", percent = 0 }",
     ));
-    (0..50).for_each(|_| drop(client.ask(GET)));
+    (0..50).for_each(|_| drop(client.fetch(GET)));
     assert_eq!(count(&proxy, "mirrored"), 1);
 }
 
@@ -144,17 +144,17 @@ fn slow_and_dead_mirrors_change_no_response() {
     let address = silent.local_addr().expect("an address");
     let slow = format!("servers = [\"{address}\"]");
     let proxy = proxy(&origin, &slow, "{ pool = \"m\", concurrent = 4 }");
-    let ask = |times: usize| {
+    let fetch = |times: usize| {
         let mut client = Client::connect(proxy.listen);
         for _ in 0..times {
-            let (head, body) = client.ask(GET);
+            let (head, body) = client.fetch(GET);
             assert!(
                 head.starts_with("HTTP/1.1 200 ") && body.starts_with(b"o\n"),
                 "{head}"
             );
         }
     };
-    ask(100);
+    fetch(100);
     assert_eq!(
         (count(&proxy, "mirrored"), count(&proxy, "mirror_skipped")),
         (4, 96)
@@ -167,7 +167,7 @@ fn slow_and_dead_mirrors_change_no_response() {
     drop(silent);
     let dead = format!("servers = [\"{}\"]", free_address());
     proxy.reload(&text(&proxy, &origin, &dead, "\"m\""));
-    ask(100);
+    fetch(100);
     until("the failures", || count(&proxy, "mirror_failed") == 104);
     assert_eq!(count(&proxy, "mirror_skipped"), 96);
     assert_eq!(count(&proxy, "requests"), 200);
@@ -190,7 +190,7 @@ fn copies_in_progress_do_not_delay_the_end() {
         fs::read_to_string(&file).expect("written")
     );
     proxy.reload(&patient);
-    drop(Client::connect(proxy.listen).ask(GET));
+    drop(Client::connect(proxy.listen).fetch(GET));
     let _copy = silent.accept().expect("the copy");
     assert!(proxy.terminate().success());
 }
@@ -244,11 +244,11 @@ fn explain_plan_and_errors_name_the_mirror() {
         pool,
         "{ pool = \"m\", percent = 2.5, concurrent = 7 }",
     );
-    let said = "2.50 % to pool m, bodies up to 65536 bytes, 7 at once";
-    let asked = format!("GET http://{}/", proxy.listen);
-    let (done, output) = proxy.weir(&["explain", "--request", &asked]);
+    let printed = "2.50 % to pool m, bodies up to 65536 bytes, 7 at once";
+    let request = format!("GET http://{}/", proxy.listen);
+    let (done, output) = proxy.weir(&["explain", "--request", &request]);
     assert!(
-        done && output.contains(&format!("copies: {said}")),
+        done && output.contains(&format!("copies: {printed}")),
         "{output}"
     );
     let check = |text: &str| {
@@ -256,7 +256,7 @@ fn explain_plan_and_errors_name_the_mirror() {
         fs::write(&file, text).expect("written");
         proxy.weir(&["check", "-c", file.to_str().expect("plain")])
     };
-    for (mirror, said) in [
+    for (mirror, printed) in [
         ("\"absent\"", "pool `absent` does not exist"),
         ("{ percent = 5 }", "pool"),
         ("{ pool = \"m\", percent = 101 }", "percent"),
@@ -264,7 +264,7 @@ fn explain_plan_and_errors_name_the_mirror() {
         ("{ pool = \"m\", fraction = 5 }", "did you mean `percent`"),
     ] {
         let (done, output) = check(&text(&proxy, &origin, pool, mirror));
-        assert!(!done && output.contains(said), "{mirror}: {output}");
+        assert!(!done && output.contains(printed), "{mirror}: {output}");
     }
     let answered = text(&proxy, &origin, pool, "\"m\"").replace(
         "service = \"s\"\npool = \"p\"\n",

@@ -170,7 +170,7 @@ fn serve(stream: &TcpStream, ledger: &Ledger, name: &str) -> std::io::Result<()>
         let number: u64 = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
         let kind = words.next().unwrap_or_default();
         *ledger.lock().expect("no panics").entry(number).or_default() += 1;
-        let said = format!(
+        let output = format!(
             "HTTP/1.1 200 OK\r\nX-Server: {name}\r\nX-Number: {number}\r\nX-Sum: {}\r\n",
             sum(&body)
         );
@@ -183,7 +183,7 @@ fn serve(stream: &TcpStream, ledger: &Ledger, name: &str) -> std::io::Result<()>
             "close" => ("Connection: close\r\n\r\n".to_owned(), text),
             _ => (format!("Content-Length: {}\r\n\r\n", text.len()), text),
         };
-        let mut out = (said + &more).into_bytes();
+        let mut out = (output + &more).into_bytes();
         if method != "HEAD" {
             out.extend_from_slice(&text);
         }
@@ -230,7 +230,7 @@ fn kind(number: u64) -> Asked {
     Asked { method, kind, body }
 }
 
-fn ask(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome, bool) {
+fn fetch(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome, bool) {
     let Asked { method, kind, body } = kind(number);
     let mut text = format!("{method} /{number}/{kind} HTTP/1.1\r\nHost: h\r\n").into_bytes();
     match &body {
@@ -298,7 +298,7 @@ fn live(listen: SocketAddr, next: &AtomicU64, all: u64) -> Vec<(u64, Outcome)> {
             if number >= all {
                 return ledger;
             }
-            let (outcome, stays) = ask(&stream, &mut reader, number);
+            let (outcome, stays) = fetch(&stream, &mut reader, number);
             ledger.push((number, outcome));
             if !stays {
                 break;
@@ -327,8 +327,8 @@ fn trouble(proxy: &Proxy, servers: &mut [Server], next: &AtomicU64, all: u64) ->
         let server = &mut servers[turns % SERVERS];
         let name = format!("p/{}", server.address);
         let order = |what: &str| {
-            let (done, said) = proxy.weir(&["server", &name, what]);
-            assert!(done, "{said}");
+            let (done, output) = proxy.weir(&["server", &name, what]);
+            assert!(done, "{output}");
         };
         if turns % 3 == 2 {
             order("drain");

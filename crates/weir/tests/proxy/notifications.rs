@@ -156,7 +156,7 @@ fn notifications_are_checked_before_they_are_used() {
          webhook = \"ftp://h/\"\nmail = [\"a b\"]\n";
     let text = configuration(proxy.listen, "tcp", &[free_address()], more);
     fs::write(&bad, text).expect("written");
-    let (done, said) = proxy.weir(&["check", "-c", bad.to_str().expect("plain")]);
+    let (done, output) = proxy.weir(&["check", "-c", bad.to_str().expect("plain")]);
     assert!(!done);
     for part in [
         "there is no pool `q`",
@@ -165,7 +165,7 @@ fn notifications_are_checked_before_they_are_used() {
         "the URL must begin with `http://` or `https://`",
         "`a b` is not a mail address",
     ] {
-        assert!(said.contains(part), "{part} in {said}");
+        assert!(output.contains(part), "{part} in {output}");
     }
 }
 

@@ -54,8 +54,8 @@ fn by_http2(proxy: &Proxy, target: &str) -> (String, String) {
 }
 
 /// The request line that the server received.
-fn asked(client: &mut Client, target: &str) -> String {
-    let (head, body) = client.ask(&get(target));
+fn status_of(client: &mut Client, target: &str) -> String {
+    let (head, body) = client.fetch(&get(target));
     assert_eq!(status(&head), "200", "{target}: {head}");
     let body = String::from_utf8_lossy(&body).into_owned();
     body.lines().nth(1).unwrap_or_default().to_owned()
@@ -70,7 +70,7 @@ fn every_path_spelling_matches_its_route() {
     for target in SPELLINGS {
         let absolute = format!("http://a.example{target}");
         for target in [target, &absolute] {
-            if status(&client.ask(&get(target)).0) != "403" {
+            if status(&client.fetch(&get(target)).0) != "403" {
                 passed.push(target.to_owned());
             }
         }
@@ -86,7 +86,7 @@ fn every_path_spelling_matches_its_route() {
         "/x/..admin/x",
         "/admin%2Fx",
     ] {
-        assert_eq!(status(&client.ask(&get(other)).0), "200", "{other}");
+        assert_eq!(status(&client.fetch(&get(other)).0), "200", "{other}");
     }
 }
 
@@ -104,7 +104,7 @@ fn path_is_forwarded_as_received() {
         .chain(&["/a%2fb;c=/%C3%a9?%zz=//", "/a|{b}\\c"])
     {
         let line = format!("GET {target} HTTP/1.1");
-        assert_eq!(asked(&mut client, target), line);
+        assert_eq!(status_of(&mut client, target), line);
         if !target.contains(['{', '\\']) {
             assert_eq!(by_http2(&proxy, target).1, line);
         }
@@ -136,9 +136,9 @@ fn normalized_path_is_forwarded_when_configured() {
         ("http://h?q", "GET /?q HTTP/1.1"),
         ("/plain?q", "GET /plain?q HTTP/1.1"),
     ] {
-        assert_eq!(asked(&mut client, target), line, "{target}");
+        assert_eq!(status_of(&mut client, target), line, "{target}");
     }
-    let (head, body) = client.ask("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
+    let (head, body) = client.fetch("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(status(&head), "200");
     assert!(body.starts_with(b"o\nOPTIONS * HTTP/1.1\r\n"));
     assert_eq!(by_http2(&proxy, "/x/../%61").1, "GET /a HTTP/1.1");
@@ -163,11 +163,14 @@ fn rewrites_use_the_normalized_path() {
         ("/u/a/../%62/c", "/c/of/b"),
     ] {
         let line = format!("GET {path} HTTP/1.1");
-        assert_eq!(asked(&mut client, target), line, "{target}");
+        assert_eq!(status_of(&mut client, target), line, "{target}");
     }
     // No spelling leaves the rewritten tree: routes see the path after normalization.
-    assert_eq!(asked(&mut client, "/api/../y"), "GET /api/../y HTTP/1.1");
-    let (head, _) = client.ask(&get("//old/./x?y"));
+    assert_eq!(
+        status_of(&mut client, "/api/../y"),
+        "GET /api/../y HTTP/1.1"
+    );
+    let (head, _) = client.fetch(&get("//old/./x?y"));
     assert!(head.contains("https://new//old/./x?y\r\n"), "{head}");
 }
 
@@ -177,20 +180,20 @@ fn invalid_escapes_are_400_and_keep_the_connection() {
     let proxy = Proxy::start("http", &[origin.address()], FORBIDDEN);
     let mut client = Client::connect(proxy.listen);
     for target in ["/%00", "/a%", "/a%4", "/a%zz/b", "/a%%61"] {
-        assert_eq!(status(&client.ask(&get(target)).0), "400", "{target}");
+        assert_eq!(status(&client.fetch(&get(target)).0), "400", "{target}");
         assert_eq!(by_http2(&proxy, target).0, "400", "{target}");
     }
-    assert_eq!(status(&client.ask(&get("/a?%zz%00")).0), "200");
+    assert_eq!(status(&client.fetch(&get("/a?%zz%00")).0), "200");
     let raw = format!("normalize_path = false\n{FORBIDDEN}");
     let proxy = Proxy::start("http", &[origin.address()], &raw);
     let mut client = Client::connect(proxy.listen);
-    assert_eq!(status(&client.ask(&get("/a%zz")).0), "200");
+    assert_eq!(status(&client.fetch(&get("/a%zz")).0), "200");
     assert_eq!(
-        status(&client.ask(&get("//admin/x")).0),
+        status(&client.fetch(&get("//admin/x")).0),
         "200",
         "as received"
     );
-    assert_eq!(status(&client.ask(&get("/admin/x")).0), "403");
+    assert_eq!(status(&client.fetch(&get("/admin/x")).0), "403");
 }
 
 #[test]
@@ -200,7 +203,7 @@ fn encoded_slash_follows_its_key() {
         let more = format!("normalize_path = {{ encoded_slash = \"{key}\" }}\n{FORBIDDEN}");
         let proxy = Proxy::start("http", &[origin.address()], &more);
         let mut client = Client::connect(proxy.listen);
-        let answer = client.ask(&get(target)).0;
+        let answer = client.fetch(&get(target)).0;
         status(&answer).to_owned()
     };
     for target in [
@@ -221,13 +224,13 @@ fn limits_and_hashes_use_the_normalized_path() {
     let limits = "limits = { rate = 1, burst = 5, key = \"path\" }";
     let proxy = Proxy::start("http", &[origin.address()], limits);
     let mut client = Client::connect(proxy.listen);
-    let mut ask = |target: &str| status(&client.ask(&get(target)).0).to_owned();
+    let mut fetch = |target: &str| status(&client.fetch(&get(target)).0).to_owned();
     let spellings = SPELLINGS.iter().filter(|target| !target.contains('?'));
-    let answers: Vec<String> = spellings.map(|target| ask(target)).collect();
+    let answers: Vec<String> = spellings.map(|target| fetch(target)).collect();
     let refused = answers.iter().filter(|answer| *answer == "429").count();
     // Some seconds may pass meanwhile.
     assert!(refused >= 4, "{answers:?}");
-    assert_eq!(ask("/another"), "200");
+    assert_eq!(fetch("/another"), "200");
 
     let servers: Vec<Origin> = (0..8).map(|at| Origin::start(&format!("o{at}"))).collect();
     let addresses: Vec<SocketAddr> = servers.iter().map(Origin::address).collect();
@@ -242,7 +245,7 @@ fn limits_and_hashes_use_the_normalized_path() {
     let mut client = Client::connect(proxy.listen);
     let spellings = SPELLINGS.iter().filter(|target| !target.contains('?'));
     let chosen: BTreeSet<Vec<u8>> = spellings
-        .map(|target| client.ask(&get(target)).1)
+        .map(|target| client.fetch(&get(target)).1)
         .map(|body| {
             body.split(|byte| *byte == b'\n')
                 .next()
@@ -433,7 +436,7 @@ fn path_normalization_matches_nginx() {
         let mut client = Client::connect(proxy.listen);
         let (mut same, mut refused, mut above) = (0, 0, 0);
         for target in corpus(600, slashes) {
-            let (head, body) = client.ask(&get(&target));
+            let (head, body) = client.fetch(&get(&target));
             let ours = (status(&head) == "200").then(|| {
                 let body = String::from_utf8_lossy(&body).into_owned();
                 let line = body.lines().nth(1).unwrap_or_default();

@@ -78,10 +78,10 @@ fn list_of_another_user_runs_no_program() {
     let list = discovery(&proxy);
     let write = |text: &str| {
         let file = list.display();
-        let said = as_other_user(&format!(
+        let printed = as_other_user(&format!(
             "printf '%s' '{text}' > {file}.new && mv {file}.new {file}"
         ));
-        assert_eq!(said, "");
+        assert_eq!(printed, "");
     };
     write(&two.address().to_string());
     let site = "[check.site]\nkind = \"tcp\"\ninterval = \"200ms\"";
@@ -144,12 +144,12 @@ fn symlinked_list_is_neither_read_nor_shown() {
         Path::new("/etc/shadow"),
         Path::new("../secret"),
     ] {
-        let said = as_other_user(&format!(
+        let printed = as_other_user(&format!(
             "cd {} && ln -sfn {} made && mv -T made list",
             directory.display(),
             target.display()
         ));
-        assert_eq!(said, "");
+        assert_eq!(printed, "");
         until("the link to be judged", || !problem(&proxy).is_empty());
         assert!(
             problem(&proxy).contains("outside its directory"),
@@ -322,7 +322,7 @@ fn socket_user_runs_no_program() {
     let socket = run.join("weir.sock");
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("a mode");
     let home = discovery(&proxy).parent().expect("a directory").to_owned();
-    let ask = |path: &str, body: &serde_json::Value| {
+    let fetch = |path: &str, body: &serde_json::Value| {
         fs::write(home.join("body"), body.to_string()).expect("written");
         as_other_user(&format!(
             "curl -sS -w ' [%{{http_code}}]' --unix-socket {} --data-binary @{} http://weir{path}",
@@ -337,18 +337,18 @@ fn socket_user_runs_no_program() {
     let file = home.join("weir.toml");
     fs::write(&file, &text).expect("written");
     for path in ["/v1/plan", "/v1/reload"] {
-        let answer = ask(path, &serde_json::json!({ "path": file }));
+        let answer = fetch(path, &serde_json::json!({ "path": file }));
         assert!(answer.ends_with("[403]"), "{path} by a file: {answer}");
-        let answer = ask(path, &serde_json::json!({ "text": text }));
+        let answer = fetch(path, &serde_json::json!({ "text": text }));
         assert!(
             answer.ends_with("[422]") && answer.contains("E061"),
             "{path} by a text: {answer}"
         );
     }
-    let answer = ask("/v1/upgrade", &serde_json::json!({ "program": "/bin/sh" }));
+    let answer = fetch("/v1/upgrade", &serde_json::json!({ "program": "/bin/sh" }));
     assert!(answer.ends_with("[403]"), "{answer}");
     let more = active.replace("[pool.p]\n", "[pool.p]\nscheduler = \"rr\"\n");
-    let answer = ask("/v1/reload", &serde_json::json!({ "text": more }));
+    let answer = fetch("/v1/reload", &serde_json::json!({ "text": more }));
     assert!(answer.ends_with("[200]"), "{answer}");
     assert!(
         !pwned(&proxy).exists(),
@@ -423,23 +423,26 @@ fn commands_name_missing_rights() {
         "reload",
         &format!("server p/{} drain", origin.address()),
     ] {
-        let said = run(command);
+        let printed = run(command);
         assert!(
-            said.contains("weir.sock: Permission denied"),
-            "{command}: {said}"
+            printed.contains("weir.sock: Permission denied"),
+            "{command}: {printed}"
         );
         assert!(
-            said.contains("run as root, or as a member of `socket_group`"),
-            "{command}: {said}"
+            printed.contains("run as root, or as a member of `socket_group`"),
+            "{command}: {printed}"
         );
     }
-    let said = run("doctor");
-    assert!(!said.contains("no daemon is running"), "{said}");
+    let printed = run("doctor");
+    assert!(!printed.contains("no daemon is running"), "{printed}");
     assert!(
-        said.contains("run as root, or as a member of `socket_group`"),
-        "{said}"
+        printed.contains("run as root, or as a member of `socket_group`"),
+        "{printed}"
     );
-    assert!(said.contains("run as root to see everything"), "{said}");
+    assert!(
+        printed.contains("run as root to see everything"),
+        "{printed}"
+    );
     for command in [
         "run",
         "clean",
@@ -447,7 +450,7 @@ fn commands_name_missing_rights() {
         "real-server show",
         "real-server up --forward direct --vip 192.0.2.10",
     ] {
-        let said = run(command);
-        assert!(said.contains("run as root"), "{command}: {said}");
+        let printed = run(command);
+        assert!(printed.contains("run as root"), "{command}: {printed}");
     }
 }

@@ -51,10 +51,10 @@ fn waiting_clients_survive_rename_or_removal_of_their_service() {
     let text = configuration(proxy.listen, "http", &servers, "");
     for name in ["renamed", "s"] {
         let mut waits = Client::connect(proxy.listen);
-        assert!(waits.ask(GET).0.starts_with("HTTP/1.1 200"));
+        assert!(waits.fetch(GET).0.starts_with("HTTP/1.1 200"));
         proxy.reload(&text.replace("[service.s]", &format!("[service.{name}]")));
         // Its next request, which may be in progress, is the last one.
-        let (head, _) = waits.ask(GET);
+        let (head, _) = waits.fetch(GET);
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         assert!(
             head.contains("connection: close") || head.contains("Connection: close"),
@@ -63,9 +63,9 @@ fn waiting_clients_survive_rename_or_removal_of_their_service() {
         assert!(waits.response().expect("an end").is_none());
     }
     let mut waits = Client::connect(proxy.listen);
-    assert!(waits.ask(GET).0.starts_with("HTTP/1.1 200"));
+    assert!(waits.fetch(GET).0.starts_with("HTTP/1.1 200"));
     let elsewhere = configuration(free_address(), "http", &servers, "");
     proxy.reload(&elsewhere.replace("[service.s]", "[service.other]"));
-    assert!(waits.ask(GET).0.starts_with("HTTP/1.1 200"));
+    assert!(waits.fetch(GET).0.starts_with("HTTP/1.1 200"));
     assert!(waits.response().expect("an end").is_none());
 }

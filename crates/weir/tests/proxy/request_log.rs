@@ -44,7 +44,7 @@ fn template_has_fields_of_request_and_response_and_no_forged_line() {
     let (proxy, file) = proxy(&origin, log, "");
     let mut client = Client::connect(proxy.listen);
     let (_, body) = client
-        .ask("GET /a/./b?c=d HTTP/1.1\r\nHost: h\r\nX-A: \"x\\ny\"\tz\r\nCookie: u=v\r\n\r\n");
+        .fetch("GET /a/./b?c=d HTTP/1.1\r\nHost: h\r\nX-A: \"x\\ny\"\tz\r\nCookie: u=v\r\n\r\n");
     let lines = lines(&file, 1);
     let length = body.len();
     let expected = format!(r"GET /a/b c=d \x22x\x5Cny\x22\x09z v {length} http .");
@@ -59,7 +59,7 @@ fn request_id_is_generated_accepted_from_trusted_clients_forwarded_and_logged() 
     let (proxy, file) = proxy(&origin, log, key);
     let mut client = Client::connect(proxy.listen);
     let sent = "GET / HTTP/1.1\r\nHost: h\r\nx-request-id: from-client\r\n\r\n";
-    let (head, body) = client.ask(sent);
+    let (head, body) = client.fetch(sent);
     let seen = String::from_utf8_lossy(&body).into_owned();
     let id = lines(&file, 1).remove(0);
     assert_eq!(id.len(), 32, "{id}");
@@ -78,11 +78,11 @@ fn request_id_is_generated_accepted_from_trusted_clients_forwarded_and_logged() 
         &[origin.address()],
         &log,
     ));
-    let (_, body) = client.ask(sent);
+    let (_, body) = client.fetch(sent);
     let seen = String::from_utf8_lossy(&body).into_owned();
     assert!(seen.contains("X-Request-Id: from-client\r\n"), "{seen}");
     assert_eq!(lines(&file, 2)[1], "from-client");
-    client.ask(&sent.replace("from-client", &"x".repeat(65)));
+    client.fetch(&sent.replace("from-client", &"x".repeat(65)));
     assert_eq!(
         lines(&file, 3)[2].len(),
         32,
@@ -94,7 +94,7 @@ fn request_id_is_generated_accepted_from_trusted_clients_forwarded_and_logged() 
 fn json_line_has_the_identifier_and_the_route() {
     let origin = Origin::start("o");
     let (proxy, file) = proxy(&origin, r#"{ path = "FILE", format = "json" }"#, "");
-    Client::connect(proxy.listen).ask(GET);
+    Client::connect(proxy.listen).fetch(GET);
     let line = lines(&file, 1).remove(0);
     let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
     assert_eq!(
@@ -127,7 +127,7 @@ fn lines_are_sent_to_syslog_and_the_journal() {
     let log = format!(r#"{{ path = "syslog:{at}", format = "{{method}} {{status}}" }}"#);
     let (proxy, _) = proxy(&origin, &log, "");
     let mut client = Client::connect(proxy.listen);
-    client.ask(GET);
+    client.fetch(GET);
     let message = receive();
     assert!(message.starts_with("<134>weir["), "{message}");
     assert!(message.ends_with("]: GET 200"), "{message}");
@@ -152,7 +152,7 @@ fn lines_are_sent_to_syslog_and_the_journal() {
             &[origin.address()],
             &more,
         ));
-        client.ask(GET);
+        client.fetch(GET);
         let message = receive();
         assert!(message.starts_with(begins), "{message}");
         assert!(message.ends_with(ends), "{message}");
@@ -165,7 +165,7 @@ fn absent_syslog_daemon_costs_lines_that_are_counted_and_no_request() {
     let origin = Origin::start("o");
     let (proxy, file) = proxy(&origin, r#""syslog:FILE""#, "");
     let mut client = Client::connect(proxy.listen);
-    (0..3).for_each(|_| drop(client.ask(GET)));
+    (0..3).for_each(|_| drop(client.fetch(GET)));
     until("the count", || {
         proxy.status()["services"][0]["log_dropped"].as_u64() == Some(3)
     });
@@ -173,7 +173,7 @@ fn absent_syslog_daemon_costs_lines_that_are_counted_and_no_request() {
     socket
         .set_read_timeout(Some(Duration::from_secs(20)))
         .expect("a timeout");
-    client.ask(GET);
+    client.fetch(GET);
     assert!(
         socket.recv(&mut [0; 2048]).is_ok(),
         "the daemon is used once it is there"
@@ -186,16 +186,16 @@ fn renamed_file_is_created_again_and_a_signal_does_the_same() {
     let (proxy, file) = proxy(&origin, r#"{ path = "FILE", format = "{target}" }"#, "");
     let mut client = Client::connect(proxy.listen);
     let get = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
-    client.ask(&get("/1"));
+    client.fetch(&get("/1"));
     assert_eq!(lines(&file, 1), ["/1"]);
     let old = file.with_extension("1");
     fs::rename(&file, &old).expect("renamed");
-    client.ask(&get("/2"));
+    client.fetch(&get("/2"));
     assert_eq!(lines(&file, 1), ["/2"]);
     assert_eq!(lines(&old, 1), ["/1"]);
     let pid = Pid::from_child(&proxy.child);
     kill_process(pid, Signal::USR1).expect("it runs");
-    client.ask(&get("/3"));
+    client.fetch(&get("/3"));
     assert_eq!(
         lines(&file, 2),
         ["/2", "/3"],
@@ -209,10 +209,10 @@ fn sample_keeps_every_failure() {
     let log = r#"{ path = "FILE", format = "{status}", sample = 1000 }"#;
     let (proxy, file) = proxy(&origin, log, "");
     let mut client = Client::connect(proxy.listen);
-    (0..50).for_each(|_| drop(client.ask(GET)));
+    (0..50).for_each(|_| drop(client.fetch(GET)));
     drop(client);
     for _ in 0..5 {
-        Client::connect(proxy.listen).ask("nonsense\r\n\r\n");
+        Client::connect(proxy.listen).fetch("nonsense\r\n\r\n");
     }
     let is_failure = |line: &&String| line.as_str() == "400";
     until("the failures", || {
@@ -249,8 +249,8 @@ fn tap_shows_matching_requests_while_it_runs() {
     // The tap may not be open yet for the first requests.
     let asking = std::thread::spawn(move || {
         for number in 0..600 {
-            client.ask("GET /other HTTP/1.1\r\nHost: h\r\n\r\n");
-            client.ask(&format!("GET /wanted/{number} HTTP/1.1\r\nHost: h\r\n\r\n"));
+            client.fetch("GET /other HTTP/1.1\r\nHost: h\r\n\r\n");
+            client.fetch(&format!("GET /wanted/{number} HTTP/1.1\r\nHost: h\r\n\r\n"));
             std::thread::sleep(Duration::from_millis(20));
         }
     });
@@ -268,13 +268,16 @@ fn tap_shows_matching_requests_while_it_runs() {
     tap.kill().expect("it runs");
     tap.wait().expect("it ends");
     drop(asking);
-    let (done, said) = proxy.weir(&["tap", "nothing"]);
+    let (done, output) = proxy.weir(&["tap", "nothing"]);
     assert!(
-        !done && said.contains("nothing: no proxy service with this name"),
-        "{said}"
+        !done && output.contains("nothing: no proxy service with this name"),
+        "{output}"
     );
-    let (done, said) = proxy.weir(&["tap", "s", "--match", "sttus=200"]);
-    assert!(!done && said.contains("unknown variable `sttus`"), "{said}");
+    let (done, output) = proxy.weir(&["tap", "s", "--match", "sttus=200"]);
+    assert!(
+        !done && output.contains("unknown variable `sttus`"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -285,16 +288,16 @@ fn levels_of_the_log_change_at_run_time() {
     let underscore = "GET / HTTP/1.1\r\nHost: h\r\na_b: 1\r\n\r\n";
     let line = "dropped fields with underscores";
     let mut client = Client::connect(proxy.listen);
-    client.ask(underscore);
+    client.fetch(underscore);
     assert!(!proxy.log().contains(line));
-    let (done, said) = proxy.weir(&["log", "info,weir_proxy=debug"]);
-    assert_eq!((done, said.as_str()), (true, "info,weir_proxy=debug\n"));
-    client.ask(underscore);
+    let (done, output) = proxy.weir(&["log", "info,weir_proxy=debug"]);
+    assert_eq!((done, output.as_str()), (true, "info,weir_proxy=debug\n"));
+    client.fetch(underscore);
     until("the line", || proxy.log().contains(line));
-    let (done, said) = proxy.weir(&["log", "off"]);
-    assert!(done, "{said}");
+    let (done, output) = proxy.weir(&["log", "off"]);
+    assert!(done, "{output}");
     let before = proxy.log();
-    client.ask(underscore);
+    client.fetch(underscore);
     proxy.reload(&configuration(
         proxy.listen,
         "http",
@@ -302,8 +305,8 @@ fn levels_of_the_log_change_at_run_time() {
         "",
     ));
     assert_eq!(proxy.log(), before, "no line with the level off");
-    let (done, said) = proxy.weir(&["log", "loud"]);
-    assert!(!done && said.contains("unknown level `loud`"), "{said}");
+    let (done, output) = proxy.weir(&["log", "loud"]);
+    assert!(!done && output.contains("unknown level `loud`"), "{output}");
 }
 
 #[test]
@@ -318,10 +321,10 @@ fn tls_handshakes_are_counted_and_their_cipher_is_logged() {
     for _ in 0..2 {
         // The response follows the tickets, so the second handshake resumes the session.
         let mut stream = tls::connect(&config, proxy.listen, "a.example");
-        tls::ask(&mut stream, GET).expect("an answer");
+        tls::fetch(&mut stream, GET).expect("an answer");
     }
     let mut other = tls::connect(&config, proxy.listen, "other.example");
-    tls::ask(&mut other, GET).expect_err("another name");
+    tls::fetch(&mut other, GET).expect_err("another name");
     let count = |name: &str| proxy.status()["services"][0][name].as_u64();
     until("the failure", || count("tls_failures") == Some(1));
     assert_eq!(

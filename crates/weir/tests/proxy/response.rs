@@ -69,7 +69,7 @@ fn answering(lines: &str, body: &str) -> Scripted {
     Scripted::start(vec![vec![Act::Read, say(&text), Act::Close]])
 }
 
-fn ask(proxy: &Proxy, request: &str) -> (String, Vec<u8>) {
+fn fetch(proxy: &Proxy, request: &str) -> (String, Vec<u8>) {
     let mut client = Client::connect(proxy.listen);
     client.send(request);
     let all = rest(&mut client);
@@ -95,7 +95,7 @@ fn content_is_compressed_when_accepted() {
     let origin = answering(&lines, &text);
     let proxy = Proxy::start("http", &[origin.address()], "compression = true");
     for coding in ["gzip", "br", "zstd"] {
-        let (head, body) = ask(&proxy, &accepting(&format!("deflate, {coding};q=0.5")));
+        let (head, body) = fetch(&proxy, &accepting(&format!("deflate, {coding};q=0.5")));
         for line in [
             &format!("Content-Encoding: {coding}\r\n"),
             "Transfer-Encoding: chunked\r\n",
@@ -113,19 +113,19 @@ fn content_is_compressed_when_accepted() {
         assert_eq!(decoded(coding, &content), text.as_bytes());
     }
     // Other clients get it unchanged, and `Vary` tells caches that it depends on the request.
-    let (head, body) = ask(&proxy, &accepting("gzip;q=0, identity"));
+    let (head, body) = fetch(&proxy, &accepting("gzip;q=0, identity"));
     assert!(head.contains("ETag: \"v1\"\r\n") && head.contains("Vary: Accept-Encoding\r\n"));
     assert!(!head.contains("Content-Encoding"), "{head}");
     assert_eq!(body, text.as_bytes());
     // HTTP/1.0 has no chunks.
-    let (head, body) = ask(
+    let (head, body) = fetch(
         &proxy,
         "GET / HTTP/1.0\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n",
     );
     assert!(!head.contains("Content-Encoding"), "{head}");
     assert_eq!(body, text.as_bytes());
     // The response to HEAD has the fields of the response to GET.
-    let (head, body) = ask(&proxy, &accepting("gzip").replacen("GET", "HEAD", 1));
+    let (head, body) = fetch(&proxy, &accepting("gzip").replacen("GET", "HEAD", 1));
     assert!(
         head.contains("Content-Encoding: gzip\r\n") && body.is_empty(),
         "{head}"
@@ -145,7 +145,7 @@ fn compression_of_a_route_replaces_that_of_the_service() {
             "compression = {service}\n\n[[route]]\nservice = \"s\"\npath = \"/\"\npool = \"p\"\ncompression = {route}"
         );
         let proxy = Proxy::start("http", &[origin.address()], &more);
-        let (head, _) = ask(&proxy, &accepting("gzip"));
+        let (head, _) = fetch(&proxy, &accepting("gzip"));
         assert_eq!(
             head.contains("Content-Encoding: gzip\r\n"),
             is_compressed,
@@ -165,7 +165,7 @@ fn untransformable_content_is_not_compressed() {
     ] {
         let origin = answering(&format!("{lines}Content-Length: 2000\r\n"), &text);
         let proxy = Proxy::start("http", &[origin.address()], "compression = true");
-        let (head, body) = ask(&proxy, &accepting("gzip"));
+        let (head, body) = fetch(&proxy, &accepting("gzip"));
         assert!(!head.contains("Content-Encoding: gzip"), "{head}");
         assert!(head.contains("Content-Length: 2000\r\n"), "{head}");
         assert_eq!(body, text.as_bytes());
@@ -174,7 +174,7 @@ fn untransformable_content_is_not_compressed() {
      Content-Length: 2\r\n\r\nab";
     let origin = Scripted::start(vec![vec![Act::Read, say(part), Act::Close]]);
     let proxy = Proxy::start("http", &[origin.address()], "compression = true");
-    let (head, body) = ask(&proxy, &accepting("gzip"));
+    let (head, body) = fetch(&proxy, &accepting("gzip"));
     assert!(
         head.contains("Content-Length: 2\r\n") && body == b"ab",
         "{head}"
@@ -238,13 +238,13 @@ fn custom_error_pages_are_sent() {
     };
     let file = proxy.directory.join("weir.toml");
     std::fs::write(&file, text("/nowhere/page.html")).expect("written");
-    let (done, said) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
-    assert!(!done && said.contains("/nowhere/page.html"), "{said}");
-    let (done, said) = proxy.weir(&["reload", "-c", file.to_str().expect("plain")]);
-    assert!(!done, "{said}");
+    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+    assert!(!done && printed.contains("/nowhere/page.html"), "{printed}");
+    let (done, printed) = proxy.weir(&["reload", "-c", file.to_str().expect("plain")]);
+    assert!(!done, "{printed}");
     proxy.reload(&text(page.to_str().expect("plain")));
     let mut client = Client::connect(listen);
-    let (head, body) = client.ask("GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n");
+    let (head, body) = client.fetch("GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
     assert!(
         head.contains("Content-Type: text/html; charset=utf-8\r\n"),
@@ -253,7 +253,7 @@ fn custom_error_pages_are_sent() {
     assert_eq!(body, b"<h1>later</h1>");
     // A status without a page gets a text; 429 also gets a time to retry.
     let (head, body) = (0..3)
-        .map(|_| client.ask("GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n"))
+        .map(|_| client.fetch("GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n"))
         .find(|(head, _)| head.starts_with("HTTP/1.1 429 "))
         .expect("the rate is one");
     assert!(head.contains("Retry-After: 1\r\n"), "{head}");
@@ -265,7 +265,7 @@ fn connect_opens_a_tunnel_where_allowed() {
     const ASK: &str = "CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n\r\n";
     let plain = Origin::start("o");
     let proxy = Proxy::start("http", &[plain.address()], "");
-    let (head, _) = Client::connect(proxy.listen).ask(ASK);
+    let (head, _) = Client::connect(proxy.listen).fetch(ASK);
     assert!(
         head.starts_with("HTTP/1.1 405 ") && head.contains("Allow: "),
         "{head}"
@@ -296,12 +296,12 @@ fn connect_opens_a_tunnel_where_allowed() {
         .0
         .shutdown(std::net::Shutdown::Write)
         .expect("connected");
-    let heard = gate.heard();
+    let received = gate.received();
     assert!(
-        heard.starts_with("CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n"),
-        "{heard}"
+        received.starts_with("CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n"),
+        "{received}"
     );
-    assert_eq!(gate.heard(), "GET /smuggled HTTP/1.1\r\n\r\n");
+    assert_eq!(gate.received(), "GET /smuggled HTTP/1.1\r\n\r\n");
     assert!(gate.heard_nothing());
     let got = String::from_utf8_lossy(&rest(&mut client)).into_owned();
     assert!(got.starts_with("HTTP/1.1 200 Established\r\n"), "{got}");
@@ -310,13 +310,13 @@ fn connect_opens_a_tunnel_where_allowed() {
         "{got}"
     );
     // A refusal is an ordinary response.
-    let (head, body) = Client::connect(proxy.listen).ask(ASK);
+    let (head, body) = Client::connect(proxy.listen).fetch(ASK);
     assert!(head.starts_with("HTTP/1.1 403 ") && body == b"no", "{head}");
     for wrong in [
         "CONNECT far.example HTTP/1.1\r\nHost: far.example\r\n\r\n",
         "CONNECT /path HTTP/1.1\r\nHost: h\r\n\r\n",
     ] {
-        let (head, _) = Client::connect(proxy.listen).ask(wrong);
+        let (head, _) = Client::connect(proxy.listen).fetch(wrong);
         assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
     }
 }
@@ -331,7 +331,7 @@ fn early_hints_precede_the_response() {
     ]]);
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
-    let (hints, _) = client.ask(GET);
+    let (hints, _) = client.fetch(GET);
     assert_eq!(
         hints,
         "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"
@@ -344,12 +344,12 @@ fn early_hints_precede_the_response() {
 #[test]
 fn forwarded_field_describes_the_client() {
     let origin = Origin::start("o");
-    let heard = |more: &str, request: &str| {
+    let received = |more: &str, request: &str| {
         let proxy = Proxy::start("http", &[origin.address()], more);
-        String::from_utf8_lossy(&Client::connect(proxy.listen).ask(request).1).into_owned()
+        String::from_utf8_lossy(&Client::connect(proxy.listen).fetch(request).1).into_owned()
     };
     let claims = "GET / HTTP/1.1\r\nHost: h:81\r\nForwarded: for=192.0.2.9\r\nX-Forwarded-For: 192.0.2.9\r\n\r\n";
-    let seen = heard("forwarded = \"rfc7239\"", claims);
+    let seen = received("forwarded = \"rfc7239\"", claims);
     assert!(
         seen.contains("\r\nForwarded: for=127.0.0.1;host=\"h:81\";proto=http\r\n"),
         "{seen}"
@@ -358,16 +358,16 @@ fn forwarded_field_describes_the_client() {
         !seen.contains("X-Forwarded") && !seen.contains("192.0.2.9"),
         "{seen}"
     );
-    let seen = heard("forwarded = \"both\"\ntrusted = [\"127.0.0.0/8\"]", claims);
+    let seen = received("forwarded = \"both\"\ntrusted = [\"127.0.0.0/8\"]", claims);
     assert!(
         seen.contains("\r\nForwarded: for=192.0.2.9, for=127.0.0.1;host=\"h:81\";proto=http\r\n")
             && seen.contains("\r\nX-Forwarded-For: 192.0.2.9, 127.0.0.1\r\n"),
         "{seen}"
     );
-    let seen = heard("", claims);
+    let seen = received("", claims);
     assert!(!seen.contains("\r\nForwarded:"), "{seen}");
     assert!(seen.contains("\r\nVia: 1.1 weir\r\n"), "{seen}");
-    let seen = heard("", "GET / HTTP/1.0\r\n\r\n");
+    let seen = received("", "GET / HTTP/1.0\r\n\r\n");
     assert!(seen.contains("\r\nVia: 1.0 weir\r\n"), "{seen}");
 }
 
@@ -423,13 +423,13 @@ fn retry_budget_bounds_retries() {
         "limits = { retry_budget = 0, idle_servers = 0 }",
     );
     // Until the initial budget is used up: workers have five hundred each, and ten per second.
-    let mut asked = 0;
+    let mut requests = 0;
     let mut before = 0;
     loop {
         for _ in 0..200 {
-            Client::connect(proxy.listen).ask(GET);
+            Client::connect(proxy.listen).fetch(GET);
         }
-        asked += 200;
+        requests += 200;
         let retries = proxy.status()["services"][0]["retries"]
             .as_u64()
             .expect("a count");
@@ -437,6 +437,9 @@ fn retry_budget_bounds_retries() {
             break;
         }
         before = retries;
-        assert!(asked < 50_000, "{retries} retries of {asked} requests");
+        assert!(
+            requests < 50_000,
+            "{retries} retries of {requests} requests"
+        );
     }
 }

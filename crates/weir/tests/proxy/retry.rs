@@ -15,7 +15,7 @@ fn proxy(servers: &[SocketAddr], more: &str) -> Proxy {
 }
 
 fn status(proxy: &Proxy, request: &str) -> String {
-    let (head, _) = Client::connect(proxy.listen).ask(request);
+    let (head, _) = Client::connect(proxy.listen).fetch(request);
     head.split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
@@ -92,13 +92,13 @@ fn last_servers_response_is_passed_on_unchanged() {
         &[one.address(), other.address()],
         "retry_on = [\"connect\", 503]",
     );
-    let (head, body) = Client::connect(proxy.listen).ask(GET);
+    let (head, body) = Client::connect(proxy.listen).fetch(GET);
     assert!(
         head.starts_with("HTTP/1.1 503 ") && head.contains("X-Own: words\r\n"),
         "{head}"
     );
     assert_eq!(body, b"busy");
-    assert!(one.heard().starts_with("GET ") && other.heard().starts_with("GET "));
+    assert!(one.received().starts_with("GET ") && other.received().starts_with("GET "));
     assert_eq!(proxy.status()["services"][0]["retries"], 1);
 }
 
@@ -114,7 +114,7 @@ fn no_retry_after_response_bytes_were_sent() {
     let good = Origin::start("o");
     let proxy = proxy(&[bad.address(), good.address()], "retry_on = [\"503\"]");
     let mut client = Client::connect(proxy.listen);
-    let (hints, _) = client.ask(GET);
+    let (hints, _) = client.fetch(GET);
     assert!(hints.starts_with("HTTP/1.1 103 "), "{hints}");
     bad.go_on();
     let (head, _) = client.response().expect("whole").expect("an answer");
@@ -132,7 +132,7 @@ fn server_connection_closes_after_its_request_limit() {
     let mut client = Client::connect(proxy.listen);
     let before = origin.connections();
     for _ in 0..9 {
-        let (head, _) = client.ask(GET);
+        let (head, _) = client.fetch(GET);
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     }
     assert_eq!(origin.connections() - before, 3);

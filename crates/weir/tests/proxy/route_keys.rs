@@ -54,13 +54,13 @@ fn expression_of_rewrite_changes_only_matching_paths() {
             );
         }
     }
-    for (path, said) in [
+    for (path, printed) in [
         ("/a/x/y", "path sent to the server: /b/y/x"),
         ("/a/x", "path sent to the server: not changed"),
     ] {
-        let asked = format!("GET http://{}{path}", proxy.listen);
-        let (done, output) = proxy.weir(&["explain", "--request", &asked]);
-        assert!(done && output.contains(said), "{output}");
+        let request = format!("GET http://{}{path}", proxy.listen);
+        let (done, output) = proxy.weir(&["explain", "--request", &request]);
+        assert!(done && output.contains(printed), "{output}");
     }
     let file = proxy.directory.join("weir.toml");
     let (done, output) = {
@@ -72,7 +72,7 @@ fn expression_of_rewrite_changes_only_matching_paths() {
         done && output.contains("/c/{2}/{1} if ^/a/([^/]*)/(.*)$ matches"),
         "{output}"
     );
-    for (wrong, said) in [
+    for (wrong, printed) in [
         (
             "{ regex = '^/a/(.*)$', to = \"/b/{2}\" }",
             "`{2}` has no value: `regex` has 1 groups",
@@ -93,9 +93,9 @@ fn expression_of_rewrite_changes_only_matching_paths() {
         let route = route.replace(REWRITE, &format!("rewrite = {wrong}"));
         fs::write(&file, text(&proxy, &origin, "", &route)).expect("written");
         let (done, output) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
-        let is_warning = said.contains("normalized");
+        let is_warning = printed.contains("normalized");
         assert!(
-            done == is_warning && output.contains(said) && output.contains("weir.toml:14:"),
+            done == is_warning && output.contains(printed) && output.contains("weir.toml:14:"),
             "{wrong}: {output}"
         );
     }
@@ -155,14 +155,14 @@ fn access_log_contains_values_of_maps() {
          entries = [\"/admin/ staff\"]"
     );
     let proxy = proxy(&origin, &service, &maps);
-    let ask = |path: &str| curl(&proxy, path, &["-H", "Host: A.example"]);
+    let fetch = |path: &str| curl(&proxy, path, &["-H", "Host: A.example"]);
     let lines = |count: usize| {
         let read = || fs::read_to_string(&log).unwrap_or_default();
         until("the lines", || read().lines().count() >= count);
         read().lines().map(str::to_owned).collect::<Vec<_>>()
     };
     // Each request is in the log before the next one: two workers write their lines in any order.
-    assert!(ask("/admin/1").contains(" 200 "));
+    assert!(fetch("/admin/1").contains(" 200 "));
     assert_eq!(lines(1), [r"/admin/1 one \x22x\x22 staff."]);
     assert!(curl(&proxy, "/2", &[]).contains(" 200 "));
     assert_eq!(lines(2)[1], "/2 none .");
@@ -170,7 +170,7 @@ fn access_log_contains_values_of_maps() {
     fs::write(&list, "a.example two\n").expect("written");
     until("the changed map", || {
         let before = lines(0).len();
-        ask("/");
+        fetch("/");
         lines(before + 1)[before] == "/ two ."
     });
     let wrong = text(

@@ -23,15 +23,15 @@ fn post(path: &str, length: usize) -> String {
 fn body_limit_of_a_route_replaces_that_of_the_service() {
     let origin = Origin::start("o");
     let proxy = proxy(&origin, "limits = { body = 100 }", "", "max_body = 1000");
-    let ask = |path: &str, length: usize| {
+    let fetch = |path: &str, length: usize| {
         let mut client = Client::connect(proxy.listen);
-        let (head, _) = client.ask(&post(path, length));
+        let (head, _) = client.fetch(&post(path, length));
         head.split(' ').nth(1).unwrap_or_default().to_owned()
     };
-    assert_eq!(ask("/sum", 100), "200");
-    assert_eq!(ask("/sum", 101), "413");
-    assert_eq!(ask("/r/sum", 1000), "200");
-    assert_eq!(ask("/r/sum", 1001), "413");
+    assert_eq!(fetch("/sum", 100), "200");
+    assert_eq!(fetch("/sum", 101), "413");
+    assert_eq!(fetch("/r/sum", 1000), "200");
+    assert_eq!(fetch("/r/sum", 1001), "413");
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn pool_sets_host_and_servers_still_learn_the_requested_one() {
         "",
     );
     let mut client = Client::connect(proxy.listen);
-    let (_, body) = client.ask("GET /r/x HTTP/1.1\r\nHost: www.example\r\n\r\n");
+    let (_, body) = client.fetch("GET /r/x HTTP/1.1\r\nHost: www.example\r\n\r\n");
     let seen = String::from_utf8_lossy(&body).into_owned();
     assert_eq!(
         seen.matches("Host: app.internal:81\r\n").count(),
@@ -53,7 +53,7 @@ fn pool_sets_host_and_servers_still_learn_the_requested_one() {
     );
     assert!(seen.contains("X-Forwarded-Host: www.example\r\n"), "{seen}");
     assert!(!seen.contains("\nHost: www.example"), "{seen}");
-    let (_, body) = client.ask("GET /x HTTP/1.1\r\nHost: www.example\r\n\r\n");
+    let (_, body) = client.fetch("GET /x HTTP/1.1\r\nHost: www.example\r\n\r\n");
     assert!(String::from_utf8_lossy(&body).contains("\nHost: www.example\r\n"));
 }
 
@@ -69,7 +69,7 @@ fn route_has_its_own_rules_for_fields_about_the_client() {
     );
     let seen = |path: &str| {
         let mut client = Client::connect(proxy.listen);
-        let (_, body) = client.ask(&format!(
+        let (_, body) = client.fetch(&format!(
             "GET {path} HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n"
         ));
         String::from_utf8_lossy(&body).into_owned()
@@ -108,12 +108,12 @@ fn route_without_access_log_and_with_its_own_timeout() {
     let mut client = Client::connect(proxy.listen);
     assert!(
         client
-            .ask("GET /r/hidden HTTP/1.1\r\nHost: h\r\n\r\n")
+            .fetch("GET /r/hidden HTTP/1.1\r\nHost: h\r\n\r\n")
             .0
             .contains("200 OK")
     );
-    assert!(client.ask(GET).0.contains("200 OK"));
-    let (head, _) = client.ask("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(client.fetch(GET).0.contains("200 OK"));
+    let (head, _) = client.fetch("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 504"), "{head}");
     let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
     let lines = loop {
@@ -148,12 +148,12 @@ fn retries_of_a_route_replace_those_of_the_service() {
         format!("\n[[route]]\nservice = \"s\"\npath = \"{path}\"\npool = \"broken\"\n{more}\n")
     });
     let proxy = proxy(&origin, "", &pool, &route.concat());
-    let ask = |path: &str| {
+    let fetch = |path: &str| {
         let mut client = Client::connect(proxy.listen);
-        client.ask(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"))
+        client.fetch(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"))
     };
     for (path, status) in [("/once", "502"), ("/listed", "502"), ("/again", "200")] {
-        let (head, _) = ask(path);
+        let (head, _) = fetch(path);
         assert!(
             head.starts_with(&format!("HTTP/1.1 {status} ")),
             "{path}: {head}"

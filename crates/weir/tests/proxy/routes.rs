@@ -27,14 +27,14 @@ fn route(lines: &str) -> String {
 }
 
 /// The response of a new client: status line and header, and body.
-fn ask(proxy: &Proxy, target: &str, more: &str) -> (String, String) {
+fn fetch(proxy: &Proxy, target: &str, more: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
-    let (head, body) = client.ask(&format!("GET {target} HTTP/1.1\r\n{more}\r\n"));
+    let (head, body) = client.fetch(&format!("GET {target} HTTP/1.1\r\n{more}\r\n"));
     (head, String::from_utf8_lossy(&body).into_owned())
 }
 
 fn status(proxy: &Proxy, target: &str, more: &str) -> String {
-    let (head, _) = ask(proxy, target, more);
+    let (head, _) = fetch(proxy, target, more);
     head.split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
@@ -154,7 +154,7 @@ fn texts_contain_values_of_the_request() {
     let proxy = proxy(&origin, service, &routes.map(route).concat());
     let more = "Host: h.example:8080\r\nX-A: a b/c\r\nCookie: c=1\r\nX-B: own\r\n";
     let located = |target: &str| {
-        let (head, _) = ask(&proxy, target, more);
+        let (head, _) = fetch(&proxy, target, more);
         let line = head
             .lines()
             .find_map(|line| line.strip_prefix("Location: "));
@@ -166,8 +166,8 @@ fn texts_contain_values_of_the_request() {
         located("/u/ann//evil.example/"),
         "/evil.example//a%20b%2Fc/ann"
     );
-    assert_eq!(ask(&proxy, "/who", more).1, "127.0.0.1 GET http 1");
-    let (head, seen) = ask(&proxy, "/to/z?q", more);
+    assert_eq!(fetch(&proxy, "/who", more).1, "127.0.0.1 GET http 1");
+    let (head, seen) = fetch(&proxy, "/to/z?q", more);
     assert!(
         seen.starts_with("a\nGET /v2/h.example/z?q HTTP/1.1\r\n"),
         "{seen}"
@@ -200,7 +200,7 @@ fn texts_contain_values_of_the_request() {
         assert!(head.contains(line), "{line} in {head}");
     }
     assert!(!head.contains("X-Bad"), "{head}");
-    let (_, other) = ask(&proxy, "/", more);
+    let (_, other) = fetch(&proxy, "/", more);
     assert!(other.contains("X-Id: none\r\n"), "{other}");
 }
 
@@ -253,7 +253,7 @@ fn each_field_about_the_client_has_its_own_rule() {
         let proxy = proxy(&origin, &format!("x_forwarded = {{ {rules} }}"), "");
         let more = "Host: h:81\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: gopher\r\nX-Forwarded-Host: \
                     own\r\nX-Forwarded-Port: 7\r\nX-Real-IP: 192.0.2.2\r\n";
-        (ask(&proxy, "/", more).1, proxy.listen.port())
+        (fetch(&proxy, "/", more).1, proxy.listen.port())
     };
     let (text, port) = seen(
         "for = \"append\", proto = \"set\", host = \"set\", port = \"set\", real_ip = \"set\"",

@@ -35,17 +35,17 @@ fn query_cookie_and_source_select_the_pool() {
     ];
     let proxy = proxy(&a, &b, "", &routes.concat());
     let mut client = Client::connect(proxy.listen);
-    let mut ask = |target: &str, more: &str| {
+    let mut fetch = |target: &str, more: &str| {
         name(
             &client
-                .ask(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{more}\r\n"))
+                .fetch(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{more}\r\n"))
                 .1,
         )
     };
-    assert_eq!(ask("/", ""), "a");
-    assert_eq!(ask("/x?u&v=2", ""), "b");
-    assert_eq!(ask("/x?v=22", ""), "a");
-    assert_eq!(ask("/", "Cookie: x=1; beta=\r\n"), "b");
+    assert_eq!(fetch("/", ""), "a");
+    assert_eq!(fetch("/x?u&v=2", ""), "b");
+    assert_eq!(fetch("/x?v=22", ""), "a");
+    assert_eq!(fetch("/", "Cookie: x=1; beta=\r\n"), "b");
     let (done, output) = proxy.weir(&[
         "explain",
         "--request",
@@ -63,7 +63,7 @@ fn route_rewrites_paths_and_headers_in_both_directions() {
                  [\"X-Origin\"]";
     let proxy = proxy(&a, &b, "", &route(lines));
     let mut client = Client::connect(proxy.listen);
-    let (head, body) = client.ask(
+    let (head, body) = client.fetch(
         "GET /api/x?y=1 HTTP/1.1\r\nHost: h\r\nX-Debug: 1\r\nAccept: */*\r\nX-Tenant: forged\r\nX-Kept: 1\r\n\r\n",
     );
     let seen = String::from_utf8_lossy(&body).into_owned();
@@ -76,7 +76,7 @@ fn route_rewrites_paths_and_headers_in_both_directions() {
     }
     assert!(head.contains("X-From: weir\r\n"), "{head}");
     // Other fields are unchanged.
-    let (head, body) = client.ask("GET /x HTTP/1.1\r\nHost: h\r\nX-Debug: 1\r\n\r\n");
+    let (head, body) = client.fetch("GET /x HTTP/1.1\r\nHost: h\r\nX-Debug: 1\r\n\r\n");
     assert!(String::from_utf8_lossy(&body).contains("X-Debug: 1\r\n"));
     assert!(!head.contains("X-From"), "{head}");
 }
@@ -92,7 +92,7 @@ fn route_client_headers_replace_the_defaults() {
     let mut client = Client::connect(proxy.listen);
     let mut seen = |path: &str| {
         let body = client
-            .ask(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"))
+            .fetch(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"))
             .1;
         String::from_utf8_lossy(&body).to_lowercase()
     };
@@ -117,7 +117,7 @@ fn status_and_metrics_separate_pools_of_a_service() {
     let proxy = proxy(&a, &b, "", &routes.concat());
     let mut client = Client::connect(proxy.listen);
     for _ in 0..3 {
-        client.ask("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+        client.fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     }
     // The same server is in pools `p` and `a`.
     let status = proxy.status();
@@ -163,7 +163,9 @@ fn split_divides_requests_by_weight() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
     let proxy = proxy(&a, &b, "", &route("split = [\"a:3\", \"b:1\"]"));
     let mut client = Client::connect(proxy.listen);
-    let to_b = (0..400).filter(|_| name(&client.ask(GET).1) == "b").count();
+    let to_b = (0..400)
+        .filter(|_| name(&client.fetch(GET).1) == "b")
+        .count();
     // Nine standard deviations around a hundred.
     assert!((22..=178).contains(&to_b), "{to_b}");
 }
@@ -180,7 +182,7 @@ fn rate_limit_is_per_client() {
     let asked = |key: &str| {
         let mut client = Client::connect(proxy.listen);
         let request = format!("GET / HTTP/1.1\r\nHost: h\r\nX-Key: {key}\r\n\r\n");
-        let heads: Vec<String> = (0..20).map(|_| client.ask(&request).0).collect();
+        let heads: Vec<String> = (0..20).map(|_| client.fetch(&request).0).collect();
         let refused = heads
             .iter()
             .filter(|head| head.starts_with("HTTP/1.1 429 "));
@@ -203,15 +205,17 @@ fn concurrency_and_body_limits_apply() {
     first.send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
     a.wait_for_slow();
     let mut second = Client::connect(proxy.listen);
-    assert!(second.ask(GET).0.starts_with("HTTP/1.1 429 "));
+    assert!(second.fetch(GET).0.starts_with("HTTP/1.1 429 "));
     assert!(first.response().expect("whole").is_some());
-    assert!(second.ask(GET).0.starts_with("HTTP/1.1 200 "));
+    assert!(second.fetch(GET).0.starts_with("HTTP/1.1 200 "));
     let post = |body: &str| format!("POST /sum HTTP/1.1\r\nHost: h\r\n{body}");
     assert_eq!(
-        second.ask(&post("Content-Length: 10\r\n\r\n0123456789")).1,
+        second
+            .fetch(&post("Content-Length: 10\r\n\r\n0123456789"))
+            .1,
         b"10"
     );
-    let (head, _) = second.ask(&post("Content-Length: 11\r\n\r\n01234567890"));
+    let (head, _) = second.fetch(&post("Content-Length: 11\r\n\r\n01234567890"));
     assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
     // A body without an announced length is limited too, also if all of it arrives with the head; chunk framing is not
     // counted.
@@ -220,8 +224,8 @@ fn concurrency_and_body_limits_apply() {
             "Transfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"
         ))
     };
-    assert_eq!(second.ask(&chunked("1\r\nx\r\n".repeat(10))).1, b"10");
-    let (head, _) = second.ask(&chunked("b\r\n01234567890\r\n".to_owned()));
+    assert_eq!(second.fetch(&chunked("1\r\nx\r\n".repeat(10))).1, b"10");
+    let (head, _) = second.fetch(&chunked("b\r\n01234567890\r\n".to_owned()));
     assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
 }
 
@@ -234,18 +238,18 @@ fn regular_expressions_match_and_rewrite() {
     ];
     let proxy = proxy(&a, &b, "", &routes.concat());
     let mut client = Client::connect(proxy.listen);
-    let mut ask = |target: &str| {
-        let (head, body) = client.ask(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n"));
+    let mut fetch = |target: &str| {
+        let (head, body) = client.fetch(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n"));
         (head, String::from_utf8_lossy(&body).into_owned())
     };
-    let (_, seen) = ask("/users/17/x?y=/users/18");
+    let (_, seen) = fetch("/users/17/x?y=/users/18");
     assert!(
         seen.starts_with("b\nGET /u/x/17?y=/users/18 HTTP/1.1\r\n"),
         "{seen}"
     );
-    assert!(ask("/users/x").1.starts_with("a\n"));
-    assert!(ask("/img/A.PNG?v=1").0.starts_with("HTTP/1.1 404 "));
-    assert!(ask("/img/A.PNG.html").1.starts_with("a\n"));
+    assert!(fetch("/users/x").1.starts_with("a\n"));
+    assert!(fetch("/img/A.PNG?v=1").0.starts_with("HTTP/1.1 404 "));
+    assert!(fetch("/img/A.PNG.html").1.starts_with("a\n"));
     let (done, output) = proxy.weir(&[
         "explain",
         "--request",
@@ -255,9 +259,9 @@ fn regular_expressions_match_and_rewrite() {
     let file = proxy.directory.join("wrong.toml");
     let text = std::fs::read_to_string(proxy.directory.join("weir.toml")).expect("it is there");
     std::fs::write(&file, text.replace("([0-9]+)(", "([0-9]+(")).expect("written");
-    let (done, said) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
     assert!(
-        !done && said.contains("invalid regular expression: unclosed group"),
-        "{said}"
+        !done && printed.contains("invalid regular expression: unclosed group"),
+        "{printed}"
     );
 }

@@ -65,9 +65,13 @@ fn refused(directory: &Path) -> String {
         .arg(directory.join("weir.toml"))
         .output()
         .expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "it was not refused: {said}");
-    said
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "it was not refused: {printed}"
+    );
+    printed
 }
 
 /// A directory without a daemon.
@@ -175,13 +179,16 @@ fn processes_are_not_dumpable() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let keeper = child.id();
-    let said = [keeper, daemon(keeper).unsigned_abs()].map(read);
+    let printed = [keeper, daemon(keeper).unsigned_abs()].map(read);
     let modes = wide(&sandbox.0.join("run"), 0o600);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
     child.wait().expect("it ends");
-    for said in said {
-        assert!(said.contains("Permission denied"), "its memory: {said}");
+    for printed in printed {
+        assert!(
+            printed.contains("Permission denied"),
+            "its memory: {printed}"
+        );
     }
     assert_eq!(modes, Vec::<String>::new());
 }
@@ -194,16 +201,19 @@ fn runtime_directory_of_another_user_is_rejected() {
     let sandbox = Sandbox::new("owner");
     let run = sandbox.0.join("run");
     chown(&run, Some(OTHER_USER), None).expect("root");
-    let said = refused(&sandbox.0);
-    assert!(said.contains("/run belongs to user nobody"), "{said}");
+    let printed = refused(&sandbox.0);
+    assert!(printed.contains("/run belongs to user nobody"), "{printed}");
     assert!(!run.join("lock").exists());
     // Owned by root, and writable by others until now.
     chown(&run, Some(0), None).expect("root");
     let token = run.join("token");
     fs::write(&token, "a token of at least thirty-two characters").expect("written");
     chown(&token, Some(OTHER_USER), None).expect("root");
-    let said = refused(&sandbox.0);
-    assert!(said.contains("/token belongs to user nobody"), "{said}");
+    let printed = refused(&sandbox.0);
+    assert!(
+        printed.contains("/token belongs to user nobody"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -213,9 +223,9 @@ fn planted_symlink_is_not_followed() {
     for name in ["lock", "state.json", "in-force.toml", "proxy.json", "token"] {
         let link = sandbox.0.join("run").join(name);
         symlink(&victim, &link).expect("a link");
-        let said = refused(&sandbox.0);
+        let printed = refused(&sandbox.0);
         let words = format!("/{name} is a symbolic link, but must be a regular file");
-        assert!(said.contains(&words), "{said}");
+        assert!(printed.contains(&words), "{printed}");
         assert!(!victim.exists(), "{name} was written through");
         fs::remove_file(&link).expect("a link");
     }
@@ -242,8 +252,8 @@ fn previous_builds_directory_is_adopted_with_corrected_modes() {
     let weight = |proxy: &Proxy| proxy.status()["services"][0]["servers"][0]["weight"].clone();
     // Under a keeper of the older build.
     widen();
-    let (done, said) = proxy.upgrade();
-    assert!(done, "{said}");
+    let (done, printed) = proxy.upgrade();
+    assert!(done, "{printed}");
     assert_eq!(wide(&run, 0o600), Vec::<String>::new());
     assert_eq!(
         fs::metadata(&run).expect("it is there").mode() & 0o7777,
@@ -316,11 +326,11 @@ fn socket_group_can_use_only_the_socket() {
     let file = proxy.directory.join("weir.toml");
     fs::write(&file, with("socket_group = \"no-such-group\"")).expect("written");
     for command in ["check", "plan", "reload"] {
-        let (done, said) = proxy.weir(&[command, "-c", file.to_str().expect("plain")]);
+        let (done, printed) = proxy.weir(&[command, "-c", file.to_str().expect("plain")]);
         let words = "group `no-such-group` does not exist on this machine";
         assert!(
-            !done && said.contains(words) && said.contains(":2:16"),
-            "{command}: {said}"
+            !done && printed.contains(words) && printed.contains(":2:16"),
+            "{command}: {printed}"
         );
     }
     proxy.reload(&plain);

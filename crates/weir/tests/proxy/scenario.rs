@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use super::Proxy;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default, Clone)]
 struct Answer {
@@ -143,7 +143,7 @@ fn parse(text: &str) -> Vec<Scenario> {
 #[derive(Debug, Default)]
 struct Stage {
     scenario: Scenario,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     requests: usize,
     connections: usize,
 }
@@ -172,13 +172,13 @@ fn answer(mut stream: TcpStream, stage: &Mutex<Stage>) -> std::io::Result<()> {
         let mut message = Vec::new();
         if !read_message(&mut stream, &mut message)? {
             // The bytes that have arrived are still reported.
-            stage.lock().expect("no panics").heard.extend(message);
+            stage.lock().expect("no panics").received.extend(message);
             return stream.shutdown(Shutdown::Both);
         }
         let next = {
             let stage = &mut *stage.lock().expect("no panics");
             let probed = message.windows(8).any(|part| part == b" /probe ");
-            stage.heard.extend_from_slice(&message);
+            stage.received.extend_from_slice(&message);
             match &stage.scenario.probe {
                 Some(bytes) if probed => Some(Answer {
                     bytes: bytes.clone(),
@@ -266,10 +266,10 @@ fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Resul
 }
 
 /// Everything that a client receives up to the end of the connection.
-fn ask(listen: SocketAddr, what: &Answer) -> Vec<u8> {
+fn fetch(listen: SocketAddr, what: &Answer) -> Vec<u8> {
     let mut stream = TcpStream::connect(listen).expect("connected");
     stream.set_nodelay(true).expect("set");
-    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("set");
     // The connection may be closed before everything is sent.
     let _ = send(&mut stream, what);
     let _ = stream.shutdown(Shutdown::Write);
@@ -292,7 +292,7 @@ fn configuration(listen: SocketAddr, server: SocketAddr, given: &[String; 3]) ->
 }
 
 fn state(proxy: &Proxy, wanted: &str) -> Result<(), String> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let status = proxy.status();
         let server = &status["services"][0]["servers"][0];
@@ -314,7 +314,7 @@ fn play(proxy: &Proxy, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String>
     let got = if scenario.client.bytes.is_empty() {
         Vec::new()
     } else {
-        ask(proxy.listen, &scenario.client)
+        fetch(proxy.listen, &scenario.client)
     };
     let mut wrong = Vec::new();
     for (word, text) in &scenario.expected {
@@ -325,8 +325,8 @@ fn play(proxy: &Proxy, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String>
         }
         let stage = stage.lock().expect("no panics");
         let (seen, wanted) = match word.as_str() {
-            "heard" => (holds(&stage.heard, text), true),
-            "unheard" => (holds(&stage.heard, text), false),
+            "heard" => (holds(&stage.received, text), true),
+            "unheard" => (holds(&stage.received, text), false),
             "got" => (holds(&got, text), true),
             "ungot" => (holds(&got, text), false),
             "requests" => (stage.requests.to_string() == shown, true),
@@ -337,7 +337,7 @@ fn play(proxy: &Proxy, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String>
                 "{word} {shown:?}; {} requests on {} connections: {:?}; got {:?}",
                 stage.requests,
                 stage.connections,
-                String::from_utf8_lossy(&stage.heard),
+                String::from_utf8_lossy(&stage.received),
                 String::from_utf8_lossy(&got)
             ));
         }

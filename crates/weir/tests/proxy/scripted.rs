@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 /// How long either side waits before a test fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Its actions on a connection, in order.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub(crate) fn say(text: &str) -> Act {
 /// See the module.
 pub(crate) struct Scripted {
     address: SocketAddr,
-    heard: Receiver<String>,
+    received: Receiver<String>,
     go_on: Sender<()>,
 }
 
@@ -40,7 +40,7 @@ impl Scripted {
     pub(crate) fn start(scripts: Vec<Vec<Act>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
-        let (tell, heard) = channel();
+        let (sender, received) = channel();
         let (go_on, wait) = channel();
         std::thread::spawn(move || {
             let mut next = scripts.iter().peekable();
@@ -50,12 +50,12 @@ impl Scripted {
                     next = scripts[scripts.len() - 1..].iter().peekable();
                 }
                 // The test breaks connections on purpose.
-                let _ = play(stream, script, &tell, &wait);
+                let _ = play(stream, script, &sender, &wait);
             }
         });
         Self {
             address,
-            heard,
+            received,
             go_on,
         }
     }
@@ -65,13 +65,15 @@ impl Scripted {
     }
 
     /// The next message received, head and body.
-    pub(crate) fn heard(&self) -> String {
-        self.heard.recv_timeout(PATIENCE).expect("a request comes")
+    pub(crate) fn received(&self) -> String {
+        self.received
+            .recv_timeout(TIMEOUT)
+            .expect("a request comes")
     }
 
     /// Whether no further message has arrived.
     pub(crate) fn heard_nothing(&self) -> bool {
-        self.heard.try_recv().is_err()
+        self.received.try_recv().is_err()
     }
 
     /// Continues after the next [`Act::Wait`].
@@ -83,26 +85,26 @@ impl Scripted {
 fn play(
     mut stream: TcpStream,
     script: &[Act],
-    tell: &Sender<String>,
+    sender: &Sender<String>,
     wait: &Receiver<()>,
 ) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_nodelay(true)?;
     for act in script {
         match act {
             Act::Read => {
                 let message = read_message(&mut stream)?;
-                let _ = tell.send(message);
+                let _ = sender.send(message);
             }
             Act::Say(bytes) => stream.write_all(bytes)?,
             Act::Close => return stream.shutdown(Shutdown::Both),
             Act::Drain => {
                 let mut rest = Vec::new();
                 stream.read_to_end(&mut rest)?;
-                let _ = tell.send(String::from_utf8_lossy(&rest).into_owned());
+                let _ = sender.send(String::from_utf8_lossy(&rest).into_owned());
             }
             Act::Wait => {
-                let _ = wait.recv_timeout(PATIENCE);
+                let _ = wait.recv_timeout(TIMEOUT);
             }
         }
     }
@@ -110,7 +112,7 @@ fn play(
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest)?;
     if !rest.is_empty() {
-        let _ = tell.send(String::from_utf8_lossy(&rest).into_owned());
+        let _ = sender.send(String::from_utf8_lossy(&rest).into_owned());
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use rustls::HandshakeKind;
 
 use super::keeper::{kill_daemon, until};
 use super::runtime_dir::Sandbox;
-use super::tls::{Authority, ask, connect};
+use super::tls::{Authority, connect, fetch};
 use super::{Client, GET, Origin, PRESENT, Proxy, configuration};
 
 const VALUE: &str = "hidden-5e1f-cookie-secret";
@@ -27,7 +27,7 @@ fn with_secret(proxy: &Proxy, origin: &Origin, secret: &str) -> String {
 
 /// The cookie that names the server.
 fn cookie(proxy: &Proxy) -> String {
-    let (head, _) = Client::connect(proxy.listen).ask(GET);
+    let (head, _) = Client::connect(proxy.listen).fetch(GET);
     let line = head.lines().find(|line| line.contains("SRV="));
     line.unwrap_or_else(|| panic!("no cookie: {head}"))
         .to_owned()
@@ -97,8 +97,8 @@ fn secret_sources_are_equivalent_and_survive_a_kill() {
     fs::remove_file(&file).expect("it was there");
     kill_daemon(&proxy);
     assert_eq!(cookie(&proxy), by_text);
-    let (done, said) = proxy.upgrade();
-    assert!(done, "{said}");
+    let (done, printed) = proxy.upgrade();
+    assert!(done, "{printed}");
     assert_eq!(cookie(&proxy), by_text);
     for entry in fs::read_dir(proxy.directory.join("run"))
         .expect("a directory")
@@ -154,9 +154,15 @@ fn missing_secret_is_an_error_at_its_key() {
     ] {
         fs::write(&file, with_secret(&proxy, &origin, &secret)).expect("written");
         for command in ["check", "plan", "reload"] {
-            let (done, said) = proxy.weir(&[command, "-c", path]);
-            assert!(!done && said.contains(why), "{command} {secret}: {said}");
-            assert!(said.contains("weir.toml:6:"), "{command} {secret}: {said}");
+            let (done, printed) = proxy.weir(&[command, "-c", path]);
+            assert!(
+                !done && printed.contains(why),
+                "{command} {secret}: {printed}"
+            );
+            assert!(
+                printed.contains("weir.toml:6:"),
+                "{command} {secret}: {printed}"
+            );
         }
     }
     // And no daemon starts.
@@ -173,10 +179,11 @@ fn missing_secret_is_an_error_at_its_key() {
         .arg(sandbox.0.join("weir.toml"))
         .output();
     let output = output.expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        output.status.code() == Some(1) && said.contains("a secret must have exactly one source"),
-        "{said}"
+        output.status.code() == Some(1)
+            && printed.contains("a secret must have exactly one source"),
+        "{printed}"
     );
 }
 
@@ -201,10 +208,10 @@ fn secrets_appear_in_no_output_or_log() {
         fs::write(&file, wrong).expect("written");
         for arguments in [&["check"][..], &["check", "--json"], &["plan"], &["reload"]] {
             let line: Vec<&str> = arguments.iter().copied().chain(["-c", path]).collect();
-            let (done, said) = proxy.weir(&line);
+            let (done, printed) = proxy.weir(&line);
             assert!(
-                !done && !said.contains("5e1f"),
-                "{arguments:?} after {to}: {said}"
+                !done && !printed.contains("5e1f"),
+                "{arguments:?} after {to}: {printed}"
             );
         }
         let pid = rustix::process::Pid::from_child(&proxy.child);
@@ -215,15 +222,15 @@ fn secrets_appear_in_no_output_or_log() {
     }
     // A warning in that line, and another user who may read it.
     keep(&file, &text, 0o644);
-    let (done, said) = proxy.weir(&["check", "-c", path]);
-    assert!(done && !said.contains("5e1f"), "{said}");
+    let (done, printed) = proxy.weir(&["check", "-c", path]);
+    assert!(done && !printed.contains("5e1f"), "{printed}");
     assert!(
-        said.contains("W070") && said.contains("this file contains a secret, and every user"),
-        "{said}"
+        printed.contains("W070") && printed.contains("this file contains a secret, and every user"),
+        "{printed}"
     );
     keep(&file, &text, 0o600);
-    let (_, said) = proxy.weir(&["check", "-c", path]);
-    assert!(!said.contains("W070"), "{said}");
+    let (_, printed) = proxy.weir(&["check", "-c", path]);
+    assert!(!printed.contains("W070"), "{printed}");
     proxy.reload(&text);
     let other = text.replace(VALUE, "another-5e1f");
     fs::write(&file, other).expect("written");
@@ -247,10 +254,10 @@ fn secrets_appear_in_no_output_or_log() {
         plan.contains(&format!("sticky.secret text -> file {}", secret.display())),
         "{plan}"
     );
-    let (_, said) = proxy.weir(&["check", "-c", path]);
+    let (_, printed) = proxy.weir(&["check", "-c", path]);
     assert!(
-        said.contains("cookie.secret, and every user of this machine can read it (mode 0604)"),
-        "{said}"
+        printed.contains("cookie.secret, and every user of this machine can read it (mode 0604)"),
+        "{printed}"
     );
 }
 
@@ -279,7 +286,7 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
     let config = authority.client(None);
     let kind = |at: usize| {
         let mut stream = connect(&config, proxies[at].listen, "a.example");
-        ask(&mut stream, GET).expect("an answer");
+        fetch(&mut stream, GET).expect("an answer");
         stream.conn.handshake_kind()
     };
     let reload = |at: usize, keys: &[&str]| {
@@ -312,11 +319,11 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
         &tls(&["\"too short\""]),
     );
     fs::write(&file, text).expect("written");
-    let (done, said) = proxies[0].weir(&["check", "-c", file.to_str().expect("plain")]);
+    let (done, printed) = proxies[0].weir(&["check", "-c", file.to_str().expect("plain")]);
     assert!(
         !done
-            && said.contains("a ticket key is shorter than 32 bytes")
-            && !said.contains("too short"),
-        "{said}"
+            && printed.contains("a ticket key is shorter than 32 bytes")
+            && !printed.contains("too short"),
+        "{printed}"
     );
 }

@@ -51,7 +51,7 @@ fn sticky_cookie_selects_the_server_and_is_hidden_from_it() {
     let sticky = "scheduler = \"rr\"\nsticky = { cookie = \"SRV\", secret = \"s\" }";
     let proxy = proxy("http", &format!("{}\n{sticky}", servers(&[&one, &two])), "");
     let mut client = Client::connect(proxy.listen);
-    let (head, body) = client.ask(GET);
+    let (head, body) = client.fetch(GET);
     let cookie = head
         .lines()
         .find_map(|line| line.strip_prefix("Set-Cookie: SRV="))
@@ -63,7 +63,7 @@ fn sticky_cookie_selects_the_server_and_is_hidden_from_it() {
     let sign = cookie.split(';').next().unwrap_or_default().to_owned();
     let first = name(&body);
     for _ in 0..8 {
-        let (head, body) = client.ask(&format!(
+        let (head, body) = client.fetch(&format!(
             "GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; SRV={sign}; b=2\r\n\r\n"
         ));
         let seen = String::from_utf8_lossy(&body).into_owned();
@@ -72,7 +72,8 @@ fn sticky_cookie_selects_the_server_and_is_hidden_from_it() {
         assert!(!head.contains("Set-Cookie"), "{head}");
     }
     // A cookie that Weir did not set selects no server and is replaced.
-    let (head, _) = client.ask("GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV=0000000000000000\r\n\r\n");
+    let (head, _) =
+        client.fetch("GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV=0000000000000000\r\n\r\n");
     assert!(head.contains("Set-Cookie: SRV="), "{head}");
 }
 
@@ -85,25 +86,25 @@ fn server_cookie_is_rewritten_or_prefixed() {
     };
     let proxy = proxy("http", &pool("prefix"), "");
     let mut client = Client::connect(proxy.listen);
-    let ask = |client: &mut Client| {
-        let (head, body) = client.ask("GET /cookie HTTP/1.1\r\nHost: a\r\n\r\n");
+    let fetch = |client: &mut Client| {
+        let (head, body) = client.fetch("GET /cookie HTTP/1.1\r\nHost: a\r\n\r\n");
         let line = head
             .lines()
             .find_map(|line| line.strip_prefix("Set-Cookie: ID="));
         (line.expect("the cookie").to_owned(), name(&body))
     };
-    let (cookie, first) = ask(&mut client);
+    let (cookie, first) = fetch(&mut client);
     let value = cookie.strip_suffix("; Path=/x").expect("its attributes");
     assert!(value.ends_with("~abc") && value.len() == 20, "{cookie}");
     for _ in 0..4 {
-        let (_, body) = client.ask(&format!(
+        let (_, body) = client.fetch(&format!(
             "GET / HTTP/1.1\r\nHost: a\r\nCookie: ID={value}\r\n\r\n"
         ));
         assert_eq!(name(&body), first);
         assert!(String::from_utf8_lossy(&body).contains("Cookie: ID=abc\r\n"));
     }
     proxy.reload(&text(proxy.listen, "http", &pool("rewrite"), ""));
-    let (cookie, _) = ask(&mut client);
+    let (cookie, _) = fetch(&mut client);
     assert!(
         cookie.ends_with("; Path=/x") && cookie.len() == 25,
         "{cookie}"
@@ -140,7 +141,7 @@ fn full_server_queues_clients_up_to_the_timeout() {
     wait("it is under way", || {
         proxy.status()["services"][0]["servers"][0]["active_connections"].as_u64() == Some(1)
     });
-    assert!(clients[1].ask(GET).0.starts_with("HTTP/1.1 503 "));
+    assert!(clients[1].fetch(GET).0.starts_with("HTTP/1.1 503 "));
     assert!(clients[0].response().expect("whole").is_some());
 }
 
@@ -150,7 +151,7 @@ fn proxy_protocol_is_sent_to_servers() {
     let pool = format!("{}\nproxy_protocol = \"v1\"", servers(&[&origin]));
     let proxy = proxy("http", &pool, "proxy_protocol = true");
     let mut client = Client::connect(proxy.listen);
-    let (_, body) = client.ask(&format!(
+    let (_, body) = client.fetch(&format!(
         "PROXY TCP4 192.0.2.1 198.51.100.2 4711 80\r\n{GET}"
     ));
     let seen = String::from_utf8_lossy(&body).into_owned();
@@ -159,7 +160,7 @@ fn proxy_protocol_is_sent_to_servers() {
         "{seen}"
     );
     assert!(seen.contains("X-Forwarded-For: 192.0.2.1\r\n"), "{seen}");
-    let (_, body) = client.ask(GET);
+    let (_, body) = client.fetch(GET);
     let seen = String::from_utf8_lossy(&body).into_owned();
     assert!(
         seen.contains("PROXY TCP4 192.0.2.1"),
@@ -175,7 +176,7 @@ fn proxy_protocol_is_sent_to_servers() {
     let mut client = Client::connect(proxy.listen);
     client.0.write_all(&header[..14]).expect("taken");
     client.0.write_all(&header[14..]).expect("taken");
-    let (_, body) = client.ask(GET);
+    let (_, body) = client.fetch(GET);
     assert!(
         String::from_utf8_lossy(&body).contains("PROXY TCP4 192.0.2.9 198.51.100.2 256 80\r\n")
     );
@@ -183,7 +184,7 @@ fn proxy_protocol_is_sent_to_servers() {
     let service = "proxy_protocol = true\ntrusted = [\"192.0.2.0/24\"]";
     proxy.reload(&text(proxy.listen, "http", &pool, service));
     let mut client = Client::connect(proxy.listen);
-    let (_, body) = client.ask(GET);
+    let (_, body) = client.fetch(GET);
     assert!(String::from_utf8_lossy(&body).contains("PROXY TCP4 127.0.0.1 127.0.0.1 "));
 }
 
@@ -202,18 +203,18 @@ fn backups_and_sorry_server_are_used_only_when_needed() {
     );
     let proxy = proxy("http", &pool, "");
     let mut client = Client::connect(proxy.listen);
-    let asked = |client: &mut Client| name(&client.ask(GET).1);
+    let fetch_name = |client: &mut Client| name(&client.fetch(GET).1);
     for _ in 0..8 {
-        assert_eq!(asked(&mut client), "own");
+        assert_eq!(fetch_name(&mut client), "own");
     }
     let drain = |origin: &Origin| {
-        let (done, said) = proxy.weir(&["server", &format!("p/{}", origin.address()), "drain"]);
-        assert!(done, "{said}");
+        let (done, output) = proxy.weir(&["server", &format!("p/{}", origin.address()), "drain"]);
+        assert!(done, "{output}");
     };
     drain(&own);
-    assert_eq!(asked(&mut client), "backup");
+    assert_eq!(fetch_name(&mut client), "backup");
     drain(&backup);
-    assert_eq!(asked(&mut client), "sorry");
+    assert_eq!(fetch_name(&mut client), "sorry");
 }
 
 #[test]
@@ -231,7 +232,7 @@ fn hash_maps_equal_keys_to_one_server() {
     let mut owners = std::collections::BTreeMap::new();
     for round in 0..3 {
         for user in 0..32 {
-            let (_, body) = client.ask(&format!(
+            let (_, body) = client.fetch(&format!(
                 "GET /{round} HTTP/1.1\r\nHost: a\r\nX-User: u{user}\r\n\r\n"
             ));
             let owner = owners.entry(user).or_insert_with(|| name(&body)).clone();
@@ -243,7 +244,7 @@ fn hash_maps_equal_keys_to_one_server() {
     // Removing a server moves only its own requests.
     let gone = name(
         &client
-            .ask("GET / HTTP/1.1\r\nHost: a\r\nX-User: u0\r\n\r\n")
+            .fetch("GET / HTTP/1.1\r\nHost: a\r\nX-User: u0\r\n\r\n")
             .1,
     );
     let left: Vec<&Origin> = all
@@ -258,7 +259,7 @@ fn hash_maps_equal_keys_to_one_server() {
     );
     proxy.reload(&text(proxy.listen, "http", &fewer, ""));
     for (user, owner) in &owners {
-        let (_, body) = client.ask(&format!(
+        let (_, body) = client.fetch(&format!(
             "GET / HTTP/1.1\r\nHost: a\r\nX-User: u{user}\r\n\r\n"
         ));
         assert_eq!(
@@ -277,7 +278,7 @@ fn least_time_prefers_the_fastest_server() {
     let mut client = Client::connect(proxy.listen);
     let mut counts = std::collections::BTreeMap::<String, u32>::new();
     for _ in 0..60 {
-        let (_, body) = client.ask("GET /lag HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (_, body) = client.fetch("GET /lag HTTP/1.1\r\nHost: a\r\n\r\n");
         *counts.entry(name(&body)).or_default() += 1;
     }
     assert!(counts["quick"] > 50, "{counts:?}");
@@ -298,9 +299,9 @@ fn access_log_records_requests() {
         &format!("{log}\ntimeouts = {{ server = \"200ms\" }}"),
     );
     let mut client = Client::connect(proxy.listen);
-    client.ask("GET /x?y=1 HTTP/1.1\r\nHost: a.example\r\nUser-Agent: test \"1\"\r\n\r\n");
-    client.ask("GET /silence HTTP/1.1\r\nHost: a\r\n\r\n");
-    Client::connect(proxy.listen).ask("GET / HTTP/1.1\r\nHost : a\r\n\r\n");
+    client.fetch("GET /x?y=1 HTTP/1.1\r\nHost: a.example\r\nUser-Agent: test \"1\"\r\n\r\n");
+    client.fetch("GET /silence HTTP/1.1\r\nHost: a\r\n\r\n");
+    Client::connect(proxy.listen).fetch("GET / HTTP/1.1\r\nHost : a\r\n\r\n");
     // Without a timeout that could end the request before the proxy detects that the client has closed.
     proxy.reload(&text(proxy.listen, "http", &pool, &log));
     let mut gone = Client::connect(proxy.listen);
@@ -330,7 +331,7 @@ fn access_log_records_requests() {
         &format!("access_log = {{ path = \"{path}\", format = \"json\" }}"),
     ));
     let mut client = Client::connect(proxy.listen);
-    client.ask(GET);
+    client.fetch(GET);
     wait("a line of JSON", || !read().is_empty());
     let line: serde_json::Value =
         serde_json::from_str(read().lines().next().unwrap_or_default()).expect("JSON");
@@ -348,13 +349,13 @@ fn large_bodies_pass_in_both_directions() {
     let proxy = proxy("http", &servers(&[&origin]), "");
     let mut client = Client::connect(proxy.listen);
     for round in 0..3 {
-        let (_, body) = client.ask("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (_, body) = client.fetch("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
         let right = body
             .iter()
             .enumerate()
             .all(|(at, byte)| *byte == (at % 251) as u8);
         assert!(body.len() == 5_000_000 && right, "round {round}");
-        let (_, body) = client.ask(GET);
+        let (_, body) = client.fetch(GET);
         assert_eq!(name(&body), "o");
     }
     assert_eq!(origin.connections(), 1, "the connection is kept");
@@ -380,7 +381,7 @@ fn weight_0_keeps_sticky_clients_and_drain_does_not() {
     let sticky = "scheduler = \"rr\"\nsticky = { cookie = \"SRV\" }";
     let proxy = proxy("http", &format!("{}\n{sticky}", servers(&[&one, &two])), "");
     let mut client = Client::connect(proxy.listen);
-    let (head, body) = client.ask(GET);
+    let (head, body) = client.fetch(GET);
     let sign = head
         .lines()
         .find_map(|line| line.strip_prefix("Set-Cookie: SRV="))
@@ -392,13 +393,13 @@ fn weight_0_keeps_sticky_clients_and_drain_does_not() {
         _ => ("two", two.address()),
     };
     let server = format!("p/{address}");
-    let (done, said) = proxy.weir(&["server", &server, "weight", "0"]);
-    assert!(done, "{said}");
+    let (done, output) = proxy.weir(&["server", &server, "weight", "0"]);
+    assert!(done, "{output}");
     for _ in 0..4 {
-        assert_eq!(name(&client.ask(&known).1), first);
-        assert_ne!(name(&client.ask(GET).1), first);
+        assert_eq!(name(&client.fetch(&known).1), first);
+        assert_ne!(name(&client.fetch(GET).1), first);
     }
-    let (done, said) = proxy.weir(&["server", &server, "drain"]);
-    assert!(done, "{said}");
-    assert_ne!(name(&client.ask(&known).1), first);
+    let (done, output) = proxy.weir(&["server", &server, "drain"]);
+    assert!(done, "{output}");
+    assert_ne!(name(&client.fetch(&known).1), first);
 }

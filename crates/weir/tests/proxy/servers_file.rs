@@ -105,5 +105,5 @@ fn implausible_list_changes_nothing() {
     assert!(proxy.weir(&["reload"]).0);
     assert_eq!(names(&proxy), all[2..]);
     let mut client = Client::connect(proxy.listen);
-    assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
+    assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
 }

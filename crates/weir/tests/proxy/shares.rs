@@ -59,7 +59,7 @@ impl Scene {
         let mut client = Client::connect(self.proxy.listen);
         let mut count = [0_u64; 4];
         for _ in 0..REQUESTS {
-            let (head, body) = client.ask(GET);
+            let (head, body) = client.fetch(GET);
             assert!(head.starts_with("HTTP/1.1 200 "), "{name}: {head}");
             let at = NAMES
                 .iter()
@@ -97,10 +97,10 @@ fn drained_servers_load_is_shared_evenly() {
     let scene = Scene::new(&|_| String::new(), "");
     scene.shares("all", without(0));
     for out in 1..=2 {
-        let (done, said) = scene
+        let (done, output) = scene
             .proxy
             .weir(&["server", &scene.server(out - 1), "drain"]);
-        assert!(done, "{said}");
+        assert!(done, "{output}");
         scene.shares(&format!("{out} drained"), without(out));
     }
 }
@@ -142,7 +142,7 @@ fn full_servers_load_is_shared_evenly() {
     let mut signs = [None, None];
     let mut client = Client::connect(scene.proxy.listen);
     wait("cookies of both", || {
-        let (head, body) = client.ask(GET);
+        let (head, body) = client.fetch(GET);
         let sign = head
             .lines()
             .find_map(|line| line.strip_prefix("Set-Cookie: SRV="));
@@ -181,7 +181,7 @@ fn idle_servers_are_chosen_by_weight() {
     let weight = |at: usize| format!(", weight = {}", [10, 30, 40, 20][at]);
     let scene = Scene::new(&weight, "");
     scene.shares("by weight", [1.0, 3.0, 4.0, 2.0]);
-    let (done, said) = scene.proxy.weir(&["server", &scene.server(2), "drain"]);
-    assert!(done, "{said}");
+    let (done, output) = scene.proxy.weir(&["server", &scene.server(2), "drain"]);
+    assert!(done, "{output}");
     scene.shares("by weight without c", [1.0, 3.0, 0.0, 2.0]);
 }

@@ -67,7 +67,7 @@ fn slow_body_occupies_no_server_connection() {
 
 #[test]
 fn unbuffered_body_is_forwarded_at_once() {
-    let begun = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n";
+    let started = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n";
     let long = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
     let cases = [
         (
@@ -79,7 +79,7 @@ fn unbuffered_body_is_forwarded_at_once() {
         (
             "100-continue",
             "",
-            format!("{begun}Expect: 100-continue\r\n\r\n"),
+            format!("{started}Expect: 100-continue\r\n\r\n"),
         ),
         (
             "its first 16 KiB",
@@ -89,7 +89,7 @@ fn unbuffered_body_is_forwarded_at_once() {
         (
             "no buffering",
             "request_buffering = false",
-            format!("{begun}\r\n"),
+            format!("{started}\r\n"),
         ),
     ];
     for (name, more, text) in cases {
@@ -121,7 +121,7 @@ fn incomplete_body_is_rejected_without_a_server() {
     let limit = "timeouts = { client = \"300ms\" }";
     let proxy = Proxy::start("http", &[origin.address()], limit);
     let mut client = Client::connect(proxy.listen);
-    let (head, _) = client.ask(HEAD);
+    let (head, _) = client.fetch(HEAD);
     assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
     // The other clients close.
     let mut client = Client::connect(proxy.listen);

@@ -124,8 +124,10 @@ fn requests(cases: &[request::Case], proxy: &Proxy) -> Tally {
             answer.starts_with(b"HTTP/1.1 4") || answer.starts_with(b"HTTP/1.1 505"),
         );
         tally.canaries += 1;
-        if let Err(said) = canary(proxy.listen, number) {
-            tally.complaints.push(format!("after {text:?}: {said:?}"));
+        if let Err(printed) = canary(proxy.listen, number) {
+            tally
+                .complaints
+                .push(format!("after {text:?}: {printed:?}"));
         }
     }
     tally
@@ -328,8 +330,10 @@ fn clients_and_weir_read_the_same_responses() {
                     .push(format!("{text:?} to {version}: {wrong}: {answer:?}"));
             }
             tally.canaries += 1;
-            if let Err(said) = canary(proxy.listen, number) {
-                tally.complaints.push(format!("after {text:?}: {said:?}"));
+            if let Err(printed) = canary(proxy.listen, number) {
+                tally
+                    .complaints
+                    .push(format!("after {text:?}: {printed:?}"));
             }
         }
     }

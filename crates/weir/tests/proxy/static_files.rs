@@ -304,7 +304,7 @@ fn requests_without_a_file_are_sent_to_the_pool() {
         ("/absent", "o\n"),
         ("/page.html", "page"),
     ] {
-        let (_, body) = client.ask(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
+        let (_, body) = client.fetch(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
         assert!(body.starts_with(expected.as_bytes()), "{path}");
     }
 }

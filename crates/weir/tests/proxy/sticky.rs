@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::keeper::kill_daemon;
-use super::tls::{Authority, ask, connect};
+use super::tls::{Authority, connect, fetch};
 use super::{Client, GET, Origin, Proxy, configuration};
 
 /// A configuration whose pool has `sticky`.
@@ -28,14 +28,14 @@ fn cookie_of(head: &str) -> String {
 }
 
 fn cookie(proxy: &Proxy) -> String {
-    cookie_of(&Client::connect(proxy.listen).ask(GET).0)
+    cookie_of(&Client::connect(proxy.listen).fetch(GET).0)
 }
 
 /// Whether every request with this cookie selects the server that it names.
 fn leads_back(proxy: &Proxy, sign: &str) -> bool {
     let mut client = Client::connect(proxy.listen);
     (0..4).all(|_| {
-        let (head, _) = client.ask(&format!(
+        let (head, _) = client.fetch(&format!(
             "GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV={sign}\r\n\r\n"
         ));
         // An unknown cookie is replaced.
@@ -57,7 +57,7 @@ fn cookie_defaults_are_lax_and_secure_under_tls() {
             "" => cookie(&proxy),
             _ => {
                 let mut stream = connect(&config, proxy.listen, "a.example");
-                cookie_of(&ask(&mut stream, GET).expect("an answer"))
+                cookie_of(&fetch(&mut stream, GET).expect("an answer"))
             }
         };
         let (sign, attributes) = line.split_at(16);
@@ -97,8 +97,8 @@ fn missing_secret_key_is_generated_and_kept() {
     assert!(key.len() >= 32, "{} characters", key.len());
     assert_eq!(mode(), 0o600);
 
-    let (done, said) = proxy.upgrade();
-    assert!(done, "{said}");
+    let (done, output) = proxy.upgrade();
+    assert!(done, "{output}");
     assert!(leads_back(&proxy, &sign), "after an upgrade");
     kill_daemon(&proxy);
     proxy.await_answer();
@@ -161,7 +161,7 @@ fn cookies_of_directors_with_one_secret_are_interchangeable() {
         assert!(leads_back(&directors[to], sign), "{from} to {to}");
         let server = |at: usize| {
             let request = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV={sign}\r\n\r\n");
-            Client::connect(directors[at].listen).ask(&request).1
+            Client::connect(directors[at].listen).fetch(&request).1
         };
         let expected = server(from);
         assert!((0..4).all(|_| server(to) == expected), "another server");

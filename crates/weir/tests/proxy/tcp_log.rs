@@ -156,8 +156,8 @@ fn connections_without_a_server_are_logged() {
     let format = ", format = \"{pool} {server} {end}\"";
     let (proxy, file) = proxy(origin.address(), format, "");
     let server = format!("p/{}", origin.address());
-    let (done, said) = proxy.weir(&["server", &server, "drain"]);
-    assert!(done, "{said}");
+    let (done, output) = proxy.weir(&["server", &server, "drain"]);
+    assert!(done, "{output}");
     let _ = client(&proxy).read(&mut [0; 8]);
     assert_eq!(line(&file, 0), "p  SC");
 

@@ -28,7 +28,7 @@ fn idle_client_is_closed() {
         "timeouts = { idle = \"200ms\" }",
     );
     let mut client = Client::connect(proxy.listen);
-    assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
+    assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
     assert_eq!(all(&mut client), "");
     // The server's connection is closed, too.
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -46,17 +46,17 @@ fn missing_body_is_408() {
     let proxy = Proxy::start("http", &[server.address()], limit);
     let mut client = Client::connect(proxy.listen);
     client.send(text);
-    let said = all(&mut client);
-    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    let output = all(&mut client);
+    assert!(output.starts_with("HTTP/1.1 408 "), "{output}");
     assert!(server.heard_nothing(), "no server was asked");
     let more = format!("{limit}\nrequest_buffering = false");
     let unbuffered = configuration(proxy.listen, "http", &[server.address()], &more);
     proxy.reload(&unbuffered);
     let mut client = Client::connect(proxy.listen);
     client.send(text);
-    let said = all(&mut client);
-    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
-    assert!(server.heard().ends_with("not all"));
+    let output = all(&mut client);
+    assert!(output.starts_with("HTTP/1.1 408 "), "{output}");
+    assert!(server.received().ends_with("not all"));
 }
 
 #[test]
@@ -69,8 +69,8 @@ fn slow_body_exceeding_total_timeout_is_504() {
     );
     let mut client = Client::connect(proxy.listen);
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all");
-    let said = all(&mut client);
-    assert!(said.starts_with("HTTP/1.1 504 "), "{said}");
+    let output = all(&mut client);
+    assert!(output.starts_with("HTTP/1.1 504 "), "{output}");
 }
 
 /// Much more than socket buffers hold, and the server reads none of it: this is not the client's fault.
@@ -92,8 +92,8 @@ fn body_not_read_by_server_is_504() {
             // It is cut off in the middle.
             let _ = sender.write_all(&vec![b'x'; size]);
         });
-        let said = all(&mut client);
-        assert!(said.starts_with("HTTP/1.1 504 "), "{coding}: {said}");
+        let output = all(&mut client);
+        assert!(output.starts_with("HTTP/1.1 504 "), "{coding}: {output}");
     }
 }
 
@@ -115,7 +115,7 @@ fn client_that_does_not_read_is_closed() {
     let mut client = Client::connect(proxy.listen);
     client.send(GET);
     // From here on it is a client.
-    server.heard();
+    server.received();
     let deadline = Instant::now() + Duration::from_secs(30);
     while proxy.status()["services"][0]["clients"] != 0 {
         assert!(Instant::now() < deadline, "it is waited for");
@@ -139,8 +139,8 @@ fn stalled_response_is_cut() {
     );
     let mut client = Client::connect(proxy.listen);
     client.send(GET);
-    let said = all(&mut client);
-    assert!(said.ends_with("\r\n\r\nhalf"), "{said}");
+    let output = all(&mut client);
+    assert!(output.ends_with("\r\n\r\nhalf"), "{output}");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn response_start_has_its_own_timeout() {
         &[server.address()],
         "timeouts = { server = \"5m\", response = \"200ms\" }",
     );
-    let (head, _) = Client::connect(proxy.listen).ask(GET);
+    let (head, _) = Client::connect(proxy.listen).fetch(GET);
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
 }
 
@@ -173,7 +173,7 @@ fn server_that_does_not_accept_is_504() {
         queue.push(stream);
     }
     let proxy = Proxy::start("http", &[address], "timeouts = { connect = \"200ms\" }");
-    let (head, _) = Client::connect(proxy.listen).ask(GET);
+    let (head, _) = Client::connect(proxy.listen).fetch(GET);
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
 }
 
@@ -188,7 +188,7 @@ fn silent_tunnel_is_closed() {
     let mut client = Client::connect(proxy.listen);
     client.send("hello");
     assert_eq!(all(&mut client), "");
-    assert_eq!(server.heard(), "hello");
+    assert_eq!(server.received(), "hello");
 }
 
 /// The log shows which pool was full or slow, and for how long.
@@ -220,7 +220,7 @@ fn log_shows_timings_of_failures() {
     first.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     origin.wait_for_slow();
     let mut second = Client::connect(proxy.listen);
-    assert!(second.ask(GET).0.starts_with("HTTP/1.1 503 "));
+    assert!(second.fetch(GET).0.starts_with("HTTP/1.1 503 "));
     let late = first.response().expect("whole").expect("an answer");
     assert!(late.0.starts_with("HTTP/1.1 504 "), "{}", late.0);
     let read = || fs::read_to_string(&file).unwrap_or_default();

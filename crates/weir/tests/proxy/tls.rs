@@ -49,12 +49,12 @@ impl Authority {
             format!("subjectAltName={names}\n"),
         )
         .expect("written");
-        let said = self.openssl(&format!(
+        let printed = self.openssl(&format!(
             "x509 -req -in {file}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days {days} -extfile extensions -out \
              {file}.crt"
         ));
         let read = |name: String| {
-            fs::read_to_string(self.0.join(name)).unwrap_or_else(|_| panic!("{said}"))
+            fs::read_to_string(self.0.join(name)).unwrap_or_else(|_| panic!("{printed}"))
         };
         let joined = read(format!("{file}.crt")) + &read(format!("{file}.key"));
         let path = self.0.join("certs").join(format!("{file}.pem"));
@@ -127,7 +127,7 @@ pub(super) fn connect(config: &Arc<ClientConfig>, to: SocketAddr, name: &str) ->
 }
 
 /// Sends one request and reads the response by its length.
-pub(super) fn ask(stream: &mut Stream, request: &str) -> std::io::Result<String> {
+pub(super) fn fetch(stream: &mut Stream, request: &str) -> std::io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let mut text = Vec::new();
     let mut byte = [0u8; 1];
@@ -161,19 +161,24 @@ fn certificate_is_selected_by_sni() {
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
     let mut first = connect(&config, proxy.listen, "a.example");
-    let said = ask(&mut first, GET).expect("an answer");
-    assert!(said.starts_with("HTTP/1.1 200 OK\r\n"), "{said}");
-    assert!(said.contains("X-Forwarded-Proto: https\r\n"), "{said}");
+    let printed = fetch(&mut first, GET).expect("an answer");
+    assert!(printed.starts_with("HTTP/1.1 200 OK\r\n"), "{printed}");
+    assert!(
+        printed.contains("X-Forwarded-Proto: https\r\n"),
+        "{printed}"
+    );
     let mut second = connect(&config, proxy.listen, "x.b.example");
     let large = "x".repeat(3_000_000);
     let length = large.len();
     let post = format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{large}");
-    let said = ask(&mut second, &post).expect("an answer");
-    assert!(said.ends_with("\r\n\r\n3000000"), "{said}");
+    let printed = fetch(&mut second, &post).expect("an answer");
+    assert!(printed.ends_with("\r\n\r\n3000000"), "{printed}");
     assert_ne!(served(&first), served(&second));
     // Without a known name the first file is used, whose names do not match.
     let mut other = connect(&config, proxy.listen, "c.example");
-    let refused = ask(&mut other, GET).expect_err("another name").to_string();
+    let refused = fetch(&mut other, GET)
+        .expect_err("another name")
+        .to_string();
     assert!(refused.contains("not valid for name"), "{refused}");
     // With strict_sni there is none.
     let strict = tls.replace(" }", ", strict_sni = true }");
@@ -183,9 +188,9 @@ fn certificate_is_selected_by_sni() {
         &[origin.address()],
         &strict,
     ));
-    assert!(ask(&mut first, GET).is_ok(), "it survives the reload");
+    assert!(fetch(&mut first, GET).is_ok(), "it survives the reload");
     let mut other = connect(&config, proxy.listen, "c.example");
-    let refused = ask(&mut other, GET)
+    let refused = fetch(&mut other, GET)
         .expect_err("no certificate")
         .to_string();
     assert!(refused.contains("alert"), "{refused}");
@@ -200,28 +205,28 @@ fn reload_replaces_certificates_without_dropping() {
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
     let mut kept = connect(&config, proxy.listen, "a.example");
-    ask(&mut kept, GET).expect("an answer");
+    fetch(&mut kept, GET).expect("an answer");
     let before = served(&kept);
     let path = authority.sign("one", "DNS:a.example", 30);
     let same = configuration(proxy.listen, "http", &[origin.address()], &tls);
     proxy.reload(&same);
     let mut new = connect(&authority.client(None), proxy.listen, "a.example");
-    ask(&mut new, GET).expect("an answer");
+    fetch(&mut new, GET).expect("an answer");
     assert_ne!(served(&new), before, "the new one is shown");
     // Earlier tickets are valid, at either worker.
     for _ in 0..4 {
         let mut again = connect(&config, proxy.listen, "a.example");
-        ask(&mut again, GET).expect("an answer");
+        fetch(&mut again, GET).expect("an answer");
         assert_eq!(again.conn.handshake_kind(), Some(HandshakeKind::Resumed));
     }
     // A bad file changes nothing.
     fs::write(&path, "no certificate").expect("written");
     let file = proxy.directory.join("weir.toml");
-    let (done, said) = proxy.weir(&["reload", "-c", file.to_str().expect("plain")]);
-    assert!(!done && said.contains("one.pem"), "{said}");
-    ask(&mut kept, GET).expect("an answer");
+    let (done, printed) = proxy.weir(&["reload", "-c", file.to_str().expect("plain")]);
+    assert!(!done && printed.contains("one.pem"), "{printed}");
+    fetch(&mut kept, GET).expect("an answer");
     let mut new = connect(&config, proxy.listen, "a.example");
-    ask(&mut new, GET).expect("an answer");
+    fetch(&mut new, GET).expect("an answer");
 }
 
 #[test]
@@ -239,7 +244,7 @@ fn client_certificates_are_verified_where_required() {
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let try_with = |own: Option<&Path>| {
         let mut stream = connect(&authority.client(own), proxy.listen, "a.example");
-        ask(&mut stream, GET)
+        fetch(&mut stream, GET)
     };
     assert!(try_with(Some(&own)).is_ok());
     assert!(try_with(None).is_err());
@@ -280,9 +285,9 @@ fn ocsp_staple_is_sent_and_tls_1_2_is_spoken() {
             proxy.listen
         ))
     };
-    let said = greet("-tls1_2");
-    assert!(said.contains("Cert Status: good"), "{made} {said}");
-    assert!(said.contains("Protocol  : TLSv1.2"), "{said}");
+    let printed = greet("-tls1_2");
+    assert!(printed.contains("Cert Status: good"), "{made} {printed}");
+    assert!(printed.contains("Protocol  : TLSv1.2"), "{printed}");
     // A useless OCSP response is not sent: clients would reject the connection.
     authority.sign("two", "DNS:b.example", 30);
     let other = authority.0.join("two.ocsp");
@@ -296,17 +301,20 @@ fn ocsp_staple_is_sent_and_tls_1_2_is_spoken() {
         (&other, "is for another certificate"),
     ] {
         fs::write(&staple, content).expect("written");
-        let (done, said) = proxy.weir(&["check", "-c", file]);
+        let (done, printed) = proxy.weir(&["check", "-c", file]);
         assert!(
-            done && said.contains("one.pem.ocsp: ") && said.contains(fault),
-            "{said}"
+            done && printed.contains("one.pem.ocsp: ") && printed.contains(fault),
+            "{printed}"
         );
-        let (done, said) = proxy.weir(&["reload", "-c", file]);
-        assert!(done, "{said}");
+        let (done, printed) = proxy.weir(&["reload", "-c", file]);
+        assert!(done, "{printed}");
         for version in ["-tls1_2", "-tls1_3"] {
-            let said = greet(version);
-            assert!(said.contains("OCSP response: no response sent"), "{said}");
-            assert!(!said.contains("Cipher is (NONE)"), "{said}");
+            let printed = greet(version);
+            assert!(
+                printed.contains("OCSP response: no response sent"),
+                "{printed}"
+            );
+            assert!(!printed.contains("Cipher is (NONE)"), "{printed}");
         }
         assert!(proxy.log().contains(fault), "{}", proxy.log());
     }
@@ -324,7 +332,7 @@ fn server_certificates_are_verified_and_connections_reused() {
         let text = configuration(front.listen, "http", &[server.listen], "");
         front.reload(&text.replace("\n\n[service.s]", &format!("\n{pool}\n\n[service.s]")));
         let mut client = Client::connect(front.listen);
-        let (first, second) = (client.ask(GET).0, client.ask(GET));
+        let (first, second) = (client.fetch(GET).0, client.fetch(GET));
         (
             first[9..12].to_owned(),
             String::from_utf8_lossy(&second.1).into_owned(),
@@ -373,7 +381,7 @@ fn tickets_survive_a_killed_daemon() {
     let config = authority.client(None);
     let kind = || {
         let mut stream = connect(&config, proxy.listen, "a.example");
-        ask(&mut stream, GET).expect("an answer");
+        fetch(&mut stream, GET).expect("an answer");
         stream.conn.handshake_kind()
     };
     assert_eq!(kind(), Some(HandshakeKind::Full));
@@ -444,7 +452,7 @@ fn judged(proxy: &Proxy, server: SocketAddr, keys: &str) -> (String, String, Str
         keys.replace(", ", "\n")
     );
     proxy.reload(&(text + &checked));
-    let status = Client::connect(proxy.listen).ask(GET).0[9..12].to_owned();
+    let status = Client::connect(proxy.listen).fetch(GET).0[9..12].to_owned();
     let mut seen = (String::new(), String::new());
     super::keeper::until("a check's result", || {
         let status = proxy.status();
@@ -475,10 +483,13 @@ fn judged(proxy: &Proxy, server: SocketAddr, keys: &str) -> (String, String, Str
 fn self_signed_certificate_can_be_pinned_as_ca() {
     let authority = Authority::new("pinned");
     let make = |file: &str, more: &str| {
-        let said = authority.openssl(&format!(
+        let printed = authority.openssl(&format!(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {file}.key -out {file}.crt {more}"
         ));
-        assert!(authority.0.join(format!("{file}.crt")).exists(), "{said}");
+        assert!(
+            authority.0.join(format!("{file}.crt")).exists(),
+            "{printed}"
+        );
     };
     let proxy = Proxy::start("http", &[super::free_address()], "");
     let pinned = |file: &str, ca: &str, name: &str| {
@@ -553,11 +564,11 @@ fn x509_v1_certificate_error_is_a_sentence() {
     authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout old.key \
      -out old.csr");
     // Without extensions `openssl x509 -req` makes version 1.
-    let said = authority.openssl(
+    let printed = authority.openssl(
         "x509 -req -in old.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -out old.crt",
     );
     let shown = authority.openssl("x509 -in old.crt -noout -text");
-    assert!(shown.contains("Version: 1 "), "{said} {shown}");
+    assert!(shown.contains("Version: 1 "), "{printed} {shown}");
     let proxy = Proxy::start("http", &[super::free_address()], "");
     let server = OpensslServer::start(&authority, "old");
     let sentence = "the server's certificate is X.509 version 1, which is not supported: ";
@@ -583,11 +594,11 @@ fn x509_v1_certificate_error_is_a_sentence() {
     let text = configuration(proxy.listen, "http", &[server.listen], &tls);
     fs::write(&file, text).expect("written");
     for command in ["check", "reload"] {
-        let (done, said) = proxy.weir(&[command, "-c", file.to_str().expect("plain")]);
+        let (done, printed) = proxy.weir(&[command, "-c", file.to_str().expect("plain")]);
         let words = "old.pem: the certificate is X.509 version 1, which is not supported: ";
         assert!(
-            !done && said.contains(words) && !said.contains("OtherError"),
-            "{command}: {said}"
+            !done && printed.contains(words) && !printed.contains("OtherError"),
+            "{command}: {printed}"
         );
     }
 }
@@ -600,11 +611,11 @@ fn tcp_services_terminate_tls() {
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let proxy = Proxy::start("tcp", &[origin.address()], &tls);
     let mut stream = connect(&authority.client(None), proxy.listen, "a.example");
-    let said = ask(&mut stream, GET).expect("an answer");
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let printed = fetch(&mut stream, GET).expect("an answer");
+    assert!(printed.starts_with("HTTP/1.1 200"), "{printed}");
     // Both directions end, and close_notify comes before the end of the connection.
     let close = "GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n";
-    ask(&mut stream, close).expect("an answer");
+    fetch(&mut stream, close).expect("an answer");
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).expect("a clean end");
 }
@@ -626,8 +637,8 @@ fn sni_selects_pools_with_tls_passthrough() {
     let config = authority.client(None);
     let answered = |name: &str| {
         let mut stream = connect(&config, proxy.listen, name);
-        let said = ask(&mut stream, GET).expect("an answer");
-        let body = said.split("\r\n\r\n").nth(1).unwrap_or_default();
+        let printed = fetch(&mut stream, GET).expect("an answer");
+        let body = printed.split("\r\n\r\n").nth(1).unwrap_or_default();
         body.lines().next().unwrap_or_default().to_owned()
     };
     assert_eq!(answered("a.example"), "one");
@@ -677,35 +688,35 @@ fn check_reports_certificate_faults() {
             String::from_utf8_lossy(&text).into_owned(),
         )
     };
-    let (good, said) = check();
+    let (good, printed) = check();
     assert!(
-        good && said.contains("warning: service s: no certificate is for b.example"),
-        "{said}"
+        good && printed.contains("warning: service s: no certificate is for b.example"),
+        "{printed}"
     );
     authority.sign("past", "DNS:b.example", 0);
     authority.sign("soon", "DNS:c.example", 5);
-    let (good, said) = check();
+    let (good, printed) = check();
     assert!(
-        good && said.contains("past.pem: the certificate has expired, today"),
-        "{said}"
+        good && printed.contains("past.pem: the certificate has expired, today"),
+        "{printed}"
     );
     assert!(
-        said.contains("soon.pem: the certificate expires in "),
-        "{said}"
+        printed.contains("soon.pem: the certificate expires in "),
+        "{printed}"
     );
     let certs = authority.0.join("certs");
     let other = fs::read_to_string(authority.0.join("past.key")).expect("a key");
     let chain = fs::read_to_string(authority.0.join("good.crt")).expect("a chain");
     fs::write(certs.join("swapped.pem"), chain + &other).expect("written");
     fs::write(certs.join("lone.crt"), "nothing").expect("written");
-    let (good, said) = check();
+    let (good, printed) = check();
     assert!(
-        !good && said.contains("swapped.pem: the key belongs to another certificate"),
-        "{said}"
+        !good && printed.contains("swapped.pem: the key belongs to another certificate"),
+        "{printed}"
     );
     assert!(
-        said.contains("lone.crt: no certificate in PEM form"),
-        "{said}"
+        printed.contains("lone.crt: no certificate in PEM form"),
+        "{printed}"
     );
 }
 
@@ -733,8 +744,8 @@ fn routes_compare_the_tls_connection() {
     let status = |own: Option<&Path>, name: &str| {
         let mut stream = connect(&authority.client(own), proxy.listen, name);
         let request = GET.replace("a.example", name);
-        let said = ask(&mut stream, &request).expect("a response");
-        said.split(' ').nth(1).unwrap_or_default().to_owned()
+        let printed = fetch(&mut stream, &request).expect("a response");
+        printed.split(' ').nth(1).unwrap_or_default().to_owned()
     };
     assert_eq!(status(Some(&own), "a.example"), "200");
     assert_eq!(status(None, "a.example"), "401");

@@ -142,7 +142,7 @@ fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
     let proxy = Proxy::start("http", &[origin.address()], &more);
     let mut client = Client::connect(proxy.listen);
     let parent = format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\ntracestate: vendor=x\r\n");
-    let (_, body) = client.ask(&request("/img/a?secret=1", &parent));
+    let (_, body) = client.fetch(&request("/img/a?secret=1", &parent));
     let sent = seen(&body, "traceparent");
     assert_eq!(sent.len(), 1, "{}", String::from_utf8_lossy(&body));
     assert_eq!(seen(&body, "tracestate"), ["vendor=x"]);
@@ -203,7 +203,7 @@ fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
     );
 
     // Over the connection that is idle now.
-    client.ask(&request("/img/b", ""));
+    client.fetch(&request("/img/b", ""));
     until("further spans", || recorded_spans(&collector).len() >= 4);
     let spans = recorded_spans(&collector);
     let upstream = find(&spans, "/img/b", 3);
@@ -221,7 +221,7 @@ fn decisions_of_clients_are_respected_and_invalid_context_is_replaced() {
     let proxy = Proxy::start("http", &[origin.address()], &more);
     let mut client = Client::connect(proxy.listen);
     let unsampled = format!("00-{TRACE}-{CLIENT_SPAN}-00");
-    let (_, body) = client.ask(&request(
+    let (_, body) = client.fetch(&request(
         "/no",
         &format!("traceparent: {unsampled}\r\ntracestate: a=b\r\n"),
     ));
@@ -235,7 +235,7 @@ fn decisions_of_clients_are_respected_and_invalid_context_is_replaced() {
         "traceparent: 00-x\r\ntracestate: a=b\r\n".to_owned(),
         format!("traceparent: {unsampled}\r\ntraceparent: {unsampled}\r\n"),
     ] {
-        let (_, body) = client.ask(&request("/wrong", &wrong));
+        let (_, body) = client.fetch(&request("/wrong", &wrong));
         let sent = seen(&body, "traceparent");
         assert!(
             sent.len() == 1 && sent[0].ends_with("-00") && !sent[0].contains(TRACE),
@@ -246,7 +246,7 @@ fn decisions_of_clients_are_respected_and_invalid_context_is_replaced() {
             "it belongs to no trace"
         );
     }
-    client.ask(&request(
+    client.fetch(&request(
         "/yes",
         &format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\n"),
     ));
@@ -262,7 +262,7 @@ fn decisions_of_clients_are_respected_and_invalid_context_is_replaced() {
     );
     proxy.reload(&text);
     let mut client = Client::connect(proxy.listen);
-    client.ask(&request(
+    client.fetch(&request(
         "/ignored",
         &format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\n"),
     ));
@@ -286,10 +286,10 @@ fn failed_attempts_and_refusals_are_part_of_the_trace() {
     let proxy = Proxy::start("http", &[origin.address(), dead], &more);
     let mut client = Client::connect(proxy.listen);
     for _ in 0..20 {
-        client.ask(&request("/retried", ""));
+        client.fetch(&request("/retried", ""));
     }
-    client.ask(&request("/moved/x", ""));
-    let (head, _) = Client::connect(proxy.listen).ask(&request("/dead/x", ""));
+    client.fetch(&request("/moved/x", ""));
+    let (head, _) = Client::connect(proxy.listen).fetch(&request("/dead/x", ""));
     assert!(
         head.starts_with("HTTP/1.1 503 ") || head.starts_with("HTTP/1.1 502 "),
         "{head}"
@@ -328,7 +328,7 @@ fn refused_exports_are_repeated_or_counted_and_requests_are_served() {
     let proxy = Proxy::start("http", &[origin.address()], &table(collector.address, ""));
     collector.respond(503);
     let mut client = Client::connect(proxy.listen);
-    client.ask(&request("/later", ""));
+    client.fetch(&request("/later", ""));
     until("a warning", || {
         proxy.log().contains("could not send traces")
     });
@@ -368,7 +368,7 @@ fn refused_exports_are_repeated_or_counted_and_requests_are_served() {
         &[origin.address()],
         "",
     ));
-    let (_, body) = Client::connect(proxy.listen).ask(&request("/off", ""));
+    let (_, body) = Client::connect(proxy.listen).fetch(&request("/off", ""));
     assert!(seen(&body, "traceparent").is_empty(), "off again");
     assert!(proxy.status()["tracing"].is_null());
 }
@@ -446,7 +446,7 @@ fn real_collector_accepts_all_spans_at_length() {
     let mut client = Client::connect(proxy.listen);
     let parent = format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\ntracestate: vendor=x\r\n");
     for _ in 0..1_000 {
-        client.ask(&request("/a", &parent));
+        client.fetch(&request("/a", &parent));
     }
     until("the spans", || collector.spans().len() >= 2_000);
     let spans = collector.spans();

@@ -61,7 +61,7 @@ impl Stayers {
         }
     }
 
-    fn goes_on(&self) {
+    fn continues(&self) {
         let before = self.done.load(Ordering::Relaxed);
         let busy = |thread: &JoinHandle<_>| thread.is_finished();
         until("clients that stay", || {
@@ -81,7 +81,7 @@ impl Stayers {
     }
 }
 
-fn ask(client: &mut Client, _: u64) -> Result<(), String> {
+fn fetch(client: &mut Client, _: u64) -> Result<(), String> {
     client
         .0
         .write_all(GET.as_bytes())
@@ -111,20 +111,20 @@ fn upgrades_under_load_lose_nothing_at_length() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     let (comers, stayers) = (
         Comers::start(proxy.listen),
-        Stayers::start(proxy.listen, 4, ask),
+        Stayers::start(proxy.listen, 4, fetch),
     );
     let mut pids = std::collections::BTreeSet::new();
     for _ in 0..rounds() {
-        stayers.goes_on();
-        let (done, said) = proxy.upgrade();
-        assert!(done, "{said}");
-        pids.insert(said);
+        stayers.continues();
+        let (done, printed) = proxy.upgrade();
+        assert!(done, "{printed}");
+        pids.insert(printed);
     }
-    stayers.goes_on();
-    let asked = stayers.end();
+    stayers.continues();
+    let answers = stayers.end();
     let [served, refused, broken] = comers.end();
     println!(
-        "{} upgrades: {asked} requests of clients that stay, {served} of others",
+        "{} upgrades: {answers} requests of clients that stay, {served} of others",
         rounds()
     );
     assert_eq!((refused, broken), (0, 0));
@@ -132,7 +132,7 @@ fn upgrades_under_load_lose_nothing_at_length() {
     // Every daemon's counts arrive with its last client.
     until("all counts", || {
         let status = proxy.status();
-        status["services"][0]["requests"].as_u64() == Some(asked + u64::from(served))
+        status["services"][0]["requests"].as_u64() == Some(answers + u64::from(served))
     });
 }
 
@@ -145,11 +145,11 @@ fn tcp_connections_are_handed_over_with_buffered_bytes() {
     let mut half = TcpStream::connect(proxy.listen).expect("connected");
     half.write_all(b"hello, ").expect("it is taken");
     for _ in 0..rounds() {
-        stayers.goes_on();
-        let (done, said) = proxy.upgrade();
-        assert!(done, "{said}");
+        stayers.continues();
+        let (done, printed) = proxy.upgrade();
+        assert!(done, "{printed}");
     }
-    stayers.goes_on();
+    stayers.continues();
     half.write_all(b"world").expect("it is taken");
     half.shutdown(std::net::Shutdown::Write)
         .expect("it is open");
@@ -177,9 +177,9 @@ fn http2_stream_ends_in_the_process_where_it_began() {
         .spawn()
         .expect("curl runs");
     until("the upload", || origin.connections() == 1);
-    let (done, said) = proxy.upgrade();
-    assert!(done, "{said}");
-    ask(&mut Client::connect(proxy.listen), 0).expect("an answer");
+    let (done, printed) = proxy.upgrade();
+    assert!(done, "{printed}");
+    fetch(&mut Client::connect(proxy.listen), 0).expect("an answer");
     let output = upload.wait_with_output().expect("curl ends");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000");
 }
@@ -198,8 +198,8 @@ fn old_processes_are_shown_while_they_have_clients() {
         until("the request", || {
             origin.connections() == unfinished.len() as u64
         });
-        let (done, said) = proxy.upgrade();
-        assert!(done, "{said}");
+        let (done, printed) = proxy.upgrade();
+        assert!(done, "{printed}");
     }
     let draining = || -> Vec<(u64, u64)> {
         let status = proxy.status();
@@ -248,9 +248,9 @@ fn changed_worker_count_closes_no_listener() {
     // Fewer workers than sockets, and the same number again.
     for cpus in [&one, &all, &one] {
         confine(proxy.child.id(), cpus);
-        let (done, said) = proxy.upgrade();
-        assert!(done, "{said}");
-        comers.goes_on();
+        let (done, printed) = proxy.upgrade();
+        assert!(done, "{printed}");
+        comers.continues();
     }
     let [served, refused, broken] = comers.end();
     println!(
@@ -289,8 +289,8 @@ fn health_states_are_handed_over_and_survive_a_kill() {
     assert_eq!(before[0].0, "up");
     assert_eq!(before[1].0, "down");
     // No probe is due for an hour, so this state comes from the previous daemon.
-    let (done, said) = proxy.upgrade();
-    assert!(done, "{said}");
+    let (done, printed) = proxy.upgrade();
+    assert!(done, "{printed}");
     assert_eq!(states(), before);
     let left = proxy.directory.join("run/proxy-left.json");
     until("it is written down", || {
@@ -309,19 +309,19 @@ fn tls_sessions_resume_and_idle_connections_end_with_a_response() {
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
     let mut idle = tls::connect(&config, proxy.listen, "a.example");
-    tls::ask(&mut idle, GET).expect("an answer");
+    tls::fetch(&mut idle, GET).expect("an answer");
     for _ in 0..2 {
-        let (done, said) = proxy.upgrade();
-        assert!(done, "{said}");
+        let (done, printed) = proxy.upgrade();
+        assert!(done, "{printed}");
         // The ticket is valid with every daemon, and at either of its workers.
         for _ in 0..4 {
             let mut again = tls::connect(&config, proxy.listen, "a.example");
-            tls::ask(&mut again, GET).expect("an answer");
+            tls::fetch(&mut again, GET).expect("an answer");
             let kind = again.conn.handshake_kind();
             assert_eq!(kind, Some(HandshakeKind::Resumed));
         }
     }
-    let last = tls::ask(&mut idle, GET).unwrap_or_else(|e| panic!("{e} {}", proxy.log()));
+    let last = tls::fetch(&mut idle, GET).unwrap_or_else(|e| panic!("{e} {}", proxy.log()));
     assert!(last.contains("Connection: close\r\n"), "{last}");
 }
 
@@ -330,22 +330,22 @@ fn program_that_does_not_start_changes_nothing() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut proxy = Proxy::start("http", &[one.address(), two.address()], "");
     let mut client = Client::connect(proxy.listen);
-    ask(&mut client, 0).expect("an answer");
+    fetch(&mut client, 0).expect("an answer");
     for (program, why) in [
         ("/bin/false", "ended before it was ready"),
         ("/nonexistent", "No such file"),
     ] {
-        let (done, said) = proxy.weir(&["upgrade", program]);
-        assert!(!done && said.contains(why), "{said}");
-        ask(&mut client, 1).expect("an answer");
+        let (done, printed) = proxy.weir(&["upgrade", program]);
+        assert!(!done && printed.contains(why), "{printed}");
+        fetch(&mut client, 1).expect("an answer");
     }
     // The next process has the override and the active configuration, whatever the file contains now.
     let name = format!("p/{}", two.address());
     assert!(proxy.weir(&["server", &name, "drain"]).0);
     std::fs::write(proxy.directory.join("weir.toml"), "no configuration").expect("written");
-    let (done, said) = proxy.upgrade();
-    assert!(done, "{said}");
-    ask(&mut client, 2).expect("an answer");
+    let (done, printed) = proxy.upgrade();
+    assert!(done, "{printed}");
+    fetch(&mut client, 2).expect("an answer");
     let status = proxy.status();
     assert_eq!(
         status["services"][0]["servers"][1]["state"], "drain",

@@ -74,8 +74,8 @@ impl Server {
             .spawn()
             .expect("node is installed");
         let mut port = String::new();
-        let said = child.stdout.take().expect("a pipe");
-        let read = BufReader::new(said).read_line(&mut port);
+        let printed = child.stdout.take().expect("a pipe");
+        let read = BufReader::new(printed).read_line(&mut port);
         assert!(read.is_ok_and(|bytes| bytes > 0), "it says its port");
         let port: u16 = port.trim().parse().expect("a port");
         Self(child, SocketAddr::from(([127, 0, 0, 1], port)))
@@ -157,13 +157,16 @@ fn early_hints_are_sent_over_http2() {
                 .arg(format!("http://{}/hints", proxy.listen))
                 .output()
                 .expect("curl runs");
-            let said = String::from_utf8_lossy(&output.stdout).to_ascii_lowercase();
-            let (first, rest) = said.split_once("\r\n\r\n").expect("two heads");
+            let printed = String::from_utf8_lossy(&output.stdout).to_ascii_lowercase();
+            let (first, rest) = printed.split_once("\r\n\r\n").expect("two heads");
             let version = version.to_ascii_lowercase();
-            assert!(first.starts_with(&format!("{version} 103")), "{said}");
-            assert!(first.contains("link: </a.css>; rel=preload"), "{said}");
-            assert!(rest.starts_with(&format!("{version} 200")), "{said}");
-            assert!(rest.contains("\r\n\r\n") && rest.contains("body"), "{said}");
+            assert!(first.starts_with(&format!("{version} 103")), "{printed}");
+            assert!(first.contains("link: </a.css>; rel=preload"), "{printed}");
+            assert!(rest.starts_with(&format!("{version} 200")), "{printed}");
+            assert!(
+                rest.contains("\r\n\r\n") && rest.contains("body"),
+                "{printed}"
+            );
         }
     }
 }

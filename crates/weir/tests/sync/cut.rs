@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
 
 use super::world::{privileged, wait_for};
-use super::{Held, PATIENCE, Pair, Plan, SNAT, VIP};
+use super::{Held, Pair, Plan, SNAT, TIMEOUT, VIP};
 
 /// Bytes of a download, many times what the client's receive buffer holds.
 pub(super) const BODY: usize = 96 << 10;
@@ -73,7 +73,7 @@ fn broken(plan: Plan, count: usize) -> (usize, usize) {
     });
     let mut downloads = begun.join().expect("all begin");
     if plan.sync {
-        wait_for("the flows on the second director", PATIENCE, || {
+        wait_for("the flows on the second director", TIMEOUT, || {
             let is_sent = pair.peer("director")["queued"] == 0;
             // What the other director computes itself is not sent.
             is_sent

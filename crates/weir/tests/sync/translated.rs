@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::world::{self, privileged, wait_for};
-use super::{DIRECT, HELD, Held, PATIENCE, Pair, Plan, VIP};
+use super::{DIRECT, HELD, Held, Pair, Plan, TIMEOUT, VIP};
 
 const SECOND_VIP: &str = "10.0.0.11";
 const SNAT: &str = "10.0.0.100";
@@ -73,7 +73,7 @@ fn directors_assign_different_source_ports_at_the_same_time() {
     let (first, second) = (open(VIP), open(SECOND_VIP));
     let mut held = first.join().expect("all connect");
     held.extend(second.join().expect("all connect"));
-    wait_for("the flows on both directors", PATIENCE, || {
+    wait_for("the flows on both directors", TIMEOUT, || {
         let all = 2 * HELD as u64;
         pair.total("director") == all && pair.total("second") == all
     });
@@ -137,7 +137,7 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
         stream
     });
     let mut silent = silent.join().expect("it is served");
-    wait_for("the flows on the second director", PATIENCE, || {
+    wait_for("the flows on the second director", TIMEOUT, || {
         let services = pair.status("second")["services"].clone();
         let clock = services
             .as_array()

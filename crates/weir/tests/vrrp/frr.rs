@@ -120,7 +120,7 @@ impl Frr {
             pid
         };
         start("zebra");
-        super::world::wait_for("zebra", super::pair::PATIENCE, || {
+        super::world::wait_for("zebra", super::pair::TIMEOUT, || {
             fs::metadata(format!("{directory}/zserv.api")).is_ok()
         });
         let vrrpd = start("vrrpd");

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::world::{self, World, sh, wait_for};
 
 pub(crate) const VIP: &str = "10.0.0.10";
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Pair {
     pub(crate) world: World,
@@ -132,7 +132,7 @@ impl Pair {
     }
 
     pub(crate) fn wait_for(&self, what: &str, condition: impl FnMut() -> bool) {
-        wait_for(what, PATIENCE, condition);
+        wait_for(what, TIMEOUT, condition);
     }
 
     pub(crate) fn wait_for_state(&self, host: &str, state: &str) {

@@ -12,6 +12,7 @@ pub mod load;
 pub mod program;
 mod relay;
 mod server;
+mod two_directors;
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

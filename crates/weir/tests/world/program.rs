@@ -109,7 +109,7 @@ impl World {
     /// `weir status --json`. On a busy machine the daemon may take more than the two seconds after which `weir` shows
     /// the pinned data plane: then the command is repeated.
     pub fn status(&self) -> serde_json::Value {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let output = self
                 .weir("director")
@@ -118,7 +118,7 @@ impl World {
                 .expect("weir runs");
             let errors = String::from_utf8_lossy(&output.stderr);
             let slow = errors.contains("the daemon does not respond: this is");
-            if slow && begun.elapsed() < Duration::from_secs(30) {
+            if slow && started.elapsed() < Duration::from_secs(30) {
                 continue;
             }
             return serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {

@@ -38,7 +38,7 @@ pub(super) fn files(
                 Diagnostic::new(
                     Code::OutOfRange,
                     &span,
-                    "the status for missing files is not an error",
+                    "the status for missing files is not an error status",
                 )
                 .fix("use a status from 400 to 599, or remove `status` for 404"),
             );
@@ -58,7 +58,7 @@ pub(super) fn files(
     Some(files)
 }
 
-/// Whether requests without a file are sent to a pool.
+/// Returns whether requests without a file are sent to a pool.
 pub(super) fn has_pool(view: &View<'_, '_>) -> bool {
     view.get("files")
         .is_some_and(|(entry, _)| match &entry.item.value {
@@ -93,9 +93,9 @@ fn table_form(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<StaticFiles> {
 }
 
 fn is_attempt(path: &str) -> bool {
-    let begins = path.starts_with('/') || path.starts_with(StaticFiles::PATH);
+    let has_base = path.starts_with('/') || path.starts_with(StaticFiles::PATH);
     let rest = path.replace(StaticFiles::PATH, "");
-    begins && !rest.contains(['{', '}', '\0']) && !rest.split('/').any(|part| part == "..")
+    has_base && !rest.contains(['{', '}', '\0']) && !rest.split('/').any(|part| part == "..")
 }
 
 fn texts<'a>(

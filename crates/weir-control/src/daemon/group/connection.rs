@@ -1,4 +1,4 @@
-//! What a configuration says about etcd, as settings of the driver. Reads the files that it names.
+//! Converts `[cluster]` of a configuration to settings of the etcd driver. Reads the files that it names.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,14 +13,15 @@ use weir_etcd::{Client, Settings};
 use weir_model::Cluster;
 use weir_sys::privileged;
 
-/// Limits of the time for an answer. In between, it is half of the lease.
-const ANSWER_MIN: Duration = Duration::from_secs(1);
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Minimum and maximum of the request timeout, which otherwise is half of the lease.
+const REQUEST_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
 /// A random number, not 0.
 pub(super) fn random() -> Result<u64, String> {
     let mut bytes = [0; 8];
-    ::aws_lc_rs::rand::fill(&mut bytes).map_err(|_| "no random numbers".to_owned())?;
+    ::aws_lc_rs::rand::fill(&mut bytes)
+        .map_err(|_| "no random numbers are available".to_owned())?;
     Ok(u64::from_le_bytes(bytes) >> 11 | 1)
 }
 
@@ -45,7 +46,7 @@ pub(super) fn settings(config: &Cluster, identity: u64) -> Result<Settings, Stri
         true => Some(Arc::new(client_config(config)?)),
         false => None,
     };
-    let limit = (config.lease / 2).clamp(ANSWER_MIN, ANSWER_MAX);
+    let limit = (config.lease / 2).clamp(REQUEST_TIMEOUT_MIN, REQUEST_TIMEOUT_MAX);
     Ok(Settings {
         machine: weir_cluster::Settings {
             group: config.name.clone(),

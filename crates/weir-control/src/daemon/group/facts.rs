@@ -8,7 +8,7 @@ use weir_health::{Standing, State};
 use weir_model::{Cluster, Desired};
 use weir_sys::ethtool;
 
-/// How this director describes itself.
+/// Returns the record with which this director registers.
 pub(super) fn record(config: &Cluster, desired: &Desired) -> MemberRecord {
     MemberRecord {
         weir: env!("CARGO_PKG_VERSION").to_owned(),
@@ -37,7 +37,7 @@ pub(super) fn of(
     }
 }
 
-/// The smallest MTU of `interfaces` in `[node]`; `None` = they are not configured, or not there.
+/// The smallest MTU of `interfaces` in `[node]`; `None` = none is configured, or none exists.
 fn mtu(desired: &Desired) -> Option<u32> {
     let names = desired.node.interfaces.iter().flatten();
     names.filter_map(|name| ethtool::mtu(name).ok()).min()
@@ -59,16 +59,16 @@ fn secrets(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
     let Some(Ok(key)) = key.map(|key| GroupKey::new(key.expose())) else {
         return BTreeMap::new();
     };
-    let print = |bytes: &[u8]| key.digest(bytes)[..16].to_owned();
+    let fingerprint = |bytes: &[u8]| key.digest(bytes)[..16].to_owned();
     let mut secrets = BTreeMap::new();
     if let Some(sync) = &desired.sync {
-        secrets.insert("key of [sync]".to_owned(), print(sync.key.expose()));
+        secrets.insert("key of [sync]".to_owned(), fingerprint(sync.key.expose()));
     }
     for pool in &desired.pools {
         let sticky = pool.sticky.as_ref().and_then(|it| it.secret.as_ref());
         if let Some(secret) = sticky {
             let name = format!("secret of the cookie of pool {}", pool.name);
-            secrets.insert(name, print(secret.expose()));
+            secrets.insert(name, fingerprint(secret.expose()));
         }
     }
     for proxy in &desired.proxies {
@@ -76,7 +76,7 @@ fn secrets(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
         let keys: Vec<u8> = keys.flat_map(|key| key.expose().to_vec()).collect();
         if !keys.is_empty() {
             let name = format!("ticket keys of service {}", proxy.name);
-            secrets.insert(name, print(&keys));
+            secrets.insert(name, fingerprint(&keys));
         }
     }
     secrets

@@ -112,11 +112,11 @@ impl ServiceClient {
     /// # Errors
     /// The service cannot be reached.
     pub(in crate::keeper) fn connect(path: &Path) -> Result<Self, Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let channel = loop {
             match connect(path) {
                 Ok(channel) => break channel,
-                Err(reason) if begun.elapsed() > REQUEST_TIMEOUT => {
+                Err(reason) if started.elapsed() > REQUEST_TIMEOUT => {
                     return Err(Error::Service { reason });
                 }
                 Err(_) => std::thread::sleep(PAUSE),
@@ -147,7 +147,7 @@ impl ServiceClient {
     /// Sends a request and waits for its answer, at most [`REQUEST_TIMEOUT`]. Blocks.
     fn request(&self, request: &ToService) -> Result<(FromService, Vec<OwnedFd>), String> {
         let (sender, answer) = mpsc::channel();
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let mut state = lock(&self.state);
             if let Some(channel) = state.channel.clone() {
@@ -157,7 +157,7 @@ impl ServiceClient {
                 break;
             }
             drop(state);
-            if begun.elapsed() > REQUEST_TIMEOUT {
+            if started.elapsed() > REQUEST_TIMEOUT {
                 return Err("the helper service does not run".to_owned());
             }
             std::thread::sleep(PAUSE);

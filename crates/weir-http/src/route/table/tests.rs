@@ -65,7 +65,7 @@ fn compare(
         .unwrap()
         .unwrap();
     let target = RequestPath::received(request.path_in(text.as_bytes()));
-    let asked = Asked {
+    let facts = RequestFacts {
         client: "192.0.2.1".parse().unwrap(),
         target: &target,
         head: text.as_bytes(),
@@ -73,7 +73,7 @@ fn compare(
         fields: &fields,
         tls: TlsFacts::default(),
     };
-    (table.choose(&asked), choose(table.routes(), &asked))
+    (table.choose(&facts), choose(table.routes(), &facts))
 }
 
 proptest! {
@@ -100,7 +100,7 @@ proptest! {
     ) {
         if let Ok(regex) = TextRegex::new(&text)
             && let Some(prefix) = regex.fixed_prefix()
-            && regex.fits(path.as_bytes())
+            && regex.matches(path.as_bytes())
         {
             prop_assert!(path.starts_with(&prefix), "{} {} {}", text, prefix, path);
         }

@@ -20,7 +20,7 @@ fn within<T>(text: &str, route: Option<&Route>, with: impl FnOnce(&Surroundings<
         .unwrap();
     let target = RequestPath::received(request.path_in(text.as_bytes()));
     let client: SocketAddr = "192.0.2.1:4000".parse().unwrap();
-    let asked = Asked {
+    let facts = RequestFacts {
         client: client.ip(),
         target: &target,
         head: text.as_bytes(),
@@ -34,7 +34,7 @@ fn within<T>(text: &str, route: Option<&Route>, with: impl FnOnce(&Surroundings<
         },
     };
     with(&Surroundings {
-        asked,
+        facts,
         client,
         secure: true,
         default_host: b"192.0.2.9:80",

@@ -122,8 +122,8 @@ fn handshake_agrees_on_name_and_protocol() {
     let (client, server) = connected();
     assert_eq!(client.channel.protocol(), Some(&b"h2"[..]));
     assert_eq!(server.channel.protocol(), Some(&b"h2"[..]));
-    assert_eq!(server.channel.asked.as_deref(), Some("a.example"));
-    assert_eq!(client.channel.asked, None);
+    assert_eq!(server.channel.sni.as_deref(), Some("a.example"));
+    assert_eq!(client.channel.sni, None);
 }
 
 #[test]

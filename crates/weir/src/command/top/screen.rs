@@ -156,9 +156,9 @@ impl Screen {
                 let before = self.how.filter.clone();
                 self.mode = Mode::Filter { before };
             }
-            KeyCode::Char('d') => self.ask(Some(Override::Drain)),
-            KeyCode::Char('m') => self.ask(Some(Override::Maint)),
-            KeyCode::Char('r') => self.ask(None),
+            KeyCode::Char('d') => self.confirm(Some(Override::Drain)),
+            KeyCode::Char('m') => self.confirm(Some(Override::Maint)),
+            KeyCode::Char('r') => self.confirm(None),
             _ => {}
         }
         Next::Draw
@@ -184,7 +184,7 @@ impl Screen {
     }
 
     /// Asks for a confirmation.
-    fn ask(&mut self, change: Option<Override>) {
+    fn confirm(&mut self, change: Option<Override>) {
         let server = self.row().filter(|row| row.level == Level::Server);
         let Some(key) = server.map(|row| row.key.clone()) else {
             self.message = Some("select a server first".to_owned());

@@ -1,15 +1,78 @@
-//! The kind of tree that a scheduler uses over a long list. The writer computes its nodes from the counts in the maps.
+//! Schedulers in the data plane: their numbers, and the tables that they read.
+//!
+//! Trees replace the walk of a long list. The writer computes their nodes from the counts in the maps.
 
 use weir_abi::{
     RULE_FO, RULE_LC, RULE_NQ, RULE_OVF, RULE_SED, RULE_SUM_ACTIVE, RULE_SUM_WEIGHT, RULE_WLC,
     Scheduler,
 };
+use weir_model::SchedulerKind;
 use weir_sched::load::Rule;
 use weir_sched::tournament::Tree;
 
+/// The data plane's number of a scheduler; `None` = only proxies have it.
+pub const fn number(kind: SchedulerKind) -> Option<Scheduler> {
+    Some(match kind {
+        SchedulerKind::Rr => Scheduler::Rr,
+        SchedulerKind::Wrr => Scheduler::Wrr,
+        SchedulerKind::Lc => Scheduler::Lc,
+        SchedulerKind::Wlc => Scheduler::Wlc,
+        SchedulerKind::Sed => Scheduler::Sed,
+        SchedulerKind::Nq => Scheduler::Nq,
+        SchedulerKind::Fo => Scheduler::Fo,
+        SchedulerKind::Ovf => Scheduler::Ovf,
+        SchedulerKind::Twos => Scheduler::Twos,
+        SchedulerKind::Dh => Scheduler::Dh,
+        SchedulerKind::Sh => Scheduler::Sh,
+        SchedulerKind::Mh => Scheduler::Mh,
+        SchedulerKind::Lblc => Scheduler::Lblc,
+        SchedulerKind::Lblcr => Scheduler::Lblcr,
+        SchedulerKind::Maglev => Scheduler::Maglev,
+        SchedulerKind::P2c => Scheduler::P2c,
+        SchedulerKind::LeastTime => Scheduler::LeastTime,
+        SchedulerKind::Hash => return None,
+    })
+}
+
+/// A hash table that maps clients or VIPs to servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashTable {
+    /// Of `sh`.
+    Source,
+    /// Of `dh`.
+    Destination,
+    /// Of `mh`.
+    Maglev,
+}
+
+/// The hash table of a scheduler, if it has one. The spread table of `maglev` is not one.
+#[must_use]
+pub const fn hash_table(kind: SchedulerKind) -> Option<HashTable> {
+    match kind {
+        SchedulerKind::Sh => Some(HashTable::Source),
+        SchedulerKind::Dh => Some(HashTable::Destination),
+        SchedulerKind::Mh => Some(HashTable::Maglev),
+        SchedulerKind::Rr
+        | SchedulerKind::Wrr
+        | SchedulerKind::Lc
+        | SchedulerKind::Wlc
+        | SchedulerKind::Sed
+        | SchedulerKind::Nq
+        | SchedulerKind::Fo
+        | SchedulerKind::Ovf
+        | SchedulerKind::Twos
+        | SchedulerKind::Lblc
+        | SchedulerKind::Lblcr
+        | SchedulerKind::Maglev
+        | SchedulerKind::P2c
+        | SchedulerKind::LeastTime
+        | SchedulerKind::Hash => None,
+    }
+}
+
 /// The tree of a long list and its `RULE_*` for packets; `None` for a scheduler that does not search the whole list.
 #[must_use]
-pub const fn kind(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {
+pub const fn tree(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {
     let (winner, rule) = match scheduler {
         Scheduler::Lc => (Rule::Lc, RULE_LC),
         Scheduler::Wlc | Scheduler::Lblc | Scheduler::Lblcr => (Rule::Wlc, RULE_WLC),
@@ -102,7 +165,7 @@ mod tests {
             (Scheduler::Maglev, None, active),
         ] {
             assert_eq!(
-                (kind(scheduler, false), kind(scheduler, true)),
+                (tree(scheduler, false), tree(scheduler, true)),
                 (plain, bounded),
                 "{scheduler:?}"
             );
