@@ -156,7 +156,7 @@ fn protocol_of(text: &str) -> Result<(Protocol, &str), Refusal> {
         ),
         Some(("sctp", _)) => (
             Code::NotBuilt,
-            format!("`{text}`: SCTP is not implemented yet"),
+            format!("`{text}`: SCTP is not built yet"),
             "use tcp/ or udp/".to_owned(),
         ),
         Some((other, rest))

@@ -79,10 +79,7 @@ fn later(section: &Section) -> String {
         .collect();
     match later.as_slice() {
         [] => String::new(),
-        _ => format!(
-            "\nNot implemented yet, and rejected: {}.\n",
-            later.join(", ")
-        ),
+        _ => format!("\nNot built yet, and rejected: {}.\n", later.join(", ")),
     }
 }
 
@@ -112,7 +109,7 @@ fn card(key: &Key, when: Option<&str>) -> String {
     if let Some(choices) = choices(&key.kind) {
         for (what, words) in [
             ("Also accepted", choices.aliases),
-            ("Not implemented yet", choices.later),
+            ("Not built yet", choices.later),
         ] {
             if !words.is_empty() {
                 let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();

@@ -1,4 +1,4 @@
-//! The schema of `weir.toml`: every section and key, including those that are not implemented yet.
+//! The schema of `weir.toml`: every section and key, including those that are not built yet.
 
 mod announce;
 mod basic_auth;

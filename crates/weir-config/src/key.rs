@@ -153,7 +153,7 @@ impl Key {
         Self::new(
             name,
             Kind::Later,
-            Presence::Absent("not implemented yet"),
+            Presence::Absent("not built yet"),
             purpose,
             "",
         )
@@ -181,7 +181,7 @@ impl Kind {
     /// Description for "expected …" and for the manual.
     pub(crate) fn syntax(&self) -> String {
         match self {
-            Self::Later => "not implemented yet".to_owned(),
+            Self::Later => "not built yet".to_owned(),
             Self::PoolName => "the name of a pool".to_owned(),
             Self::CheckName => "the name of a [check.NAME]".to_owned(),
             Self::Text => "a string".to_owned(),

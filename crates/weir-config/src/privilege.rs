@@ -5,7 +5,7 @@
 //! everything else may change. Removing such a key is allowed, except for access control keys, because their absence
 //! may grant access.
 //!
-//! Both texts are compared as trees before lowering, so that keys that are not implemented yet are included, and every
+//! Both texts are compared as trees before lowering, so that keys that are not built yet are included, and every
 //! diagnostic has a position.
 
 mod files;

@@ -129,7 +129,7 @@ impl<'a, 't> View<'a, 't> {
                     Diagnostic::new(
                         Code::NotBuilt,
                         &entry.key_span,
-                        format!("`{}` is not implemented yet", key.name),
+                        format!("`{}` is not built yet", key.name),
                     )
                     .cause(key.purpose)
                     .fix("remove it; settings that are not implemented are rejected, not ignored"),
@@ -372,7 +372,7 @@ pub(crate) fn unknown_keyword(keyword: &str, span: &Range<usize>, choices: &Choi
         return Diagnostic::new(
             Code::NotBuilt,
             span,
-            format!("\"{keyword}\" is not implemented yet"),
+            format!("\"{keyword}\" is not built yet"),
         )
         .fix(format!("use {known}"));
     }

@@ -90,7 +90,7 @@ pub struct Statistics {
 /// The numbers for people.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
-    /// Arithmetic mean, milliseconds.
+    /// Arithmetic mean, milliseconds. Zero if the samples, which may be negative, have a negative mean.
     pub mean_ms: f64,
     /// Median, milliseconds.
     pub p50_ms: f64,
@@ -200,7 +200,7 @@ impl Statistics {
         }
         let mean_us = (self.current.sum_us + self.previous.sum_us) / count as f64;
         Some(Summary {
-            mean_ms: mean_us / 1_000.0,
+            mean_ms: mean_us.max(0.0) / 1_000.0,
             p50_ms: self.quantile_us(0.50) / 1_000.0,
             p90_ms: self.quantile_us(0.90) / 1_000.0,
             p99_ms: self.quantile_us(0.99) / 1_000.0,

@@ -461,8 +461,8 @@ pub(crate) enum RealServer {
     Up(Up),
     /// Undo all changes recorded in the runtime directory, or those for some VIPs
     Down {
-        /// Only this VIP
-        #[arg(long = "vip", value_name = "ADDRESS[:PORT[-PORT]]")]
+        /// Only these VIPs
+        #[arg(long = "vip", num_args = 1.., value_name = "ADDRESS[:PORT[-PORT]]")]
         vips: Vec<VipArgument>,
     },
     /// Show what is configured, and whether it is still in place
@@ -490,8 +490,8 @@ pub(crate) struct Up {
     /// Forwarding method of the director
     #[arg(long, value_enum, value_name = "FORWARD")]
     pub(crate) forward: ServerForward,
-    /// VIP and its ports
-    #[arg(long = "vip", required = true, value_name = "ADDRESS[:PORT[-PORT]]")]
+    /// VIPs and their ports
+    #[arg(long = "vip", required = true, num_args = 1.., value_name = "ADDRESS[:PORT[-PORT]]")]
     pub(crate) vips: Vec<VipArgument>,
     /// ipip, gre, gue or gue:PORT [default: ipip]
     #[arg(long)]

@@ -415,6 +415,40 @@ fn server_name_error_mentions_servers_dns() {
 }
 
 #[test]
+fn malformed_request_is_an_error_of_usage() {
+    let scratch = Scratch::new(GOOD);
+    for line in ["explain --request nonsense", "explain --request x -H y"] {
+        let output = scratch.output(line);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains("expected 'GET http://host/path'"), "{said}");
+    }
+}
+
+#[test]
+fn hidden_commands_are_not_suggested() {
+    let scratch = Scratch::new(GOOD);
+    let near = scratch.run("nosuch");
+    assert!(
+        near.contains("exit 2") && !near.contains("similar"),
+        "{near}"
+    );
+    let typo = scratch.run("statu");
+    assert!(
+        typo.contains("a similar subcommand exists: 'status'"),
+        "{typo}"
+    );
+}
+
+#[test]
+fn one_option_takes_several_vips() {
+    let scratch = Scratch::new(GOOD);
+    let line = "real-server up --forward direct --vip 192.0.2.1 192.0.2.2:x";
+    let said = scratch.run(line);
+    assert!(said.contains("'192.0.2.2:x' for '--vip"), "{said}");
+}
+
+#[test]
 fn explain_describes_a_code() {
     let scratch = Scratch::new(GOOD);
     insta::assert_snapshot!(scratch.run("explain e016"));

@@ -255,7 +255,7 @@ fn servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
             Diagnostic::new(
                 Code::NotBuilt,
                 &pool.name,
-                format!("scheduler \"{scheduler}\" is not implemented yet for proxy services"),
+                format!("scheduler \"{scheduler}\" is not built yet for proxy services"),
             )
             .also(&proxy.name, "used by this service")
             .fix("use \"p2c\", \"wlc\" or \"rr\", or a separate pool for this service"),

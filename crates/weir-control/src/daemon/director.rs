@@ -218,6 +218,11 @@ impl<P: Plane> Director<P> {
         self.plane.close(self.desired.node.drain_timeout).await;
     }
 
+    /// Whether the configuration has services that the kernel forwards without the daemon.
+    pub fn forwards_in_kernel(&self) -> bool {
+        crate::traffic::needs_engine(&self.desired)
+    }
+
     /// Ends and removes the socket, so that clients fail at once.
     ///
     /// # Errors

@@ -185,8 +185,16 @@ pub async fn run<P: Plane>(
     notify(&notifier, Notification::Stopping);
     director.leave_group();
     director.drain().await;
+    let forwards = director.forwards_in_kernel();
     director.close()?;
-    tracing::info!("stopped; the kernel continues to forward");
+    tracing::info!(
+        "stopped{}",
+        if forwards {
+            "; the kernel continues to forward"
+        } else {
+            ""
+        }
+    );
     Ok(())
 }
 

@@ -323,7 +323,7 @@ impl Traffic {
         self.pass_tickets();
         self.desired = desired.clone();
         let servers = proxied_pools(desired).flat_map(|pool| {
-            let servers = pool.servers.iter();
+            let servers = pool.servers.iter().chain(&pool.sorry);
             servers.map(|server| (pool.name.as_str(), server.name.as_str()))
         });
         self.states.handle_proxied(servers, now());

@@ -29,6 +29,13 @@ fn negative_samples_stay_in_mean() {
 }
 
 #[test]
+fn shown_mean_is_never_negative() {
+    let mut statistics = Statistics::new(Method::Timestamps);
+    statistics.add(&[-MS, -MS, MS], 1);
+    assert_eq!(statistics.summary().unwrap().mean_ms, 0.0);
+}
+
+#[test]
 fn average_follows_slow_and_recovered_server_within_forty_samples() {
     let mut statistics = Statistics::new(Method::Timestamps);
     statistics.add(&[MS; 200], 1);

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use weir_config::{Code, Explanation};
 use weir_control::client::Client;
+use weir_control::explain::Request;
 
 use super::{Outcome, REPLY_TIMEOUT, with_progress};
 use crate::arguments::{Explain, GlobalOptions};
@@ -26,6 +27,10 @@ pub(super) fn explain(global: &GlobalOptions, question: &Explain) -> Outcome {
     let answer = match (&question.packet, &question.request) {
         (Some(packet), _) => with_progress(what, client.explain(packet))??,
         (None, Some(request)) => {
+            // The daemon parses it again; a wrong one is an error of usage, also without a daemon.
+            Request::parse(request, &question.headers).map_err(|error| Failure::Usage {
+                message: format!("explain: {error}"),
+            })?;
             with_progress(what, client.explain_request(request, &question.headers))??
         }
         (None, None) => {

@@ -1,6 +1,7 @@
 //! `weir vrrp`, and the hidden commands `weir vrrp-agent` and `weir helper`, which `weir run` starts.
 
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use weir_control::status::{Vrrp, vrrp as shown};
@@ -23,9 +24,7 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
     let routers = match weir_vrrp_agent::order(&global.runtime_dir, &order) {
         Ok(routers) => routers,
         Err(error @ weir_vrrp_agent::Error::Socket { .. }) => {
-            return Err(Failure::NoDaemon {
-                message: format!("no VRRP agent is running: {error}"),
-            });
+            return Err(without_agent(global, &error));
         }
         Err(error) => return Err(Failure::failed(error)),
     };
@@ -42,6 +41,19 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
         terminal::print(&shown::table(&routers))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The failure without an agent: a daemon without virtual routers has none.
+fn without_agent(global: &GlobalOptions, error: &weir_vrrp_agent::Error) -> Failure {
+    let message = format!("no VRRP agent is running: {error}");
+    match UnixStream::connect(global.runtime_dir.join("weir.sock")) {
+        Ok(_) => Failure::Failed {
+            message: format!(
+                "{message}; a daemon is running, so no [vrrp.NAME] is configured, or its agent has failed"
+            ),
+        },
+        Err(_) => Failure::NoDaemon { message },
+    }
 }
 
 /// The channel to the other process, on standard input.

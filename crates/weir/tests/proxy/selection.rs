@@ -215,6 +215,13 @@ fn backups_and_sorry_server_are_used_only_when_needed() {
     assert_eq!(fetch_name(&mut client), "backup");
     drain(&backup);
     assert_eq!(fetch_name(&mut client), "sorry");
+    let (done, status) = proxy.weir(&["status", "--json"]);
+    assert!(done, "{status}");
+    let epoch = "1970-01-01";
+    assert!(
+        !status.contains(epoch),
+        "every server has a time since when: {status}"
+    );
 }
 
 #[test]

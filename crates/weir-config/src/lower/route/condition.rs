@@ -17,7 +17,7 @@ use crate::lower::{list_file, refuse};
 use crate::tree::{Item, Value};
 use crate::view::{Sink, View, keyword, text};
 
-const TEXT: Kind = Kind::DescribedText("a string");
+const TEXT: Kind = Kind::Text;
 
 /// Conditions, and the positions of those that are adapted to the service.
 #[derive(Default)]

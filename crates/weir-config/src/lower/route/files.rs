@@ -11,7 +11,7 @@ use crate::key::Kind;
 use crate::tree::Value;
 use crate::view::{Sink, View, text};
 
-const TEXT: Kind = Kind::DescribedText("a string");
+const TEXT: Kind = Kind::Text;
 
 pub(super) fn files(
     sink: &mut Sink<'_>,
