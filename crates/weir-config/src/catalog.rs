@@ -38,7 +38,7 @@ use check::{CHECKS, COMMAND, requires};
 
 pub(crate) use announce::ANNOUNCE;
 pub(crate) use basic_auth::BASIC_AUTH;
-pub(crate) use cluster::CLUSTER;
+pub(crate) use cluster::{CLUSTER, CLUSTER_PUBLISH, MARK};
 pub(crate) use condition::{ADDRESS_FILE, HOST_FILE, ROUTE_NOT};
 pub(crate) use files::FILES;
 pub(crate) use ipvs::IPVS;
@@ -623,7 +623,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 50] = [
+pub(crate) static PAGES: [&Section; 51] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,
@@ -671,6 +671,7 @@ pub(crate) static PAGES: [&Section; 50] = [
     &VRRP_HMAC_KEY,
     &ANNOUNCE,
     &CLUSTER,
+    &CLUSTER_PUBLISH,
     &SYNC,
     &NOTIFY,
     &TRACING,

@@ -129,7 +129,6 @@ const UNITS: &[(&str, f64)] = &[
     ("weir.service", 1.6),
     ("weir-helper.service", 4.5),
     ("weir-proxy.service", 1.7),
-    ("weir-root.service", 5.6),
 ];
 
 #[test]
