@@ -59,7 +59,7 @@ fi
 
 %preun
 if [ "\$1" = 0 ]; then
-  [ ! -d /run/systemd/system ] || systemctl stop weir.service weir-helper.service weir-root.service \
+  [ ! -d /run/systemd/system ] || systemctl stop weir.service weir-helper.service \
     weir-proxy.service 'weir-real-server@*.service' || :
   weir clean >/dev/null || :
 fi

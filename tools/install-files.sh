@@ -19,7 +19,7 @@ put() {
 install -D -m 755 "$BINARY" "$ROOT/usr/bin/weir"
 install -D -m 755 contrib/ocf/weir "$ROOT/usr/lib/ocf/resource.d/weir/weir"
 ${STRIP:-strip} --strip-unneeded -R .comment "$ROOT/usr/bin/weir"
-for unit in weir weir-helper weir-root weir-proxy weir-real-server@; do
+for unit in weir weir-helper weir-proxy weir-real-server@; do
   put "docs/packaging/$unit.service" "usr/lib/systemd/system/$unit.service"
 done
 put "$FILES/weir.sysusers" usr/lib/sysusers.d/weir.conf

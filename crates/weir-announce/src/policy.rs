@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use weir_config::Host;
 use weir_helper::RootSection;
-use weir_model::Announce;
+use weir_model::{Announce, Network};
 
 use crate::message::Facts;
 
@@ -21,6 +21,9 @@ const RECORD: &str = "announce-configuration";
 struct Permitted {
     settings: Option<Announce>,
     vips: BTreeSet<IpAddr>,
+    /// Networks of the VIPs that a group may publish.
+    #[serde(default)]
+    published: Vec<Network>,
 }
 
 impl Permitted {
@@ -44,15 +47,26 @@ impl Permitted {
             .collect();
         let proxies = desired.proxies.iter().filter(|it| is_covered(&it.name));
         vips.extend(proxies.flat_map(|proxy| proxy.listen.iter().map(|it| it.ip())));
+        // Of published services, only their VIPs are known here.
+        let publish = desired.cluster.and_then(|cluster| cluster.publish);
+        let published = match (&settings.services, publish) {
+            (None, Some(publish)) => publish.vips,
+            _ => Vec::new(),
+        };
         Some(Self {
             settings: Some(settings),
             vips,
+            published,
         })
     }
 
     fn covers(&self, facts: &Facts) -> bool {
         let mut vips = facts.vips.iter().map(|fact| fact.vip);
-        self.settings.as_ref() == Some(&facts.settings) && vips.all(|vip| self.vips.contains(&vip))
+        let is_permitted = |vip| {
+            let mut published = self.published.iter();
+            self.vips.contains(&vip) || published.any(|network| network.contains(vip))
+        };
+        self.settings.as_ref() == Some(&facts.settings) && vips.all(is_permitted)
     }
 }
 
@@ -76,7 +90,7 @@ impl Policy {
         if self.0.active().is_some_and(|active| active.covers(facts)) {
             return Ok(());
         }
-        let accepted = self.0.accept(|permitted| permitted.covers(facts));
+        let accepted = self.0.accept("", |permitted| permitted.covers(facts));
         accepted.map(drop).map_err(|error| error.to_string())
     }
 }
@@ -138,6 +152,21 @@ pool = "p"
             ..own
         };
         assert!(!permitted.covers(&facts("10.0.0.9", other)));
+        // A group may publish VIPs of root's networks.
+        const CLUSTER: &str = "[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n[cluster.publish]\n\
+            vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/8\"]\n";
+        let text = format!("{TEXT}{CLUSTER}").replace("forward = \"nat\"", "forward = \"socket\"");
+        let named = Permitted::read(&text).unwrap();
+        let settings = named.settings.clone().unwrap();
+        assert!(
+            !named.covers(&facts("192.0.2.1", settings)),
+            "`services` names those that are announced"
+        );
+        let all = Permitted::read(&text.replace("services = [\"a\"]", "")).unwrap();
+        let settings = all.settings.clone().unwrap();
+        assert!(all.covers(&facts("192.0.2.1", settings.clone())));
+        assert!(all.covers(&facts("10.0.0.8", settings.clone())));
+        assert!(!all.covers(&facts("198.51.100.1", settings)));
         let none = Permitted::read("[node]\n").unwrap();
         let settings = permitted.settings.unwrap();
         assert!(!none.covers(&facts("10.0.0.9", settings)));

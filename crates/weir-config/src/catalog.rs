@@ -38,7 +38,7 @@ use check::{CHECKS, COMMAND, requires};
 
 pub(crate) use announce::ANNOUNCE;
 pub(crate) use basic_auth::BASIC_AUTH;
-pub(crate) use cluster::CLUSTER;
+pub(crate) use cluster::{CLUSTER, CLUSTER_PUBLISH, MARK};
 pub(crate) use condition::{ADDRESS_FILE, HOST_FILE, ROUTE_NOT};
 pub(crate) use files::FILES;
 pub(crate) use ipvs::IPVS;
@@ -674,6 +674,7 @@ pub(crate) static PAGES: [&Section; 51] = [
     &VRRP_HMAC_KEY,
     &ANNOUNCE,
     &CLUSTER,
+    &CLUSTER_PUBLISH,
     &SYNC,
     &NOTIFY,
     &TRACING,

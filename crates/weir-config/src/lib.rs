@@ -57,11 +57,17 @@ pub use members::{
 pub use parse::{Parsed, parse, parse_json};
 pub use privilege::{FileUse, NamedFile, named_files, privileged_changes};
 pub use published::{
-    group_of, is_publishable, published_findings, with_published, without_published,
+    group_of, is_publishable, published_findings, published_part, with_published, without_published,
 };
 pub use render::{render, render_file_error};
 pub use schema::schema;
 pub use spelling::{header, string};
 pub use verify::{Host, LIST_BYTES_MAX, Machine, SecretValue};
+
+/// The address of a server as written in a configuration, `ADDRESS` or `ADDRESS:PORT`; `None` = it is another text.
+pub fn server_address(text: &str) -> Option<std::net::IpAddr> {
+    address::server(text).ok().map(|(address, _)| address)
+}
+
 pub use weir_model::Desired;
 pub use weir_model::format_duration as show_duration;

@@ -14,6 +14,7 @@ use crate::include;
 use crate::json;
 use crate::lower::{Lowered, LoweredProxy, LoweredRoute, lower};
 use crate::part;
+use crate::published;
 use crate::tree::{Table, Value};
 use crate::verify::{Machine, verify};
 use crate::view::Sink;
@@ -183,6 +184,7 @@ fn finish(
     let root = with_defaults.as_ref().unwrap_or(root);
     let lowered = lower(&mut sink, root);
     verify(&mut sink, &lowered, host);
+    published::verify(&mut sink, &lowered, text);
 
     let Sink {
         mut found, lines, ..

@@ -73,6 +73,7 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("cluster", "member", Privilege::Control),
     ("cluster", "user", Privilege::Control),
     ("cluster", "files", Privilege::Control),
+    ("cluster", "publish", Privilege::Control),
     ("cluster", "ca", Privilege::Read),
     ("cluster", "certificate", Privilege::Read),
     ("cluster", "key", Privilege::Read),

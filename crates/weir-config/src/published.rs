@@ -3,12 +3,19 @@
 //! It describes what all directors share. What belongs to one machine, and what decides over programs, files and
 //! access, stays in the director's own file.
 
+use std::fmt::Display;
+use std::ops::Range;
+
+use weir_model::{Cluster, Forward, Listener, Ports, Protocol, Publish};
+
 use crate::code::Code;
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::include;
+use crate::lower::{Lowered, LoweredPool, LoweredService};
 use crate::part::{MARK, is_bundle, parts};
 use crate::privilege;
 use crate::tree::Value;
+use crate::view::Sink;
 
 /// The tables that a published configuration may have.
 const SHARED: &[&str] = &[
@@ -57,8 +64,187 @@ pub fn without_published<'t>(text: &'t str, group: &str) -> &'t str {
     }
 }
 
+/// The published part of such a bundle; `None` = there is none of this group.
+pub fn published_part<'t>(text: &'t str, group: &str) -> Option<&'t str> {
+    Some(&text[start(text, group)?..])
+}
+
+fn start(text: &str, group: &str) -> Option<usize> {
+    let line = format!("\n{}", heading(group));
+    Some(text.find(&line)? + line.len())
+}
+
 fn heading(group: &str) -> String {
-    format!("{MARK}cluster/{group}\n")
+    format!("{MARK}{}{group}\n", Cluster::PUBLISHED)
+}
+
+/// Rejects services of the published part that `[cluster.publish]` does not permit.
+pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, text: &str) {
+    let Some(cluster) = &lowered.cluster else {
+        return;
+    };
+    if !is_bundle(text) {
+        return;
+    }
+    let Some(start) = start(text, &cluster.name) else {
+        return;
+    };
+    let mut limits = Limits { sink, start };
+    match &cluster.publish {
+        Some(publish) => limits.verify(lowered, publish),
+        None => limits.reject_layer_4(lowered),
+    }
+}
+
+/// Checks values after an offset, where the published part begins.
+struct Limits<'s, 't> {
+    sink: &'s mut Sink<'t>,
+    start: usize,
+}
+
+impl Limits<'_, '_> {
+    fn reject_layer_4(&mut self, lowered: &Lowered) {
+        let services = lowered.services.iter().map(|it| &it.name);
+        for span in services.filter(|span| span.start >= self.start) {
+            let what = "a layer 4 service cannot be published without [cluster.publish]";
+            self.sink.push(
+                Diagnostic::new(Code::OwnerOnly, span, what)
+                    .cause("the file of each director limits what the group may publish to it")
+                    .fix("add [cluster.publish] to the file of each director"),
+            );
+        }
+        self.reject_settings(lowered);
+        if lowered.node.vip_interface.is_some() {
+            self.reject_added_addresses(lowered);
+        }
+    }
+
+    /// `vip_interface` adds the addresses of proxy services as well.
+    fn reject_added_addresses(&mut self, lowered: &Lowered) {
+        let listeners = lowered
+            .proxies
+            .iter()
+            .flat_map(|proxy| proxy.proxy.listen.iter().zip(&proxy.listen));
+        for (address, span) in listeners {
+            if span.start < self.start || address.ip().is_unspecified() {
+                continue;
+            }
+            let what = format!(
+                "{} cannot be published without [cluster.publish]",
+                address.ip()
+            );
+            self.sink.push(
+                Diagnostic::new(Code::OwnerOnly, span, what)
+                    .cause("`vip_interface` would add the address to this director")
+                    .fix("add [cluster.publish] to the file of each director"),
+            );
+        }
+    }
+
+    fn reject_settings(&mut self, lowered: &Lowered) {
+        for span in lowered
+            .settings
+            .iter()
+            .filter(|span| span.start >= self.start)
+        {
+            let what =
+                "[timeouts] and [ipvs] cannot be published without `timeouts` of [cluster.publish]";
+            self.sink.push(
+                Diagnostic::new(Code::OwnerOnly, span, what)
+                    .cause("they apply to all layer 4 services of this director")
+                    .fix("set `timeouts = true` in [cluster.publish] in the file of each director"),
+            );
+        }
+    }
+
+    fn verify(&mut self, lowered: &Lowered, publish: &Publish) {
+        for service in &lowered.services {
+            self.service(service, publish);
+        }
+        for proxy in &lowered.proxies {
+            let listeners = proxy.proxy.listen.iter().zip(&proxy.listen);
+            for (address, span) in listeners {
+                self.listener(
+                    &Listener {
+                        protocol: Protocol::Tcp,
+                        address: address.ip(),
+                        ports: Ports::One(address.port()),
+                    },
+                    span,
+                    publish,
+                );
+            }
+            self.require(publish.proxy, &proxy.name, &"proxy", "forwards");
+        }
+        for pool in &lowered.pools {
+            self.pool(pool, publish);
+        }
+        if !publish.timeouts {
+            self.reject_settings(lowered);
+        }
+    }
+
+    fn service(&mut self, service: &LoweredService, publish: &Publish) {
+        for (listener, span) in service.service.listen.iter().zip(&service.listen) {
+            self.listener(listener, span, publish);
+        }
+        for (mark, span) in service.service.marks.iter().zip(&service.marks) {
+            let is_permitted = publish.marks.contains(&mark.mark.get());
+            self.require(is_permitted, span, mark, "marks");
+        }
+        if let Some(span) = &service.forward {
+            self.forward(service.service.forward, span, publish);
+        }
+        if let (Some(snat), Some(span)) = (&service.service.snat, &service.snat) {
+            for address in &snat.addresses {
+                self.require(publish.permits_vip(*address), span, address, "vips");
+            }
+        }
+    }
+
+    fn listener(&mut self, listener: &Listener, span: &Range<usize>, publish: &Publish) {
+        let address = listener.address;
+        self.require(publish.permits_vip(address), span, &address, "vips");
+        let ports = listener.ports;
+        let what = format!("port {ports}");
+        self.require(publish.permits_ports(ports), span, &what, "ports");
+    }
+
+    fn forward(&mut self, forward: Forward, span: &Range<usize>, publish: &Publish) {
+        let is_permitted = publish.forwards.contains(&forward);
+        self.require(is_permitted, span, &forward, "forwards");
+    }
+
+    fn pool(&mut self, pool: &LoweredPool, publish: &Publish) {
+        let servers = pool.pool.servers.iter().zip(&pool.servers);
+        let sorry = pool.pool.sorry.iter().zip(&pool.sorry);
+        for (server, span) in servers.chain(sorry) {
+            let address = server.address;
+            self.require(publish.permits_server(address), span, &address, "servers");
+            if let Some(forward) = server.forward {
+                self.forward(forward, span, publish);
+            }
+        }
+    }
+
+    /// Rejects a published value unless it is permitted. `key` is the key of `[cluster.publish]`.
+    fn require(&mut self, is_permitted: bool, span: &Range<usize>, what: &dyn Display, key: &str) {
+        if is_permitted || span.start < self.start {
+            return;
+        }
+        self.sink.push(
+            Diagnostic::new(
+                Code::OwnerOnly,
+                span,
+                format!("{what} is not in `{key}` of [cluster.publish]"),
+            )
+            .cause("the file of each director limits what the group may publish to it")
+            .fix(format!(
+                "add it to `{key}` of [cluster.publish] in the file of each director"
+            ))
+            .class(format!("published {key}")),
+        );
+    }
 }
 
 /// Returns what the last file of `bundle`, which the group publishes, must not contain: tables of a single machine, and
@@ -109,6 +295,133 @@ mod tests {
             .into_iter()
             .map(|it| (it.message, it.at.file, it.at.line))
             .collect()
+    }
+
+    const LIMITS: &str = "[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n[cluster.publish]\n\
+        vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/16\"]\nports = [\"80\", \"8000-8099\"]\nforwards = [\"nat\", \
+        \"proxy\"]\n[pool.own]\nscheduler = \"maglev\"\nservers = [\"172.16.0.1\"]\n[service.own]\nlisten = \
+        [\"198.51.100.1:53\"]\nforward = \"direct\"\npool = \"own\"\n";
+
+    /// Errors of a bundle with a published service.
+    fn errors(own: &str, service: &str, server: &str, more: &str) -> Vec<String> {
+        let scheduler = match service.contains("proxy") {
+            true => "",
+            false => "scheduler = \"maglev\"\n",
+        };
+        let published = format!(
+            "[pool.a]\n{scheduler}servers = [{server}]\n[service.a]\n{service}\npool = \"a\"\n{more}"
+        );
+        let bundle = with_published(own, "edge", &published);
+        assert_eq!(published_part(&bundle, "edge"), Some(published.as_str()));
+        match crate::parse(&bundle, &crate::Host::default()) {
+            Ok(_) => Vec::new(),
+            Err(found) => {
+                let errors = found
+                    .into_iter()
+                    .filter(|it| it.severity() == crate::Severity::Error);
+                errors
+                    .map(|it| {
+                        assert_eq!(it.at.file, 1, "in the published part");
+                        it.message
+                    })
+                    .collect()
+            }
+        }
+    }
+
+    #[test]
+    fn published_services_are_limited_by_the_own_file() {
+        let nat = "listen = [\"192.0.2.1:80\"]\nforward = \"nat\"";
+        let server = "\"10.0.0.5\"";
+        assert_eq!(errors(LIMITS, nat, server, ""), Vec::<String>::new());
+        let not_in =
+            |what: &str, key: &str| vec![format!("{what} is not in `{key}` of [cluster.publish]")];
+        for (service, server, more, expected) in [
+            (
+                "listen = [\"192.0.3.1:80\"]\nforward = \"nat\"",
+                server,
+                "",
+                not_in("192.0.3.1", "vips"),
+            ),
+            (
+                "listen = [\"192.0.2.1:81\"]\nforward = \"nat\"",
+                server,
+                "",
+                not_in("port 81", "ports"),
+            ),
+            (
+                "listen = [\"192.0.2.1:*\"]\nforward = \"nat\"",
+                server,
+                "",
+                not_in("port *", "ports"),
+            ),
+            (
+                "listen = [\"192.0.2.1:80\"]\nforward = \"direct\"",
+                server,
+                "",
+                not_in("direct", "forwards"),
+            ),
+            (
+                "listen = [\"fwmark/7\"]\nforward = \"nat\"",
+                server,
+                "",
+                not_in("fwmark/7", "marks"),
+            ),
+            (nat, "\"10.1.0.5\"", "", not_in("10.1.0.5", "servers")),
+            (
+                nat,
+                "{ address = \"10.0.0.5\", forward = \"tunnel\" }",
+                "",
+                not_in("tunnel", "forwards"),
+            ),
+            (
+                "listen = [\"192.0.2.1:80\"]\nforward = \"nat\"\nsnat = { addresses = [\"198.51.100.1\"] }",
+                server,
+                "",
+                not_in("198.51.100.1", "vips"),
+            ),
+            (
+                nat,
+                server,
+                "[pool.b]\nservers = [\"10.0.0.6\"]\n[service.b]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \
+                 \"tcp\"\npool = \"b\"\n",
+                not_in("0.0.0.0", "vips"),
+            ),
+            (
+                nat,
+                server,
+                "[defaults.service]\nsnat = { addresses = [\"198.51.100.1\"] }\n",
+                not_in("198.51.100.1", "vips"),
+            ),
+            (
+                nat,
+                server,
+                "[timeouts]\ntcp = \"1m\"\n",
+                vec![
+                    "[timeouts] and [ipvs] cannot be published without `timeouts` of [cluster.publish]".to_owned(),
+                ],
+            ),
+        ] {
+            assert_eq!(errors(LIMITS, service, server, more), expected, "{service} {server} {more}");
+        }
+        let without = LIMITS.replace("[cluster.publish]", "[pool.unused]").replace(
+            "vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/16\"]\nports = [\"80\", \"8000-8099\"]\nforwards = [\"nat\", \
+             \"proxy\"]",
+            "servers = [\"10.0.0.9\"]",
+        );
+        assert_eq!(
+            errors(&without, nat, server, ""),
+            ["a layer 4 service cannot be published without [cluster.publish]"]
+        );
+        let proxy = "listen = [\"0.0.0.0:8080\"]\nforward = \"proxy\"\nprotocol = \"tcp\"";
+        assert_eq!(errors(&without, proxy, server, ""), Vec::<String>::new());
+        let adds = format!("[node]\nvip_interface = \"eth0\"\n{without}");
+        assert_eq!(errors(&adds, proxy, server, ""), Vec::<String>::new());
+        let proxy = proxy.replace("0.0.0.0", "192.0.2.1");
+        assert_eq!(
+            errors(&adds, &proxy, server, ""),
+            ["192.0.2.1 cannot be published without [cluster.publish]"]
+        );
     }
 
     #[test]

@@ -260,6 +260,9 @@ fn incompatibility(configured: &Desired, pool: &Pool, member: &Member) -> Option
     {
         return Some("`check` does not name a [check.NAME] of the configuration".to_owned());
     }
+    if let Some(reason) = configured.unpublishable(pool, server.address) {
+        return Some(reason);
+    }
     let mut services = configured.services.iter().filter(|s| s.pool == pool.name);
     services.find_map(|service| {
         let forward = service.forward;

@@ -1,7 +1,9 @@
 //! Which configurations may be applied: those of root.
 //!
 //! The daemon sends the text that it has loaded. It is accepted if its layer 4 part is that of
-//! - the configuration file now, if root alone can write it and its included files,
+//! - the configuration file now, if root alone can write it and its included files. Of the text of a member of a group,
+//!   the part that the group has published is added to it, as far as root's file permits
+//!   ([`weir_helper::with_published_part`]),
 //! - the configuration that is active, or the one before, to which a guarded reload may return, or
 //! - the one that was last active, as recorded in [`RECORD`], because a daemon that is restarted after a crash uses it
 //!   whatever the file contains by then.
@@ -14,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use weir_config::Host;
+use weir_config::{Host, Severity};
 use weir_model::{Admin, Check, Desired, FlowSync, MAX_WEIGHT, Metrics, Node, Server, SocketMode};
 use weir_sys::{read_own, replace_file};
 
@@ -64,9 +66,12 @@ impl Policy {
     /// Starts to read the file, so that it is parsed while the daemon parses it too.
     pub(crate) fn prepare(&mut self) {
         let path = self.path.clone();
+        let active = self.active.clone();
         self.prepared = Some(std::thread::spawn(move || {
-            let text = weir_helper::read_trusted(&path).ok()?;
-            let desired = parse(&text)?;
+            let own = weir_helper::read_trusted(&path).ok()?;
+            let published = active.as_ref().map_or("", |active| &active.text);
+            let text = weir_helper::with_published_part(&own, published).ok()?;
+            let desired = parse(&text).ok()?;
             Some(Accepted { text, desired })
         }));
     }
@@ -85,33 +90,41 @@ impl Policy {
         if let Some(active) = self.active.as_ref().filter(|active| active.text == text) {
             return Ok(Arc::clone(active));
         }
-        let desired = parse(&text).ok_or("the configuration has an error")?;
+        let desired = parse(&text)?;
         let accepted = Arc::new(Accepted { text, desired });
-        // Parsing it twice would take as long as everything else together.
-        let file = weir_helper::read_trusted(&self.path);
-        if file.as_ref().is_ok_and(|file| *file == accepted.text) {
+        let path = self.path.display();
+        let file = weir_helper::read_trusted(&self.path).map_err(|error| {
+            format!("layer 4 services come from {path} alone, and it cannot be used: {error}")
+        });
+        let file = file.and_then(|own| {
+            let published =
+                |reason| format!("{path} does not permit what the group publishes: {reason}");
+            let whole =
+                weir_helper::with_published_part(&own, &accepted.text).map_err(published)?;
+            // Parsing it twice would take as long as everything else together.
+            let is_wanted = whole == accepted.text;
+            match is_wanted {
+                true => Ok(None),
+                false => parse(&whole).map(Some).map_err(published),
+            }
+        });
+        if matches!(file, Ok(None)) {
             return Ok(accepted);
         }
         let wanted = self.hash(&accepted.desired);
         let is_same = |desired: &Desired| self.hash(desired) == wanted;
         let mut known = self.active.iter().chain(&self.previous);
         let is_permitted = known.any(|known| is_same(&known.desired))
-            || file
-                .as_ref()
-                .is_ok_and(|file| parse(file).is_some_and(|file| is_same(&file)))
+            || matches!(&file, Ok(Some(file)) if is_same(file))
             || self.recorded().is_some_and(|recorded| is_same(&recorded));
         if is_permitted {
             return Ok(accepted);
         }
-        let path = self.path.display();
-        Err(match file {
-            Ok(_) => format!(
+        Err(file.err().unwrap_or_else(|| {
+            format!(
                 "{path} does not permit the daemon to apply these layer 4 services: change the file, and reload it"
-            ),
-            Err(error) => {
-                format!("layer 4 services come from {path} alone, and it cannot be used: {error}")
-            }
-        })
+            )
+        }))
     }
 
     /// Records the configuration that became active.
@@ -134,7 +147,7 @@ impl Policy {
 
     fn recorded(&self) -> Option<Desired> {
         let bytes = read_own(&self.record).ok()?;
-        parse(&String::from_utf8(bytes).ok()?)
+        parse(&String::from_utf8(bytes).ok()?).ok()
     }
 
     fn hash(&self, desired: &Desired) -> u64 {
@@ -185,14 +198,20 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
     }
 }
 
-fn parse(text: &str) -> Option<Desired> {
+/// # Errors
+/// The first error, in words.
+fn parse(text: &str) -> Result<Desired, String> {
     let is_json = text.trim_start().starts_with('{');
     let parsed = if is_json {
         weir_config::parse_json(text, &Host::default())
     } else {
         weir_config::parse(text, &Host::default())
     };
-    Some(parsed.ok()?.desired)
+    parsed.map(|parsed| parsed.desired).map_err(|found| {
+        let mut errors = found.iter().filter(|it| it.severity() == Severity::Error);
+        let first = errors.next().map_or("", |it| it.message.as_str());
+        format!("the configuration has an error: {first}")
+    })
 }
 
 impl Accepted {
@@ -226,9 +245,13 @@ impl Accepted {
         }
         let mut desired = self.desired.clone();
         for one in added {
-            let Some(pool) = desired.pools.iter_mut().find(|pool| pool.name == one.pool) else {
+            let Some(at) = desired.pools.iter().position(|pool| pool.name == one.pool) else {
                 return Err(format!("there is no pool {}", one.pool));
             };
+            if let Some(reason) = desired.unpublishable(&desired.pools[at], one.address) {
+                return Err(format!("pool {}: {reason}", one.pool));
+            }
+            let pool = &mut desired.pools[at];
             if one.weight > MAX_WEIGHT {
                 return Err(format!(
                     "{}: weight {} is above {MAX_WEIGHT}",
@@ -328,6 +351,92 @@ pool = "p"
             assert!(refused.contains("does not permit"), "{to}: {refused}");
         }
         assert!(accept("[").unwrap_err().contains("error"));
+    }
+
+    const GROUP: &str = "[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n[cluster.publish]\n\
+        vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/8\"]\n";
+
+    fn published(vip: &str) -> String {
+        format!(
+            "[pool.q]\nscheduler = \"maglev\"\nservers = [\"10.0.0.2\"]\n[service.q]\nlisten = [\"{vip}:80\"]\nforward = \
+             \"nat\"\npool = \"q\"\n"
+        )
+    }
+
+    #[test]
+    fn group_publishes_only_what_roots_file_permits() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        let (directory, file) = directory("group");
+        // Proxy services have no `maglev`.
+        let layer_4 = TEXT.split("[service.w]").next().unwrap();
+        let own = layer_4.replace("[pool.p]", "[pool.p]\nscheduler = \"maglev\"");
+        let own = format!("{GROUP}{own}");
+        write(&file, &own);
+        let mut policy = Policy::new(&file, &directory.0);
+        let with = weir_config::with_published;
+        let accepts = |policy: &mut Policy, text: &str| policy.accept(text.as_bytes().to_vec());
+        let good = with(&own, "edge", &published("192.0.2.1"));
+        let accepted = accepts(&mut policy, &good).unwrap();
+        policy.set_active(accepted);
+        assert!(accepts(&mut policy, &with(&own, "edge", &published("192.0.2.2"))).is_ok());
+        assert!(accepts(&mut policy, &own).is_ok(), "nothing published");
+        let wide = own.replace("192.0.2.0/24", "0.0.0.0/0");
+        let other_service = own.replace("10.0.0.9:80", "192.0.2.9:80");
+        let outside = published("198.51.100.1");
+        for (text, expected) in [
+            (with(&own, "edge", &outside), "is not in `vips`"),
+            (with(&wide, "edge", &outside), "is not in `vips`"),
+            (with(&wide, "other", &outside), "does not permit the daemon"),
+            (format!("{own}{outside}"), "does not permit the daemon"),
+            (
+                with(&other_service, "edge", &published("192.0.2.1")),
+                "does not permit the daemon",
+            ),
+            (
+                with(&own, "edge", "[node]\nmax_flows = 2048\n"),
+                "`node` cannot be published",
+            ),
+            (
+                with(
+                    &own,
+                    "edge",
+                    "[vrrp.a]\ninterface = \"lo\"\nvirtual_router_id = 9\naddresses = [\"192.0.2.1\"]\n",
+                ),
+                "`vrrp` cannot be published",
+            ),
+        ] {
+            let refused = accepts(&mut policy, &text).unwrap_err();
+            assert!(refused.contains(expected), "{text}: {refused}");
+        }
+        // A process that starts again adopts what was active, whatever the file says by then.
+        write(&file, &own.replace("192.0.2.0/24", "203.0.113.0/24"));
+        let mut restarted = Policy::new(&file, &directory.0);
+        assert!(accepts(&mut restarted, &good).is_ok(), "recorded");
+        let refused = accepts(&mut restarted, &with(&own, "edge", &published("192.0.2.2")));
+        let refused = refused.unwrap_err();
+        assert!(refused.contains("192.0.2.2 is not in `vips`"), "{refused}");
+    }
+
+    #[test]
+    fn servers_are_added_to_a_published_pool_within_the_limits() {
+        let text = weir_config::with_published(GROUP, "edge", &published("192.0.2.1"));
+        let desired = parse(&text).unwrap();
+        let accepted = Accepted { text, desired };
+        let server = |address: [u8; 4]| AddedServer {
+            pool: "q".to_owned(),
+            name: "x".to_owned(),
+            address: address.into(),
+            port: None,
+            weight: 1,
+            max_connections: 0,
+            min_connections: 0,
+            checks: None,
+        };
+        assert!(accepted.with(vec![server([10, 0, 0, 7])]).is_ok());
+        let refused = accepted.with(vec![server([192, 0, 2, 7])]).unwrap_err();
+        assert!(refused.contains("is not in `servers`"), "{refused}");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod extra;
 mod machine;
 mod message;
 mod program;
+mod published;
 mod record;
 mod root_section;
 mod router_source;
@@ -32,6 +33,7 @@ pub use daemon::{DaemonClient, is_trusted, read_trusted, section_digest, serve_d
 pub use extra::virtual_mac;
 pub use machine::ThisMachine;
 pub use message::{Answer, NotifyState, Reply, Request, TrackedOutcome, VERSION};
+pub use published::with_published_part;
 pub use root_section::RootSection;
 pub use serve::serve;
 

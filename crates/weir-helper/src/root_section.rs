@@ -17,6 +17,7 @@ use weir_sys::{read_own, replace_file};
 
 use crate::Error;
 use crate::daemon::read_trusted;
+use crate::published::with_published_part;
 
 /// See the module.
 #[derive(Debug)]
@@ -49,14 +50,17 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
         }
     }
 
-    /// Returns root's content that the daemon wants, and makes it the active one. Reads the configuration file.
+    /// Returns root's content that the daemon wants, and makes it the active one. Reads the configuration file, with
+    /// what `daemons`, the daemon's text, has as published by a group.
     ///
     /// # Errors
     /// [`Error::NotPermitted`]: root has no such content.
-    pub fn accept(&mut self, is_wanted: impl Fn(&T) -> bool) -> Result<T, Error> {
+    pub fn accept(&mut self, daemons: &str, is_wanted: impl Fn(&T) -> bool) -> Result<T, Error> {
         let file = read_trusted(&self.configuration);
-        let file = file.and_then(|text| {
-            (self.read)(&text).ok_or_else(|| Error::Configuration {
+        let file = file.and_then(|own| {
+            let whole = with_published_part(&own, daemons).ok();
+            let read = whole.and_then(|text| (self.read)(&text));
+            read.ok_or_else(|| Error::Configuration {
                 path: self.configuration.clone(),
             })
         });
@@ -131,7 +135,7 @@ mod tests {
         let new = || RootSection::new("[x]", &file, record.clone(), read);
         let accepts = |section: &mut RootSection<_>, text: &str| {
             let wanted = read(text);
-            section.accept(|it| wanted.as_ref() == Some(it))
+            section.accept("", |it| wanted.as_ref() == Some(it))
         };
         write("# one");
         let mut section = new();

@@ -74,7 +74,9 @@ impl RouterSource {
             source: std::io::Error::other(reason),
         })?;
         let wanted = parse(&text, &Host::default()).ok_or(Error::Configuration { path })?;
-        let accepted = self.of_root.accept(|routers| routers.wanted == wanted);
+        let accepted = self
+            .of_root
+            .accept(&text, |routers| routers.wanted == wanted);
         if let Err(error) = &accepted {
             tracing::error!(reason = %error, "refused a request of the daemon");
         }

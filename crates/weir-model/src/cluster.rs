@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{EtcdEndpoint, Secret};
+use crate::{EtcdEndpoint, Publish, Secret};
 
 /// `[cluster]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -31,11 +31,15 @@ pub struct Cluster {
     pub agreement: bool,
     /// Files and directories that a published configuration may name.
     pub files: Vec<String>,
+    /// Which layer 4 services the group may publish; `None` = none.
+    pub publish: Option<Publish>,
 }
 
 impl Cluster {
     /// Default of [`Self::lease`].
     pub const LEASE: Duration = Duration::from_secs(10);
+    /// Name of the file of a published configuration, followed by the name of the group.
+    pub const PUBLISHED: &str = "cluster/";
     /// Smallest length of the group key in bytes.
     pub const KEY_MIN: usize = 16;
 }

@@ -78,6 +78,22 @@ impl Desired {
         if name.is_empty() { main } else { name }
     }
 
+    /// Whether a position is in the part that the group of directors has published.
+    pub fn is_published(&self, source: Source) -> bool {
+        let file = self.files.get(source.file as usize);
+        let group = self.cluster.as_ref().map(|cluster| cluster.name.as_str());
+        file.and_then(|name| name.strip_prefix(Cluster::PUBLISHED))
+            .is_some_and(|name| Some(name) == group)
+    }
+
+    /// Why a server that is not in the configuration cannot be added to a pool that the group has published; `None` = it
+    /// can, or the pool is the director's own.
+    pub fn unpublishable(&self, pool: &Pool, server: IpAddr) -> Option<String> {
+        let publish = self.cluster.as_ref()?.publish.as_ref()?;
+        (self.is_published(pool.source) && !publish.permits_server(server))
+            .then(|| format!("{server} is not in `servers` of [cluster.publish]"))
+    }
+
     /// The `[check.NAME]` with this name.
     pub fn check(&self, name: &str) -> Option<&Check> {
         let mut checks = self.checks.iter();

@@ -42,6 +42,7 @@ mod notifier;
 mod path;
 mod pattern;
 mod proxy;
+mod publish;
 mod random;
 mod retry;
 mod route;
@@ -94,6 +95,7 @@ pub use notifier::{Mail, Notifier};
 pub use path::{EncodedSlash, ForwardedPath, NormalizePath};
 pub use pattern::{PatternError, RegexSet, TextRegex};
 pub use proxy::{Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
+pub use publish::Publish;
 pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
 pub use route::{

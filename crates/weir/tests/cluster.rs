@@ -146,7 +146,8 @@ impl Group {
         if self.is_bare {
             return format!(
                 "[node]\nmax_services = 16384\nmax_servers = 65536\n[cluster]\netcd = {:?}\nname = \"edge\"\n\
-                 member = \"lb{n}\"\nlease = \"2s\"\n",
+                 member = \"lb{n}\"\nlease = \"2s\"\n[cluster.publish]\nvips = \
+                 [\"192.0.2.0/24\", \"198.18.0.0/15\"]\nservers = [\"10.0.0.0/8\"]\n",
                 self.endpoints(self.scheme())
             );
         }

@@ -294,11 +294,81 @@ fn flows_and_path_checks_need_no_rights_where_bytes_of_clients_are_read() {
         "text: refused",
         "file: applied",
         "file: new peer",
-        "which needs the rights of root in the daemon",
         "clean: done",
         "clean: done",
     ];
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines, expected, "{log}");
+    assert!(!log.contains("succeeded"), "{log}");
+}
+
+/// What must fail inside the daemon of a member of a group in addition, with the error.
+const GROUP_ATTEMPTS: &[(&str, &str)] = &[
+    ("ask to publish a VIP", "of [cluster.publish]"),
+    ("ask to publish more", "of [cluster.publish]"),
+    ("ask to publish an interface", "`node` cannot be published"),
+    (
+        "ask for the services of a group",
+        "does not permit the daemon to apply",
+    ),
+    ("ask for a VIP", "does not permit the daemon to apply"),
+];
+
+#[test]
+fn group_with_layer_4_services_needs_no_rights_where_bytes_of_clients_are_read() {
+    if !privileged() {
+        return;
+    }
+    let room = Room::new("separation-cluster");
+    let (said, log) = room.run(
+        "separation_cluster.sh",
+        &[&format!("{ROOM}/../../docs/packaging")],
+    );
+    let expected = [
+        "first daemon: 991 0000000000000000 1",
+        "second daemon: 991 0000000000000000 1",
+        "published",
+        "start: served",
+        "virtual router: accepts the published service",
+        "published VIP: announced",
+        "second: has the services",
+        "198.51.100.1 is not in `vips` of [cluster.publish]",
+        "10.80.1.2 is not in `servers` of",
+        "direct is not in `forwards` of",
+        "port 82 is not in `ports` of",
+        "was stopped by first",
+        "198.51.100.1 is not in `vips` of",
+        "after-refusal: served",
+        "published again",
+        "publication: 0 lost",
+        "killed engine, helper and daemon: 0 lost",
+        "killed engine, helper and daemon: served",
+        "killed service: 0 lost",
+        "killed service: served",
+        "killed agent and announcer: served",
+        "upgrade: ok",
+        "upgrade: 0 lost",
+        "first daemon: 991 0000000000000000 1",
+        "published after the upgrade",
+        "without etcd: served",
+        "10.80.9.4 is not in `vips` of",
+        "cannot be published without [cluster.publish]",
+        "as before: applied",
+        "end: served",
+        "address of the attempt: absent",
+        "stopped: served",
+        "clean: done",
+        "clean: done",
+    ];
+    let lines: Vec<&str> = said.lines().collect();
+    let helper = fs::read_to_string(room.0.join("out/helper")).unwrap_or_default();
+    let second = fs::read_to_string(room.0.join("out/log2")).unwrap_or_default();
+    assert_eq!(lines, expected, "{log}\n{helper}\n{second}");
+    for (attempt, error) in GROUP_ATTEMPTS.iter().chain(FAILOVER_ATTEMPTS) {
+        let quoted = format!("attempt=\"{attempt}\"");
+        let mut lines = log.lines().filter(|line| line.contains(&quoted));
+        assert!(lines.all(|line| line.contains(error)), "{attempt}: {log}");
+        assert!(log.contains(&quoted), "{attempt}: {log}");
+    }
     assert!(!log.contains("succeeded"), "{log}");
 }

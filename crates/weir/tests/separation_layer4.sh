@@ -129,10 +129,6 @@ at_first "$weir" reload >"$room/out/reload" 2>&1 && echo "file: applied" || cat 
 has_peer() { at_first "$weir" status | grep -q '10.79.3.9:8482'; }
 wait_for has_peer
 echo "file: new peer"
-# What still needs root is refused.
-printf '[cluster]\nname = "g"\netcd = ["http://127.0.0.1:1"]\n' >>"$room/first.toml"
-at_first "$weir" reload >"$room/out/reload" 2>&1 && echo "cluster: applied"
-grep -o 'which needs the rights of root in the daemon' "$room/out/reload" | head -1
 kill $first
 wait $first
 first=

@@ -124,12 +124,53 @@ fn units_serve_without_rights_in_keeper_and_daemon() {
     assert!(helper.contains("has not permitted"), "{helper}");
 }
 
+#[test]
+fn root_in_one_unit_is_replaced_by_the_units_and_back_without_a_lost_request() {
+    if !privileged() {
+        return;
+    }
+    let room = std::env::temp_dir().join(format!("weir-units-store-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&room);
+    fs::create_dir(&room).expect("made");
+    let room = Room(room);
+    let output = Command::new("unshare")
+        .args(["--mount", "--net", "--propagation", "private", "sh"])
+        .arg(format!("{CRATE}/tests/units_store.sh"))
+        .args([
+            env!("CARGO_BIN_EXE_weir"),
+            room.0.to_str().expect("a plain path"),
+            &format!("{CRATE}/../../docs/packaging"),
+        ])
+        .output()
+        .expect("unshare runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let log = fs::read_to_string(room.0.join("out/log")).unwrap_or_default();
+    let expected = [
+        "root: served",
+        "root: keeper 0",
+        "root to units: 0 lost",
+        "units: keeper 991 0000000000000000, daemon 991 0000000000000000",
+        "units: reloaded",
+        "killed keeper: 0 lost",
+        "units to root: 0 lost",
+        "root: keeper 0",
+        "stopped: 0",
+        "clean: done",
+    ];
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(
+        lines,
+        expected,
+        "{log}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
 /// The units, each with its highest permitted exposure.
 const UNITS: &[(&str, f64)] = &[
     ("weir.service", 1.6),
     ("weir-helper.service", 4.5),
     ("weir-proxy.service", 1.7),
-    ("weir-root.service", 5.6),
 ];
 
 #[test]

@@ -61,6 +61,13 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
         }
         "sync" => frame.sync(),
         "cluster" => frame.cluster(),
+        "cluster-publish" => {
+            let required = ["vips = [\"192.0.2.0/24\"]", "servers = [\"10.0.0.0/16\"]"];
+            let own = frame.others(&required).join("\n");
+            format!(
+                "[cluster]\netcd = [\"https://10.0.0.7:2379\"]\nname = \"edge\"\n[cluster.publish]\n{own}\n{line}\n"
+            )
+        }
         _ => frame.proxy(section),
     }
 }

@@ -2,9 +2,16 @@
 
 use std::time::Duration;
 
+use super::forwards;
 use crate::key::{Key, Kind, Presence, Section};
 
 use Presence::{Absent, Default, Required};
+
+/// A firewall mark.
+pub(crate) const MARK: Kind = Kind::Integer {
+    min: 1,
+    max: u32::MAX,
+};
 
 const PATH: Kind = Kind::DescribedText("an absolute path");
 
@@ -107,6 +114,75 @@ pub(crate) static CLUSTER: Section = Section {
             "Files and directories that a published configuration may name, in addition to those that this file \
              names.",
             "files = [\"/etc/weir/certs\"]",
+        ),
+        Key::new(
+            "publish",
+            Kind::Table(&CLUSTER_PUBLISH),
+            Absent("no layer 4 service"),
+            "Which services the group may publish to this director. Without this table, a published configuration with \
+             layer 4 services is rejected.",
+            "publish = { vips = [\"192.0.2.0/24\"], servers = [\"10.0.0.0/16\"] }",
+        ),
+    ],
+};
+
+/// `[cluster.publish]`.
+pub(crate) static CLUSTER_PUBLISH: Section = Section {
+    path: "cluster.publish",
+    page: "cluster-publish",
+    purpose: "Limits of what the group may publish to this director. They belong into the director's own file: the \
+              daemon rejects a published configuration that needs more, and so do the processes that have the rights \
+              of root. A published configuration never has interfaces, virtual routers or announcements; these are \
+              always those of the director's own file.",
+    example: "[cluster]\netcd = [\"https://10.0.0.11:2379\"]\nname = \"edge\"\n\n[cluster.publish]\nvips = \
+              [\"192.0.2.0/24\"]\nports = [\"80\", \"443\"]\nservers = [\"10.0.0.0/16\"]\nforwards = \
+              [\"direct\", \"proxy\"]\n",
+    keys: &[
+        Key::new(
+            "vips",
+            Kind::List(&Kind::Network),
+            Required,
+            "Networks of the addresses in `listen` of published services, and in `snat`. A proxy service on all \
+             addresses needs `0.0.0.0` or `::` here. With `[announce]` that has no `services`, addresses in these \
+             networks may be announced.",
+            "vips = [\"192.0.2.0/24\", \"2001:db8:1::/64\"]",
+        ),
+        Key::new(
+            "servers",
+            Kind::List(&Kind::Network),
+            Required,
+            "Networks of the servers of published pools, including servers of lists, names and the API. Servers that \
+             another director adds to a pool of layer 4 services must be in them as well.",
+            "servers = [\"10.0.0.0/16\"]",
+        ),
+        Key::new(
+            "ports",
+            Kind::List(&Kind::PortRange),
+            Absent("all ports"),
+            "Ports of published services. A listener with a range of ports needs one entry that contains the range.",
+            "ports = [\"80\", \"443\", \"8000-8999\"]",
+        ),
+        Key::new(
+            "forwards",
+            Kind::List(&Kind::OneOf(forwards)),
+            Absent("all but `socket`"),
+            "Values of `forward` in published services and servers. `socket` changes where programs of this machine \
+             connect to.",
+            "forwards = [\"direct\", \"proxy\"]",
+        ),
+        Key::new(
+            "marks",
+            Kind::List(&MARK),
+            Absent("none"),
+            "Firewall marks in `listen` of published services.",
+            "marks = [7]",
+        ),
+        Key::new(
+            "timeouts",
+            Kind::Flag,
+            Default("false"),
+            "Whether the group may publish `[timeouts]` and `[ipvs]`, which apply to all services of this director.",
+            "timeouts = true",
         ),
     ],
 };

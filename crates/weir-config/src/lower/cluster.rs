@@ -2,13 +2,16 @@
 
 use std::ops::Range;
 
-use weir_model::{Cluster, EtcdEndpoint, Secret};
+use weir_model::{Cluster, EtcdEndpoint, Forward, Publish, Secret};
 
-use super::{secret, tls};
+use super::{refuse, response, secret, tls};
+use crate::address;
+use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
-use crate::view::{Sink, View, text};
+use crate::tree::Value;
+use crate::view::{Sink, View, keyword, text, wrong_type};
 
 pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluster> {
     let etcd = endpoints(sink, view);
@@ -31,6 +34,7 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
     let lease = view.whole_seconds(sink, "lease", Cluster::LEASE);
     let agreement = view.flag(sink, "agreement");
     let files = files(sink, view);
+    let publish = publish(sink, view);
     Some(Cluster {
         etcd: etcd?,
         name: name?,
@@ -44,7 +48,100 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
         lease,
         agreement: agreement.unwrap_or(true),
         files,
+        publish,
     })
+}
+
+/// `[cluster.publish]`.
+fn publish(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Publish> {
+    let (entry, kind) = view.get("publish")?;
+    let Value::Table(table) = &entry.item.value else {
+        sink.push(wrong_type(&entry.item, kind).fix("write [cluster.publish]"));
+        return None;
+    };
+    let own = View::open(sink, &catalog::CLUSTER_PUBLISH, table, &entry.key_span);
+    for key in ["vips", "servers", "ports", "forwards", "marks"] {
+        not_empty(sink, &own, key);
+    }
+    let (forwards, proxy) = forwards(sink, &own);
+    Some(Publish {
+        vips: response::networks(sink, &own, "vips"),
+        ports: ports(sink, &own),
+        marks: marks(sink, &own),
+        servers: response::networks(sink, &own, "servers"),
+        forwards,
+        proxy,
+        timeouts: own.flag(sink, "timeouts").unwrap_or(false),
+    })
+}
+
+/// An empty list would look like a default that permits more.
+fn not_empty(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
+    if let Some((entry, _)) = view.get(key)
+        && matches!(&entry.item.value, Value::List(items) if items.is_empty())
+    {
+        let message = format!("`{key}` is empty");
+        sink.push(
+            Diagnostic::new(Code::EmptyList, &entry.item.span, message)
+                .fix("add what the group may publish, or remove [cluster.publish]"),
+        );
+    }
+}
+
+fn ports(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(u16, u16)> {
+    let mut ports = Vec::new();
+    for item in view.list(sink, "ports").unwrap_or_default() {
+        let Some((text, span)) = text(sink, item, &Kind::PortRange) else {
+            continue;
+        };
+        match address::port_range(text) {
+            Ok(range) => ports.push(range),
+            Err(refusal) => refuse(sink, span, refusal),
+        }
+    }
+    ports
+}
+
+/// Layer 4 methods, and whether there is `proxy`.
+fn forwards(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (Vec<Forward>, bool) {
+    let Some((_, Kind::List(of))) = view.get("forwards") else {
+        return (Publish::FORWARDS.to_vec(), true);
+    };
+    let items = view.list(sink, "forwards").unwrap_or_default();
+    let words: Vec<&str> = items
+        .iter()
+        .filter_map(|item| keyword(sink, item, of))
+        .collect();
+    let is_named = |forward: &Forward| words.contains(&forward.as_str());
+    let forwards = Forward::ALL.into_iter().filter(is_named).collect();
+    (forwards, words.contains(&catalog::PROXY))
+}
+
+fn marks(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<u32> {
+    let mut marks = Vec::new();
+    for item in view.list(sink, "marks").unwrap_or_default() {
+        let mark = match &item.value {
+            Value::Integer(number) => number
+                .and_then(|number| u32::try_from(number).ok())
+                .filter(|mark| *mark > 0),
+            _ => {
+                sink.push(wrong_type(item, &catalog::MARK));
+                continue;
+            }
+        };
+        match mark {
+            Some(mark) => marks.push(mark),
+            None => sink.push(
+                Diagnostic::new(
+                    Code::OutOfRange,
+                    &item.span,
+                    "a firewall mark is from 1 to 4294967295",
+                )
+                .fix("write a number from 1 to 4294967295"),
+            ),
+        }
+    }
+    marks
 }
 
 /// One key has no meaning without the other.

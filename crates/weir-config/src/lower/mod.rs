@@ -78,6 +78,8 @@ pub(crate) struct Lowered {
     pub(crate) announced: Vec<(String, Range<usize>)>,
     pub(crate) sync: Option<FlowSync>,
     pub(crate) cluster: Option<Cluster>,
+    /// Keys of `[timeouts]` and `[ipvs]`.
+    pub(crate) settings: Vec<Range<usize>>,
     pub(crate) notifiers: Vec<Notifier>,
     pub(crate) tracing: Option<Tracing>,
 }
@@ -148,6 +150,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         announced: Vec::new(),
         sync: None,
         cluster: None,
+        settings: Vec::new(),
         notifiers: Vec::new(),
         tracing: None,
     };
@@ -164,6 +167,9 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     if let Some((table, location)) = section(sink, &view, "timeouts") {
         let view = View::open(sink, &catalog::TIMEOUTS, table, location);
         lowered.timeouts = node::timeouts(sink, &view);
+        lowered
+            .settings
+            .extend(table.entries.iter().map(|entry| entry.key_span.clone()));
     }
     for (entry, table) in named(sink, &view, "check", &catalog::CHECK) {
         lowered.checks.push(check::shared(sink, entry, table));
@@ -171,6 +177,9 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     if let Some((table, location)) = section(sink, &view, "ipvs") {
         let view = View::open(sink, &catalog::IPVS, table, location);
         lowered.ipvs = ipvs::ipvs(sink, &view);
+        lowered
+            .settings
+            .extend(table.entries.iter().map(|entry| entry.key_span.clone()));
     }
     for (entry, table) in named(sink, &view, "pool", &catalog::POOL) {
         let pool = pool::pool(sink, &lowered.checks, entry, table);

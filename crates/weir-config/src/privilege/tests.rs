@@ -198,6 +198,7 @@ fn example(page: &str, name: &str, other: bool) -> String {
                 .unwrap();
             format!("{key}\"{value}2\"{}", if name == "etcd" { "]" } else { "" })
         }
+        true if name == "publish" => example.replacen("0.2.0", "0.3.0", 1),
         true if name == "peers" => example.replacen("0.0.2", "0.0.3", 1),
         true if name == "socket_mode" => example.replace("0660", "0600"),
         true if name == "hosts" => example.replace("lb1", "lb2"),

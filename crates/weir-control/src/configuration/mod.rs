@@ -29,7 +29,7 @@ pub use certificate::{
 };
 pub use failover::{Failover, failovers, moving_vips};
 pub use finding::{At, Finding, Location};
-pub(crate) use group::own_part;
+pub(crate) use group::{own_desired, own_part};
 pub use secret::Remembered;
 pub use vip::{AbsentVip, absent_vips};
 pub use weir_proxy::Problem;

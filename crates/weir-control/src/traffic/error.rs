@@ -18,8 +18,7 @@ pub enum Error {
     Host(#[from] weir_engine_host::Failure),
     /// A daemon without rights cannot do this.
     #[error(
-        "{reason}, which needs the rights of root in the daemon: restart Weir with this configuration; under systemd, \
-        enable weir-root.service in place of weir.service"
+        "{reason}, which needs the rights of root in the daemon: restart Weir with this configuration"
     )]
     Separated {
         /// What the configuration has.

@@ -38,6 +38,7 @@ use self::handover_file::HandoverFile;
 use self::layer4::{Layer4, RemoteOpening};
 use self::request_outcome::LastSuccess;
 use self::server_state::{apply_to_proxy, now};
+use crate::configuration;
 use crate::keeper::{self, Kept, Link, Takeover};
 use crate::order_file::OrderStore;
 use crate::plane::Wanted;
@@ -75,17 +76,6 @@ pub(crate) fn root_reason(desired: &Desired, keeper_reads_file: bool) -> Option<
     }
     if !keeper_reads_file && desired.announce.is_some() {
         return Some("the keeper is of an earlier version, and the configuration announces VIPs");
-    }
-    // What a group publishes is not in root's file.
-    if desired.cluster.is_some() && !desired.vrrp.is_empty() {
-        return Some("the configuration of virtual routers comes from a group");
-    }
-    if desired.cluster.is_some() && desired.announce.is_some() {
-        return Some("the configuration of announced VIPs comes from a group");
-    }
-    // The policy of the other process accepts layer 4 services of root's file only.
-    if needs_engine(desired) && desired.cluster.is_some() {
-        return Some("the configuration of layer 4 services comes from a group");
     }
     None
 }
@@ -282,14 +272,17 @@ impl Traffic {
     }
 
     /// Rejects sections that processes of root would refuse.
-    fn check_sections(&self, desired: &Desired) -> Result<(), Error> {
+    fn check_sections(&self, wanted: &Wanted<'_>) -> Result<(), Error> {
+        let desired = wanted.desired;
         let is_used = !desired.vrrp.is_empty() || desired.announce.is_some();
-        match privileged::helper().filter(|_| is_used) {
-            Some(helper) => helper
-                .permits_sections(weir_helper::section_digest(desired))
-                .map_err(Error::Refused),
-            None => Ok(()),
-        }
+        let Some(helper) = privileged::helper().filter(|_| is_used) else {
+            return Ok(());
+        };
+        // Published services have an effect on virtual routers; the helper knows the director's own file alone.
+        let own = configuration::own_desired(wanted.text, desired);
+        helper
+            .permits_sections(weir_helper::section_digest(own.as_ref().unwrap_or(desired)))
+            .map_err(Error::Refused)
     }
 
     /// Notes what another process needs to open the engine.

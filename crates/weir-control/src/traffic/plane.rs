@@ -37,7 +37,7 @@ impl Plane for Traffic {
     async fn apply(&mut self, wanted: Wanted<'_>) -> Result<u64, Error> {
         let desired = wanted.desired;
         self.check_separation(desired)?;
-        self.check_sections(desired)?;
+        self.check_sections(&wanted)?;
         let prepared = self.prepare(desired)?;
         let is_engine_needed = needs_engine(desired) || self.adds_addresses_elsewhere(desired);
         match &mut self.engine {

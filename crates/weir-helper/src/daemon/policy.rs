@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use weir_config::{FileUse, Files, Host, MAX_FILE_BYTES, named_files};
-use weir_model::{Check, Desired, Probe, VirtualRouter};
+use weir_model::{Check, Desired, Probe, Publish, VirtualRouter};
 use weir_sys::privileged::is_plain;
 
 use crate::Error;
@@ -31,6 +31,10 @@ pub(super) struct Policy {
     append: BTreeSet<PathBuf>,
     bind: BTreeSet<SocketAddr>,
     ping: bool,
+    /// Files and directories that a published configuration may name; `certificates` has them too.
+    shared: Vec<PathBuf>,
+    /// What a group may publish.
+    publish: Option<Publish>,
     /// Programs of checks with their accounts.
     checks: BTreeSet<(Vec<String>, String)>,
     /// The notification program of each pool.
@@ -293,6 +297,10 @@ impl Policy {
                 policy.notifiers.insert(notifier.name.clone(), program);
             }
         }
+        if let Some(cluster) = &desired.cluster {
+            policy.shared = cluster.files.iter().map(PathBuf::from).collect();
+            policy.publish.clone_from(&cluster.publish);
+        }
         policy.sections = section_digest(desired);
         policy
     }
@@ -319,7 +327,10 @@ impl Policy {
     }
 
     pub(super) fn permits_listing(&self, path: &Path) -> bool {
-        is_plain(path) && (self.certificates.contains(path) || self.list.contains(path))
+        is_plain(path)
+            && (self.certificates.contains(path)
+                || self.list.contains(path)
+                || self.shared.iter().any(|shared| path.starts_with(shared)))
     }
 
     pub(super) fn permits_appending(&self, path: &Path) -> bool {
@@ -327,11 +338,13 @@ impl Policy {
     }
 
     pub(super) fn permits_binding(&self, address: SocketAddr) -> bool {
-        self.bind.contains(&address)
+        let publish = self.publish.as_ref();
+        self.bind.contains(&address) || publish.is_some_and(|it| it.permits_proxy(address))
     }
 
+    /// A published check may be of this kind.
     pub(super) const fn permits_ping(&self) -> bool {
-        self.ping
+        self.ping || self.publish.is_some()
     }
 
     pub(super) fn permits_check(&self, command: &[String], user: &str) -> bool {
@@ -437,5 +450,30 @@ user = "daemon"
         assert_eq!(policy.notifier("n"), Some(page));
         assert_eq!(policy.notifier("m"), None);
         assert!(!policy.permits_ping());
+    }
+
+    #[test]
+    fn published_services_are_permitted_as_the_file_says() {
+        let text = format!(
+            "{TEXT}[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\nfiles = [\"/etc/weir/shared\"]\n\
+             [cluster.publish]\nvips = [\"192.0.2.0/24\"]\nports = [\"80\"]\nservers = [\"10.0.0.0/8\"]\n"
+        );
+        let policy = |text: &str| {
+            let desired = weir_config::parse(text, &Host::default()).unwrap().desired;
+            Policy::new(text, &desired)
+        };
+        let of_group = policy(&text);
+        assert!(of_group.permits_binding("10.0.0.9:443".parse().unwrap()));
+        assert!(of_group.permits_binding("192.0.2.7:80".parse().unwrap()));
+        assert!(!of_group.permits_binding("192.0.2.7:443".parse().unwrap()));
+        assert!(!of_group.permits_binding("0.0.0.0:80".parse().unwrap()));
+        assert!(of_group.permits_ping());
+        assert!(of_group.permits_reading(Path::new("/etc/weir/shared/a/fullchain.pem")));
+        assert!(of_group.permits_listing(Path::new("/etc/weir/shared/a")));
+        assert!(!of_group.permits_reading(Path::new("/etc/weir/shared/../../shadow")));
+        assert!(!of_group.permits_reading(Path::new("/etc/weir/sharedx")));
+        assert!(!of_group.permits_appending(Path::new("/etc/weir/shared/log")));
+        let without_proxy = policy(&format!("{text}forwards = [\"nat\"]\n"));
+        assert!(!without_proxy.permits_binding("192.0.2.7:80".parse().unwrap()));
     }
 }

@@ -20,6 +20,7 @@ fn grouped(servers: &[(&str, u32)]) -> Desired {
             lease: Cluster::LEASE,
             agreement: true,
             files: Vec::new(),
+            publish: None,
         }),
         ..desired(SchedulerKind::Maglev, servers)
     }

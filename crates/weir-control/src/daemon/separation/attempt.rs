@@ -87,7 +87,7 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     };
     const SYNC: &str = "[sync]\nlisten = \"192.0.2.1:4440\"\npeers = [\"192.0.2.2:4440\"]\n\
         key = \"0123456789abcdef\"\n";
-    let service = "[pool.attempt]\nservers = [\"192.0.2.9:80\"]\n[service.attempt]\n\
+    let service = "[pool.attempt]\nscheduler = \"maglev\"\nservers = [\"192.0.2.9:80\"]\n[service.attempt]\n\
         listen = [\"192.0.2.1:80\"]\nforward = \"nat\"\npool = \"attempt\"\n";
     for (attempt, text) in [
         ("ask for a VIP", format!("{text}\n{service}")),
@@ -101,6 +101,7 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     ] {
         report(attempt, ask_for_configuration(engine, &text));
     }
+    attempt_publication(engine, &text, service);
     let (engine, socket) = (engine.clone(), options.runtime_dir.join(SOCKET));
     // Of a daemon before: it does not show when the engine is open.
     if socket.exists() {
@@ -115,6 +116,25 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
             std::thread::sleep(PAUSE);
         }
     });
+}
+
+/// Configurations that the group of this director has not published.
+fn attempt_publication(engine: &EngineClient, text: &str, service: &str) {
+    let Some((group, _)) = weir_config::group_of(text) else {
+        return;
+    };
+    let wider = text.replace("vips = [", "vips = [\"192.0.2.0/24\", ");
+    let wider = wider.replace("servers = [", "servers = [\"192.0.2.0/24\", ");
+    let interface = "[node]\nmax_flows = 4096\n";
+    for (attempt, own, group, published) in [
+        ("ask to publish a VIP", text, group.as_str(), service),
+        ("ask to publish more", &wider, &group, service),
+        ("ask to publish an interface", text, &group, interface),
+        ("ask for the services of a group", &wider, "other", service),
+    ] {
+        let text = weir_config::with_published(own, group, published);
+        report(attempt, ask_for_configuration(engine, &text));
+    }
 }
 
 fn ask_for_configuration(engine: &EngineClient, text: &str) -> io::Result<()> {

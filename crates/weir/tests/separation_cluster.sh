@@ -1,0 +1,308 @@
+# Runs two directors of a group that get their layer 4 services from a real etcd. The first one runs as the units do:
+# keeper and daemon as the account `weir`, and the helper service as root; it also has a virtual router and announced
+# VIPs. The second one is started by root. The first director is in the network namespace of this script, the second
+# one, the client and the server are in others. $1 is the program, $2 an empty directory that everybody can enter, $3
+# the directory of the units. Prints what the test compares.
+set -u
+weir=$1 room=$2 units=$3
+. "$(dirname "$0")/separation_common.sh"
+# As on a machine with systemd: the account cannot see what is pinned.
+chmod 700 bpf
+
+space
+client=$!
+space
+server=$!
+space
+peer=$!
+in_client() { nsenter -t $client -n "$@"; }
+service= first= second= origin= load= bird= etcd=
+data=$(mktemp -d /dev/shm/weir-separation.XXXXXX)
+trap 'kill $first $second $service $origin $load $bird $etcd $client $server $peer 2>/dev/null; wait 2>/dev/null
+rm -rf "$data"' EXIT
+for one in $client $server $peer; do wait_for is_apart "$one"; done
+ip link set lo up
+sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
+# link NAME PID NUMBER: a link to another namespace with addresses of 10.80.NUMBER.0/24.
+link() {
+  ip link add "$1" type veth peer name eth0 netns "$2"
+  ip address add "10.80.$3.1/24" dev "$1"
+  ip link set "$1" up
+  nsenter -t "$2" -n ip address add "10.80.$3.2/24" dev eth0
+  nsenter -t "$2" -n ip link set eth0 up
+  nsenter -t "$2" -n ip link set lo up
+  nsenter -t "$2" -n ip route add default via "10.80.$3.1"
+}
+link to_client $client 1
+link to_server $server 2
+link to_peer $peer 3
+(cd web && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
+origin=$!
+
+start_etcd() {
+  etcd --name e --data-dir "$data/etcd" --listen-client-urls http://10.80.3.1:2379 \
+    --advertise-client-urls http://10.80.3.1:2379 --listen-peer-urls http://10.80.3.1:2380 \
+    --initial-advertise-peer-urls http://10.80.3.1:2380 --initial-cluster e=http://10.80.3.1:2380 \
+    >"$room/out/log.etcd" 2>&1 &
+  etcd=$!
+  wait_for env ETCDCTL_API=3 etcdctl --endpoints http://10.80.3.1:2379 get x
+}
+start_etcd
+
+cat >bird.conf <<END
+router id 10.80.1.1;
+protocol device {}
+include "$room/routes.conf";
+END
+touch routes.conf
+bird -f -c bird.conf -s bird.ctl -P bird.pid >/dev/null 2>&1 &
+bird=$!
+wait_for test -S bird.ctl
+
+# config MEMBER
+config() {
+  cat <<END
+[cluster]
+etcd = ["http://10.80.3.1:2379"]
+name = "edge"
+member = "$1"
+lease = "2s"
+[cluster.publish]
+vips = ["10.80.9.0/24", "0.0.0.0"]
+servers = ["10.80.2.0/24"]
+ports = ["80", "81"]
+forwards = ["nat", "proxy"]
+END
+}
+{
+  config first
+  cat <<END
+[node]
+vip_interface = "to_client"
+[vrrp.outside]
+interface = "to_client"
+virtual_router_id = 51
+version = 3
+priority = 150
+advert_interval = "100ms"
+addresses = ["10.80.9.5/32"]
+accept = false
+[announce]
+speaker = "bird"
+socket = "$room/bird.ctl"
+include = "$room/routes.conf"
+END
+} >first.toml
+config second >second.toml
+chmod 600 first.toml second.toml
+# published VIP: a configuration with a service at this address, one at the address of the virtual router, and a proxy
+# service at a privileged port.
+published() {
+  cat <<END
+[check.open]
+kind = "tcp"
+interval = "100ms"
+rise = 1
+[pool.p]
+scheduler = "maglev"
+servers = ["10.80.2.2:80"]
+check = "open"
+[service.translated]
+listen = ["10.80.9.1:80", "$1:80"]
+forward = "nat"
+pool = "p"
+[service.routed]
+listen = ["10.80.9.5:80"]
+forward = "nat"
+pool = "p"
+[pool.w]
+servers = ["10.80.2.2:80"]
+[service.proxied]
+listen = ["0.0.0.0:81"]
+forward = "proxy"
+protocol = "http"
+pool = "w"
+END
+}
+
+cd /
+# The capabilities of a unit, as setpriv wants them.
+bounding() {
+  sed -n 's/^CapabilityBoundingSet=//p' "$units/$1" | tr ' ' '\n' | sed -n 's/^CAP_\(.*\)/+\1/p' | tr 'A-Z\n' 'a-z,'
+}
+helper_set=$(bounding weir-helper.service)
+export WEIR_HELPER_SOCKET=$room/helper/socket
+at_first() { WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/first "$@"; }
+at_second() { WEIR_RUNTIME_DIR=$room/run2 WEIR_PIN_DIR=$room/bpf/second nsenter -t $peer -n "$@"; }
+# Not by the functions, whose process would be another one.
+start_service() {
+  WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/first WEIR_CONFIG=$room/first.toml \
+    setpriv --bounding-set "-all,${helper_set%,}" --inh-caps -all --no-new-privs \
+    "$weir" helper --service >>"$room/out/helper" 2>&1 &
+  service=$!
+}
+start_service
+WEIR_TEST_ATTEMPTS=1 WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/first WEIR_CONFIG=$room/first.toml \
+  setpriv --reuid weir --regid weir --clear-groups --bounding-set -all --inh-caps -all --no-new-privs \
+  "$weir" run >"$room/out/log" 2>&1 &
+first=$!
+(
+  unset WEIR_HELPER_SOCKET
+  WEIR_RUNTIME_DIR=$room/run2 WEIR_PIN_DIR=$room/bpf/second exec nsenter -t $peer -n "$weir" run \
+    -c "$room/second.toml" >"$room/out/log2" 2>&1
+) &
+second=$!
+
+page() { in_client curl -s --max-time 2 "http://$1/page" | grep -q found; }
+process() { pgrep -P "$1" -f "$2"; }
+is_new() { new=$(process "$1" "$2") && [ "$new" != "$3" ]; }
+rights() { awk '/^(Uid|CapEff|NoNewPrivs):/ {print $2}' "/proc/$(process "$1" 'weir.* run')/status" | xargs; }
+all_served() { page 10.80.9.1 && page "$2" && page 10.80.9.5 && page 10.80.1.1:81 && echo "$1: served"; }
+is_member() { "$1" "$weir" cluster status | grep -Eq "$2 .*present"; }
+wait_for at_first "$weir" status
+wait_for at_second "$weir" status
+both() { [ "$(at_first "$weir" cluster status --json | grep -o '"present"' | wc -l)" = 2 ]; }
+wait_for both
+echo "first daemon: $(rights $first)"
+echo "second daemon: $(rights $second)"
+
+# publish WHERE: publishes what is on standard input.
+publish() { "$1" "$weir" cluster publish - --guard 0s; }
+published 10.80.9.2 | publish at_second >"$room/out/publish" 2>&1 && echo "published" || cat "$room/out/publish"
+wait_for page 10.80.9.1
+wait_for page 10.80.9.5
+wait_for page 10.80.1.1:81
+all_served start 10.80.9.2
+has_rule() { nft list ruleset | tee "$room/out/rules" | grep -q '10.80.9.5.*dport 80'; }
+wait_for has_rule
+echo "virtual router: accepts the published service"
+announces() { birdc -s "$room/bird.ctl" show route | grep -q "^$1/32"; }
+wait_for announces 10.80.9.2
+echo "published VIP: announced"
+on_second() { at_second "$weir" status | grep -q '10.80.9.2:80'; }
+wait_for on_second
+echo "second: has the services"
+
+# What root's files do not permit is rejected, by the director that publishes and by the others.
+refuse() {
+  publish at_second >"$room/out/refused" 2>&1 && echo "$1: published"
+  grep -o "$2" "$room/out/refused" | head -1
+}
+published 198.51.100.1 | refuse vip '198.51.100.1 is not in .vips. of \[cluster.publish\]'
+published 10.80.9.2 | sed 's/"10.80.2.2:80"/"10.80.1.2:80"/' | refuse server '10.80.1.2 is not in .servers. of'
+published 10.80.9.2 | sed '0,/"nat"/s//"direct"/' | refuse forward 'direct is not in .forwards. of'
+published 10.80.9.2 | sed 's/9.2:80/9.2:82/' | refuse port 'port 82 is not in .ports. of'
+# Root of the second director permits more than that of the first.
+sed -i 's/"0.0.0.0"/"0.0.0.0", "198.51.100.0\/24"/' "$room/second.toml"
+at_second "$weir" reload >"$room/out/reload" 2>&1 || cat "$room/out/reload"
+published 198.51.100.1 | refuse other 'was stopped by first'
+at_first "$weir" cluster status | grep -o '198.51.100.1 is not in .vips. of' | head -1
+all_served after-refusal 10.80.9.2
+
+# Requests of a client, one after another; the file gets the result of each.
+requests() {
+  while [ ! -e "$room/out/stop" ]; do
+    if page 10.80.9.1; then echo served; else echo lost; fi
+  done >"$room/out/requests"
+}
+enough() { [ "$(grep -c served "$room/out/requests")" -gt 5 ]; }
+begin() {
+  : >"$room/out/requests"
+  requests &
+  load=$!
+}
+# lost NAME: ends the requests and prints how many were lost.
+lost() {
+  wait_for enough
+  touch "$room/out/stop"
+  wait $load
+  rm "$room/out/stop"
+  echo "$1: $(grep -c lost "$room/out/requests") lost"
+}
+begin
+published 10.80.9.3 | publish at_first >"$room/out/publish" 2>&1 && echo "published again" || cat "$room/out/publish"
+wait_for page 10.80.9.3
+lost publication
+wait_for announces 10.80.9.3
+
+begin
+engine=$(process $service 'helper --engine')
+kill -9 "$engine"
+wait_for is_new $service 'helper --engine' "$engine"
+wait_for at_first "$weir" status
+helper=$(process $service 'helper --daemon')
+kill -9 "$helper"
+daemon=$(process $first 'weir.* run')
+kill -9 "$daemon"
+wait_for is_new $first 'weir.* run' "$daemon"
+wait_for at_first "$weir" status
+lost "killed engine, helper and daemon"
+all_served "killed engine, helper and daemon" 10.80.9.3
+
+# The service, and with it every helper. Its virtual router starts again.
+begin
+engine=$(process $service 'helper --engine')
+kill -9 $service
+wait $service 2>/dev/null
+start_service
+wait_for is_new $service 'helper --engine' "$engine"
+wait_for at_first "$weir" status
+lost "killed service"
+wait_for all_served x 10.80.9.3
+all_served "killed service" 10.80.9.3
+# A standby waits next to the agent that is at work.
+for one in vrrp-agent announcer; do
+  was=$(process $service "$one" | head -1)
+  kill -9 "$was"
+  has_ended() { [ -n "$(process $service "$one")" ] && ! process $service "$one" | grep -qx "$was"; }
+  wait_for has_ended
+done
+wait_for all_served x 10.80.9.3
+announces 10.80.9.3 && echo "killed agent and announcer: served"
+
+begin
+at_first "$weir" upgrade "$weir" >"$room/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$room/out/upgrade"
+lost upgrade
+is_alone() { [ "$(process $first 'weir.* run' | wc -l)" = 1 ]; }
+wait_for is_alone
+echo "first daemon: $(rights $first)"
+published 10.80.9.4 | publish at_second >"$room/out/publish" 2>&1 && echo "published after the upgrade" ||
+  cat "$room/out/publish"
+wait_for page 10.80.9.4
+
+# Without etcd the last configuration stays, also for a daemon that starts.
+kill -9 $etcd
+wait $etcd 2>/dev/null
+daemon=$(process $first 'weir.* run')
+kill -9 "$daemon"
+wait_for is_new $first 'weir.* run' "$daemon"
+wait_for at_first "$weir" status
+all_served "without etcd" 10.80.9.4
+start_etcd
+
+# Root may permit less only once the group publishes less.
+cp "$room/first.toml" "$room/out/first.toml"
+sed -i 's/"10.80.9.0\/24"/"10.80.9.1", "10.80.9.5"/' "$room/first.toml"
+at_first "$weir" reload >"$room/out/reload" 2>&1 && echo "narrow: applied"
+grep -o '10.80.9.4 is not in .vips. of' "$room/out/reload" | head -1
+sed -i '/^\[cluster.publish/,/^forwards/d' "$room/first.toml"
+at_first "$weir" reload >"$room/out/reload" 2>&1 && echo "without: applied"
+grep -o 'cannot be published without \[cluster.publish\]' "$room/out/reload" | head -1
+cat "$room/out/first.toml" >"$room/first.toml"
+at_first "$weir" reload >"$room/out/reload" 2>&1 && echo "as before: applied" || cat "$room/out/reload"
+all_served end 10.80.9.4
+wait_for grep -q 'does not permit this \[vrrp\] of the daemon' "$room/out/helper"
+ip -o address show dev to_client | grep -q 192.0.2.77 || echo "address of the attempt: absent"
+
+kill $first
+wait $first
+first=
+kill $service
+wait $service
+service=
+page 10.80.9.1 && echo "stopped: served"
+at_first "$weir" clean >/dev/null 2>&1 && echo "clean: done"
+kill $second
+wait $second
+second=
+at_second "$weir" clean >/dev/null 2>&1 && echo "clean: done"
