@@ -625,7 +625,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 51] = [
+pub(crate) static PAGES: [&Section; 52] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,

@@ -332,7 +332,7 @@ async fn node(State(orders): State<Orders>, body: Body) -> Answered {
 
 /// The group alone: the status of many services costs much more, and a rollout is watched by asking repeatedly.
 async fn cluster(State(orders): State<Orders>) -> Answered {
-    Ok(json(&orders.ask(Order::Cluster).await?))
+    Ok(json(&orders.send(Order::Cluster).await?))
 }
 
 async fn publish(State(orders): State<Orders>, body: Body) -> Answered {

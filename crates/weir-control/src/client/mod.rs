@@ -209,7 +209,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn cluster(&self) -> Result<Group, Error> {
-        self.ask(Method::GET, "/v1/cluster", &()).await
+        self.send(Method::GET, "/v1/cluster", &()).await
     }
 
     /// Publishes a configuration to the group of directors.
