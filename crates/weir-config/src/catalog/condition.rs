@@ -208,3 +208,20 @@ pub(crate) static HOST_FILE: Section = Section {
     )
     .known_as(&["path"])],
 };
+
+#[cfg(test)]
+mod tests {
+    use weir_model::ConditionKey;
+
+    use super::super::{ROUTE, ROUTE_NOT};
+
+    #[test]
+    fn every_condition_has_its_key_in_routes_and_their_negation() {
+        for key in ConditionKey::ALL {
+            for section in [&ROUTE, &ROUTE_NOT] {
+                let name = key.as_str();
+                assert!(section.key(name).is_some(), "{name} in {}", section.path);
+            }
+        }
+    }
+}
