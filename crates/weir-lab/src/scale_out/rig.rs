@@ -151,6 +151,7 @@ impl<'a> Rig<'a> {
             rig.directors[0].publish(&rig.published(SERVERS))?;
         }
         rig.wait_for_paths(usize::from(count), LIMIT)?;
+        rig.wait_for_servers()?;
         wait_for(
             "an answer of the VIP",
             LIMIT,
@@ -168,6 +169,7 @@ impl<'a> Rig<'a> {
             let added = usize::from(self.count);
             if let Balancer::Weir { .. } = self.method.balancer {
                 self.wait_for_paths(added + 1, LIMIT)?;
+                self.wait_for_servers()?;
             }
             self.directors[added].drain(self.method)?;
             self.wait_for_paths(added, GONE)?;
@@ -276,6 +278,27 @@ impl<'a> Rig<'a> {
         };
         wait_for(
             "the group",
+            LIMIT,
+            || Ok(self.directors.iter().all(has_all).then_some(())),
+            || self.directors.iter().map(Director::tail).collect(),
+        )
+    }
+
+    /// Waits until each director has found all servers up: what it selects before that is not what the others select.
+    fn wait_for_servers(&self) -> Result<()> {
+        if self.method.balancer == Balancer::Rules {
+            return Ok(());
+        }
+        let has_all = |director: &Director| -> bool {
+            let status = director.run("status", &["status", "--json"]);
+            let status = serde_json::from_str(&status.unwrap_or_default());
+            let status: serde_json::Value = status.unwrap_or_default();
+            let servers = status["services"][0]["servers"].as_array().into_iter();
+            let up = servers.flatten().filter(|it| it["state"] == "up").count();
+            up == usize::from(SERVERS)
+        };
+        wait_for(
+            "servers that are up",
             LIMIT,
             || Ok(self.directors.iter().all(has_all).then_some(())),
             || self.directors.iter().map(Director::tail).collect(),
