@@ -13,6 +13,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::director::{self, Director, GONE};
 use super::event::Event;
 use super::probe::{Client, Measured, Server};
@@ -486,14 +488,11 @@ impl Etcd {
     }
 
     fn kill(&mut self) {
-        if let Some(daemon) = self.daemon.take() {
-            if let Some(pid) = i32::try_from(daemon.pid())
-                .ok()
-                .and_then(rustix::process::Pid::from_raw)
-            {
-                // It may have ended by itself.
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
+        if let Some(daemon) = self.daemon.take()
+            && let Some(pid) = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw)
+        {
+            // It may have ended by itself.
+            let _ = kill_process(pid, Signal::KILL);
         }
     }
 }
