@@ -15,6 +15,8 @@ const STABLE: Duration = Duration::from_secs(60);
 /// The pause after the second withdrawal in a row; it doubles with each further one.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How long a VIP waits for the first check results of its servers.
+const SETTLING_MAX: Duration = Duration::from_secs(10);
 
 /// How a route is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +56,8 @@ struct Vip {
     withdrawals: u32,
     /// No announcement before this.
     held_until: Duration,
+    /// No announcement before this: servers have no check result yet.
+    settling_until: Option<Duration>,
 }
 
 /// See the module. Times are durations on a clock of the caller that never runs backwards; `unix` is for display.
@@ -84,6 +88,7 @@ impl Decisions {
                 reason: "announced by an earlier process".to_owned(),
                 withdrawals: 0,
                 held_until: now,
+                settling_until: None,
             };
             (vip, left)
         });
@@ -116,8 +121,13 @@ impl Decisions {
                 reason: String::new(),
                 withdrawals: 0,
                 held_until: now,
+                settling_until: None,
             });
             vip.serves = fact.serves;
+            vip.settling_until = match fact.settling {
+                true => vip.settling_until.or(Some(now + SETTLING_MAX)),
+                false => None,
+            };
             if !fact.serves {
                 vip.reason.clone_from(&fact.reason);
             }
@@ -144,7 +154,7 @@ impl Decisions {
         let drained = drained.filter(|_| self.vips.values().any(|vip| draining(&vip)));
         let held = self.vips.values();
         let held = held.filter(|vip| vip.serves && vip.state == State::Withdrawn);
-        let held = held.map(|vip| vip.held_until);
+        let held = held.map(|vip| vip.held_until.max(vip.settling_until.unwrap_or_default()));
         let held = held.filter(|_| self.draining_since.is_none());
         [lost].into_iter().chain(drained).chain(held).min()
     }
@@ -198,6 +208,13 @@ impl Decisions {
                         Some("the node is being drained".to_owned()),
                     ),
                 }
+            } else if vip.state == State::Withdrawn
+                && vip.settling_until.is_some_and(|until| now < until)
+            {
+                (
+                    State::Withdrawn,
+                    Some("servers are being checked".to_owned()),
+                )
             } else if vip.state == State::Withdrawn && now < vip.held_until {
                 let reason = format!("withdrawn {} times in a row", vip.withdrawals);
                 (State::Withdrawn, Some(reason))

@@ -25,6 +25,10 @@ pub struct VipFact {
     pub serves: bool,
     /// Why not; empty if they can.
     pub reason: String,
+    /// Servers have no check result yet: this director may select others than the rest of its group. A VIP that is not
+    /// announced waits for them.
+    #[serde(default)]
+    pub settling: bool,
 }
 
 /// A request to the announcer.

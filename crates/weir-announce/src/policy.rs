@@ -131,6 +131,7 @@ pool = "p"
                 vip: vip.parse().unwrap(),
                 serves: true,
                 reason: String::new(),
+                settling: false,
             }],
             is_draining: false,
         };

@@ -1,6 +1,6 @@
 //! What the daemon knows about the VIPs that `[announce]` covers, and the drain of this node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use weir_announce::{Facts, VipFact};
@@ -8,11 +8,24 @@ use weir_model::{Desired, RequiredServices};
 
 use crate::plane::Plane;
 
-/// The facts for the announcer; `None` = nothing is announced.
-pub(crate) fn facts(desired: &Desired, plane: &impl Plane, is_draining: bool) -> Option<Facts> {
+/// The facts for the announcer; `None` = nothing is announced. `is_new`: servers of the configuration may have no check
+/// result yet.
+pub(crate) fn facts(
+    desired: &Desired,
+    plane: &impl Plane,
+    (is_draining, is_new): (bool, bool),
+) -> Option<Facts> {
     let settings = desired.announce.clone()?;
     let is_attached = plane.is_attached();
     let mut vips: BTreeMap<IpAddr, Vec<Serving>> = BTreeMap::new();
+    // In a group, the others select among all servers already: connections that move here must find the same.
+    let pools = desired.pools.iter();
+    let pools = pools.filter(|_| is_new && desired.cluster.is_some());
+    let settling_pools: BTreeSet<&str> = pools
+        .filter(|pool| plane.is_settling(pool))
+        .map(|pool| pool.name.as_str())
+        .collect();
+    let mut settling: BTreeSet<IpAddr> = BTreeSet::new();
     let is_covered = |name: &str| match &settings.services {
         Some(names) => names.iter().any(|it| it == name),
         None => true,
@@ -24,7 +37,11 @@ pub(crate) fn facts(desired: &Desired, plane: &impl Plane, is_draining: bool) ->
             Serving::no(format!("{}: the data plane is not attached", service.name))
         };
         let listeners = service.listen.iter();
+        let is_settling = settling_pools.contains(service.pool.as_str());
         for vip in listeners.map(|listener| listener.address) {
+            if is_settling {
+                settling.insert(vip);
+            }
             vips.entry(vip).or_default().push(serving.clone());
         }
     }
@@ -47,6 +64,7 @@ pub(crate) fn facts(desired: &Desired, plane: &impl Plane, is_draining: bool) ->
             vip,
             serves,
             reason: reasons.join(", "),
+            settling: settling.contains(&vip),
         }
     });
     Some(Facts {

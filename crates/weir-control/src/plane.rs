@@ -10,7 +10,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use weir_health::{SavedState, Suspended};
-use weir_model::{Check, Desired};
+use weir_model::{Check, Desired, Pool};
 use weir_netlink::Event;
 use weir_state::{Ejected, HealthEvent, Override, PoolChange, ServerOrder};
 use weir_sys::Channel;
@@ -134,6 +134,12 @@ pub trait Plane {
     fn serves(&self, pool: &str) -> bool {
         let _ = pool;
         true
+    }
+
+    /// Whether a server of the pool has checks, and no result yet.
+    fn is_settling(&self, pool: &Pool) -> bool {
+        let _ = pool;
+        false
     }
 
     /// Whether packets reach the data plane.

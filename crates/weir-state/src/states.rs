@@ -12,7 +12,7 @@ use crate::ejection::{Ejected, EjectionEvent, Ejections, Source, Watched};
 use crate::overrides::{Override, Overrides};
 use crate::pool::{self, PoolChange, PoolState, Pools};
 use crate::record::{SavedServers, SavedStanding, SavedStandings, StandingRecord};
-use crate::standing::{HealthEvent, Standings, initial, is_checked};
+use crate::standing::{HealthEvent, Standings, initial, is_checked, state_before_first_result};
 use crate::weight::{PoolWeights, ServerWeight};
 
 /// The state of all servers: overrides, results of checks, ejections, and the pools' states that follow from them.
@@ -293,6 +293,17 @@ impl ServerStates {
     /// Since when a server of proxy services is in its override's state, or is known; since the Unix epoch.
     pub fn since(&self, pool: &str, server: &str) -> Option<Duration> {
         self.since.get(pool)?.get(server).copied()
+    }
+
+    /// Whether a server of the pool has checks, and no result yet.
+    pub fn is_settling(&self, pool: &Pool) -> bool {
+        pool.servers.iter().any(|server| {
+            let active = self.overrides.get(&pool.name, &server.name);
+            let known = self.standing(&pool.name, &server.name);
+            let state = known.map(|it| it.state);
+            let state = state.or_else(|| state_before_first_result(pool, server));
+            state == Some(State::Starting) && !active.is_some_and(Override::hides_checks)
+        })
     }
 
     /// Whether clients of a pool are served, by its servers or its sorry server. A pool without events is.

@@ -95,7 +95,7 @@ fn changes_of_directors_break_no_connection_at_length() {
     }
 }
 
-/// With synchronization, and with the second hop, the hard cases break nothing either.
+/// With the second hop, the hard cases break nothing either.
 #[test]
 fn changes_of_servers_and_directors_break_no_connection_at_length() {
     if !is_soak() || !privileged() {
@@ -107,7 +107,7 @@ fn changes_of_servers_and_directors_break_no_connection_at_length() {
         "--faults",
         "server-added-director-killed,server-drained-director-added",
         "--methods",
-        "direct-sync,tunnel-gue",
+        "tunnel-gue",
     ];
     for row in run(&options) {
         assert_eq!(

@@ -28,6 +28,7 @@ fn facts(vips: &[(IpAddr, bool)], is_draining: bool) -> Facts {
                 vip: *vip,
                 serves: *serves,
                 reason: if *serves { "" } else { "web: down" }.to_owned(),
+                settling: false,
             })
             .collect(),
         is_draining,
@@ -168,4 +169,33 @@ fn routes_outlive_the_daemon_for_withdraw_after() {
     // A daemon that starts later announces at once.
     run.send(&[(A, true)], false);
     assert_eq!(run.routes(), [(A, Quality::Usual)]);
+}
+
+#[test]
+fn new_vip_waits_for_the_first_check_results() {
+    let vip: IpAddr = [192, 0, 2, 10].into();
+    let mut run = Run::new(&[]);
+    let send = |run: &mut Run, settling: bool| {
+        let mut facts = facts(&[(vip, true)], false);
+        facts.vips[0].settling = settling;
+        run.decisions.handle_facts(&facts, (run.now, run.now));
+        !run.decisions.routes().is_empty()
+    };
+    assert!(!send(&mut run, true));
+    assert_eq!(
+        run.decisions.report()[0].reason,
+        "servers are being checked"
+    );
+    assert!(send(&mut run, false));
+    // A server that joins later withdraws nothing.
+    assert!(send(&mut run, true));
+
+    // Checks without a result do not hold it for ever.
+    let mut run = Run::new(&[]);
+    assert!(!send(&mut run, true));
+    for second in 1..=10 {
+        run.now = Duration::from_secs(second);
+        let is_announced = send(&mut run, true);
+        assert_eq!(is_announced, second == 10, "after {second} s");
+    }
 }

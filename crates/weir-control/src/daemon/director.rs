@@ -79,6 +79,8 @@ pub struct Director<P> {
     node: Node,
     sync: FlowSynchronizer,
     group: Group,
+    /// Whether servers of the active configuration may have no check result yet.
+    is_new: bool,
     certificates: FileWatch,
     lists: FileWatch,
     /// The files with lists of the active configuration.
@@ -138,6 +140,7 @@ impl<P: Plane> Director<P> {
             node,
             sync: FlowSynchronizer::default(),
             group,
+            is_new: true,
             certificates: FileWatch::default(),
             lists: FileWatch::default(),
             list_files: Vec::new(),
@@ -174,7 +177,9 @@ impl<P: Plane> Director<P> {
     /// Reports to the announcer which VIPs can serve. Cheap: nothing is sent without a change.
     pub fn announce(&mut self) {
         let is_draining = self.node.is_draining();
-        let facts = facts(&self.desired, &self.plane, is_draining);
+        let facts = facts(&self.desired, &self.plane, (is_draining, self.is_new));
+        let mut vips_now = facts.iter().flat_map(|facts| &facts.vips);
+        self.is_new = vips_now.any(|fact| fact.settling);
         let vips = facts.iter().flat_map(|facts| &facts.vips);
         let vips = vips.filter(|_| !is_draining);
         let vips = vips.map(|fact| (fact.vip, fact.serves)).collect();
@@ -555,6 +560,7 @@ impl<P: Plane> Director<P> {
 
     fn set_active(&mut self, now: ActiveConfiguration) {
         self.desired = now.lists.added_to(&now.configured);
+        self.is_new = true;
         self.membership.commit(&now.configured, now.lists);
         self.configured = now.configured;
         self.text = now.text;

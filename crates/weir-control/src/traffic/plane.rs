@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weir_health::{SavedState, Suspended};
-use weir_model::Desired;
+use weir_model::{Desired, Pool};
 use weir_netlink::Event;
 use weir_state::{Ejected, HealthEvent, Override, PoolChange, ServerOrder};
 use weir_sys::Channel;
@@ -111,6 +111,10 @@ impl Plane for Traffic {
 
     fn serves(&self, pool: &str) -> bool {
         self.states.serves(pool)
+    }
+
+    fn is_settling(&self, pool: &Pool) -> bool {
+        self.states.is_settling(pool)
     }
 
     fn is_attached(&self) -> bool {

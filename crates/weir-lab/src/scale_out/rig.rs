@@ -13,6 +13,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::director::{self, Director, GONE};
 use super::event::Event;
 use super::probe::{Client, Measured, Server};
@@ -151,6 +153,7 @@ impl<'a> Rig<'a> {
             rig.directors[0].publish(&rig.published(SERVERS))?;
         }
         rig.wait_for_paths(usize::from(count), LIMIT)?;
+        rig.wait_for_servers()?;
         wait_for(
             "an answer of the VIP",
             LIMIT,
@@ -168,6 +171,7 @@ impl<'a> Rig<'a> {
             let added = usize::from(self.count);
             if let Balancer::Weir { .. } = self.method.balancer {
                 self.wait_for_paths(added + 1, LIMIT)?;
+                self.wait_for_servers()?;
             }
             self.directors[added].drain(self.method)?;
             self.wait_for_paths(added, GONE)?;
@@ -276,6 +280,27 @@ impl<'a> Rig<'a> {
         };
         wait_for(
             "the group",
+            LIMIT,
+            || Ok(self.directors.iter().all(has_all).then_some(())),
+            || self.directors.iter().map(Director::tail).collect(),
+        )
+    }
+
+    /// Waits until each director has found all servers up: what it selects before that is not what the others select.
+    fn wait_for_servers(&self) -> Result<()> {
+        if self.method.balancer == Balancer::Rules {
+            return Ok(());
+        }
+        let has_all = |director: &Director| -> bool {
+            let status = director.run("status", &["status", "--json"]);
+            let status = serde_json::from_str(&status.unwrap_or_default());
+            let status: serde_json::Value = status.unwrap_or_default();
+            let servers = status["services"][0]["servers"].as_array().into_iter();
+            let up = servers.flatten().filter(|it| it["state"] == "up").count();
+            up == usize::from(SERVERS)
+        };
+        wait_for(
+            "servers that are up",
             LIMIT,
             || Ok(self.directors.iter().all(has_all).then_some(())),
             || self.directors.iter().map(Director::tail).collect(),
@@ -463,14 +488,11 @@ impl Etcd {
     }
 
     fn kill(&mut self) {
-        if let Some(daemon) = self.daemon.take() {
-            if let Some(pid) = i32::try_from(daemon.pid())
-                .ok()
-                .and_then(rustix::process::Pid::from_raw)
-            {
-                // It may have ended by itself.
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
+        if let Some(daemon) = self.daemon.take()
+            && let Some(pid) = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw)
+        {
+            // It may have ended by itself.
+            let _ = kill_process(pid, Signal::KILL);
         }
     }
 }
