@@ -330,6 +330,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of cases")]
     fn published_services_are_limited_by_the_own_file() {
         let nat = "listen = [\"192.0.2.1:80\"]\nforward = \"nat\"";
         let server = "\"10.0.0.5\"";
