@@ -330,6 +330,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of cases")]
     fn published_services_are_limited_by_the_own_file() {
         let nat = "listen = [\"192.0.2.1:80\"]\nforward = \"nat\"";
         let server = "\"10.0.0.5\"";
@@ -383,8 +384,8 @@ mod tests {
             (
                 nat,
                 server,
-                "[pool.b]\nservers = [\"10.0.0.6\"]\n[service.b]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \
-                 \"tcp\"\npool = \"b\"\n",
+                "[pool.b]\nservers = [\"10.0.0.6\"]\n[service.b]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\n\
+                 protocol = \"tcp\"\npool = \"b\"\n",
                 not_in("0.0.0.0", "vips"),
             ),
             (
@@ -405,8 +406,8 @@ mod tests {
             assert_eq!(errors(LIMITS, service, server, more), expected, "{service} {server} {more}");
         }
         let without = LIMITS.replace("[cluster.publish]", "[pool.unused]").replace(
-            "vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/16\"]\nports = [\"80\", \"8000-8099\"]\nforwards = [\"nat\", \
-             \"proxy\"]",
+            "vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/16\"]\nports = [\"80\", \"8000-8099\"]\n\
+             forwards = [\"nat\", \"proxy\"]",
             "servers = [\"10.0.0.9\"]",
         );
         assert_eq!(

@@ -358,8 +358,8 @@ pool = "p"
 
     fn published(vip: &str) -> String {
         format!(
-            "[pool.q]\nscheduler = \"maglev\"\nservers = [\"10.0.0.2\"]\n[service.q]\nlisten = [\"{vip}:80\"]\nforward = \
-             \"nat\"\npool = \"q\"\n"
+            "[pool.q]\nscheduler = \"maglev\"\nservers = [\"10.0.0.2\"]\n[service.q]\nlisten = [\"{vip}:80\"]\n\
+             forward = \"nat\"\npool = \"q\"\n"
         )
     }
 

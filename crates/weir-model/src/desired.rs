@@ -86,8 +86,8 @@ impl Desired {
             .is_some_and(|name| Some(name) == group)
     }
 
-    /// Why a server that is not in the configuration cannot be added to a pool that the group has published; `None` = it
-    /// can, or the pool is the director's own.
+    /// Why a server that is not in the configuration cannot be added to a pool that the group has published; `None` =
+    /// it can, or the pool is the director's own.
     pub fn unpublishable(&self, pool: &Pool, server: IpAddr) -> Option<String> {
         let publish = self.cluster.as_ref()?.publish.as_ref()?;
         (self.is_published(pool.source) && !publish.permits_server(server))

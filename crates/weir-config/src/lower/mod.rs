@@ -164,22 +164,9 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         lowered.max_servers = span("max_servers");
         lowered.max_services = span("max_services");
     }
-    if let Some((table, location)) = section(sink, &view, "timeouts") {
-        let view = View::open(sink, &catalog::TIMEOUTS, table, location);
-        lowered.timeouts = node::timeouts(sink, &view);
-        lowered
-            .settings
-            .extend(table.entries.iter().map(|entry| entry.key_span.clone()));
-    }
+    settings(sink, &view, &mut lowered);
     for (entry, table) in named(sink, &view, "check", &catalog::CHECK) {
         lowered.checks.push(check::shared(sink, entry, table));
-    }
-    if let Some((table, location)) = section(sink, &view, "ipvs") {
-        let view = View::open(sink, &catalog::IPVS, table, location);
-        lowered.ipvs = ipvs::ipvs(sink, &view);
-        lowered
-            .settings
-            .extend(table.entries.iter().map(|entry| entry.key_span.clone()));
     }
     for (entry, table) in named(sink, &view, "pool", &catalog::POOL) {
         let pool = pool::pool(sink, &lowered.checks, entry, table);
@@ -203,6 +190,24 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     group(sink, &view, &mut lowered);
     raise_default_limits(&mut lowered);
     lowered
+}
+
+/// `[timeouts]` and `[ipvs]`.
+fn settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
+    if let Some((table, location)) = section(sink, view, "timeouts") {
+        let own = View::open(sink, &catalog::TIMEOUTS, table, location);
+        lowered.timeouts = node::timeouts(sink, &own);
+        lowered
+            .settings
+            .extend(table.entries.iter().map(|entry| entry.key_span.clone()));
+    }
+    if let Some((table, location)) = section(sink, view, "ipvs") {
+        let own = View::open(sink, &catalog::IPVS, table, location);
+        lowered.ipvs = ipvs::ipvs(sink, &own);
+        lowered
+            .settings
+            .extend(table.entries.iter().map(|entry| entry.key_span.clone()));
+    }
 }
 
 /// What all services listen on.
