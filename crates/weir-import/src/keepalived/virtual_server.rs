@@ -14,7 +14,9 @@ use self::real::real_server;
 use super::Globals;
 use super::field::{self, Located};
 use super::tree::Node;
-use crate::layer4::{Method, Persistent, Real, SERVICES_MAX, Sourced, Virtual, Writer, mask_length, name_of};
+use crate::layer4::{
+    Method, Persistent, Real, SERVICES_MAX, Sourced, Virtual, Writer, mask_length, name_of,
+};
 use crate::mail::Mail;
 use crate::note::{Notes, Position};
 

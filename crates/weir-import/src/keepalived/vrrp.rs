@@ -79,6 +79,9 @@ fn as_in_weir(node: &Node, instance: &Node) -> Option<&'static str> {
         ("old_unicast_checksum", _) if !has("version") && !has("unicast_peer") => {
             Some("it is for unicast packets of version 3")
         }
+        ("vmac_xmit_base", _) if has("unicast_peer") || !has("use_vmac") => {
+            Some("without a virtual MAC address packets are sent from the interface itself")
+        }
         ("native_ipv6", _) => Some("the addresses determine the family"),
         ("no_virtual_ipaddress", _) => Some("Weir needs no addresses"),
         _ => None,
