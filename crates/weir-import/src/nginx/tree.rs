@@ -258,6 +258,15 @@ fn escaped(c: char, word: &mut String) -> char {
     }
 }
 
+/// A directive without a block.
+fn simple(position: Position, words: Vec<String>) -> Node {
+    Node {
+        position,
+        words,
+        block: None,
+    }
+}
+
 fn block(
     notes: &mut Notes,
     tokens: &[(Position, Token)],
@@ -283,11 +292,7 @@ fn block(
                 begins = None;
                 let words = std::mem::take(&mut words);
                 match position.take() {
-                    Some(position) => nodes.push(Node {
-                        position,
-                        words,
-                        block: None,
-                    }),
+                    Some(position) => nodes.push(simple(position, words)),
                     None => notes.add(*here, "unexpected `;`, and nginx rejects the file"),
                 }
             }
@@ -308,11 +313,8 @@ fn block(
                 if let (Some((count, of_block)), Some(first)) = (begins.take(), position) {
                     notes.add(first, "the `;` is missing, and nginx rejects the file");
                     let rest = words.split_off(count);
-                    nodes.push(Node {
-                        position: first,
-                        words: std::mem::replace(&mut words, rest),
-                        block: None,
-                    });
+                    let words = std::mem::replace(&mut words, rest);
+                    nodes.push(simple(first, words));
                     position = Some(of_block);
                 }
                 if words.is_empty() {
