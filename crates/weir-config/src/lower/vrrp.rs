@@ -108,17 +108,7 @@ fn router(
     let addresses = networks(sink, view, "addresses", &mut spans);
     let listed = spans.clone();
     let excluded_addresses = networks(sink, view, "excluded_addresses", &mut spans);
-    let others = tables(
-        sink,
-        view,
-        "other_interfaces",
-        &VRRP_INTERFACE,
-        other_interface,
-    );
-    let managed = || addresses.iter().chain(&excluded_addresses);
-    let other_interfaces = known_addresses(sink, others, |address| {
-        managed().any(|network| network.address == address)
-    });
+    let other_interfaces = other_interfaces(sink, view, &[&addresses, &excluded_addresses]);
     let router = VirtualRouter {
         name: entry.key.to_string(),
         interface,
@@ -333,11 +323,17 @@ fn other_interface(
 }
 
 /// Each address belongs to the virtual router, and to one interface.
-fn known_addresses(
+fn other_interfaces(
     sink: &mut Sink<'_>,
-    others: Vec<OtherInterface>,
-    is_managed: impl Fn(IpAddr) -> bool,
+    view: &View<'_, '_>,
+    managed: &[&Vec<Network>],
 ) -> Vec<AddressInterface> {
+    let key = "other_interfaces";
+    let others = tables(sink, view, key, &VRRP_INTERFACE, other_interface);
+    let is_managed = |address: IpAddr| {
+        let mut networks = managed.iter().copied().flatten();
+        networks.any(|network| network.address == address)
+    };
     let mut seen: Vec<IpAddr> = Vec::new();
     let mut known = Vec::new();
     for (interface, addresses) in others {

@@ -38,6 +38,14 @@ fn line(
     Some(entries)
 }
 
+/// Whether the text is an address, or a network.
+fn is_network(text: &str) -> bool {
+    let (address, length) = text.split_once('/').unwrap_or((text, "0"));
+    let is_address = address.parse::<std::net::IpAddr>().is_ok();
+    matches!(text, "all" | "any" | "default")
+        || is_address && field::within(length, 0, 128).is_some()
+}
+
 /// `[src A] DESTINATION [via A] [dev IF] [table T] [metric N]`.
 pub(super) fn routes(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let mut routes = Vec::new();
@@ -96,6 +104,14 @@ pub(super) fn rules(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let mut rules = Vec::new();
     for inner in node.inner() {
         let at = inner.position;
+        let is_wrong = |pair: &[String]| match pair {
+            [name, value] => matches!(name.as_str(), "from" | "to") && !is_network(value),
+            _ => false,
+        };
+        if inner.words.chunks(2).any(is_wrong) {
+            inner.ignore(notes, "not an address, and keepalived skips the line");
+            continue;
+        }
         let entries = line(inner, &inner.words, notes, |name, value| {
             Some(match name {
                 "from" => Entry::new("from", value, at),

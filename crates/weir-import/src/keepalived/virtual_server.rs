@@ -14,7 +14,9 @@ use self::real::real_server;
 use super::Globals;
 use super::field::{self, Located};
 use super::tree::Node;
-use crate::layer4::{Method, Persistent, Real, SERVICES_MAX, Sourced, Virtual, Writer, mask_length, name_of};
+use crate::layer4::{
+    Method, Persistent, Real, SERVICES_MAX, Sourced, Virtual, Writer, mask_length, name_of,
+};
 use crate::mail::Mail;
 use crate::note::{Notes, Position};
 
@@ -35,7 +37,6 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         }
     }
     let ipv6 = is_ipv6(&header, &directives, &reals);
-    omega(&directives, node, notes);
     let Some((listen, port)) = listen(&header, &mut directives, ipv6, node, notes) else {
         return;
     };
@@ -44,6 +45,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         let own = (globals, &directives, ipv6);
         found.extend(real_server(own, real, &mut programs, notes));
     }
+    omega(&directives, node, notes);
     if let Header::Address(..) = header {
         same_port(&mut found, &directives, port, notes);
     }
@@ -58,7 +60,6 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         directives.settings.unused(notes);
     }
     let (method, scheduler) = implied(&directives, &found, node, notes);
-    let name = name_of_service(&header, &listen);
     limit_quorum(&mut directives, &found, notes);
     let persistent = persistence(&directives, ipv6, node, notes);
     if persistent.is_some() && listen.len() > SERVICES_MAX {
@@ -69,7 +70,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     let sorry = sorry_server(directives.sorry, &method.value, ipv6, notes);
     let spec = Virtual {
         from: node.position,
-        name,
+        name: name_of_service(&header, &listen),
         listen,
         port,
         method,

@@ -79,6 +79,9 @@ fn as_in_weir(node: &Node, instance: &Node) -> Option<&'static str> {
         ("old_unicast_checksum", _) if !has("version") && !has("unicast_peer") => {
             Some("it is for unicast packets of version 3")
         }
+        ("vmac_xmit_base", _) if has("unicast_peer") || !has("use_vmac") => {
+            Some("without a virtual MAC address packets are sent from the interface itself")
+        }
         ("native_ipv6", _) => Some("the addresses determine the family"),
         ("no_virtual_ipaddress", _) => Some("Weir needs no addresses"),
         _ => None,
@@ -372,9 +375,6 @@ fn other_directive(
     (instance, node): (&Node, &Node),
     notes: &mut Notes,
 ) {
-    let mut lines = instance.inner().iter();
-    let interface = lines.rfind(|it| it.keyword() == "interface");
-    let interface = interface.and_then(|it| it.word(1)).unwrap_or_default();
     let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|entry| table.replace(entry));
     match node.keyword() {
         keyword @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
@@ -395,22 +395,8 @@ fn other_directive(
             put(source.map(|(source, position)| Entry::new("source", source.to_string(), position)));
         }
         "unicast_peer" => put(peers(node, notes)),
-        "virtual_ipaddress" => put(addresses(
-            "addresses",
-            node,
-            interface,
-            &mut parts.elsewhere,
-            notes,
-        )),
-        "virtual_ipaddress_excluded" => {
-            let others = &mut parts.elsewhere;
-            put(addresses(
-                "excluded_addresses",
-                node,
-                interface,
-                others,
-                notes,
-            ));
+        "virtual_ipaddress" | "virtual_ipaddress_excluded" => {
+            put(addresses(instance, node, &mut parts.elsewhere, notes));
         }
         "track_interface" => track_interfaces(&mut parts.track, node, notes),
         "track_script" | "track_process" | "track_file" => {
@@ -428,15 +414,6 @@ fn other_directive(
             }
             _ => field::reject(notes, node, "MASTER or BACKUP"),
         },
-        "down_timer_adverts" => put(count("down_adverts", node, 1, notes)),
-        "garp_master_repeat" => put(count("garp_repeat", node, 1, notes)),
-        "garp_master_refresh_repeat" => put(count("garp_refresh_repeat", node, 1, notes)),
-        "garp_master_delay" => put(pause("garp_delay", node, notes)),
-        "garp_master_refresh" => put(pause("garp_refresh", node, notes)),
-        "v3_checksum_as_v2" => {
-            let flag = field::flag(notes, node);
-            put(flag.map(|(plain, position)| checksum(plain, Some(position))));
-        }
         "use_vmac" => {
             field::note_extra(notes, node, 0);
             put(Some(Entry::new("virtual_mac", true, node.position)));
@@ -452,10 +429,31 @@ fn other_directive(
         keyword if UNSUPPORTED.contains(&keyword) => {
             node.reject(notes, "[vrrp.NAME] has no equivalent key")
         }
-        _ => node.ignore(
-            notes,
-            "keepalived has no such keyword in vrrp_instance, and ignores the line",
-        ),
+        _ => announcement(table, node, notes),
+    }
+}
+
+/// Announcements, checksums, and lines that keepalived does not know.
+fn announcement(table: &mut Table, node: &Node, notes: &mut Notes) {
+    let entry = match node.keyword() {
+        "down_timer_adverts" => count("down_adverts", node, 1, notes),
+        "garp_master_repeat" => count("garp_repeat", node, 1, notes),
+        "garp_master_refresh_repeat" => count("garp_refresh_repeat", node, 1, notes),
+        "garp_master_delay" => pause("garp_delay", node, notes),
+        "garp_master_refresh" => pause("garp_refresh", node, notes),
+        "v3_checksum_as_v2" => {
+            let flag = field::flag(notes, node);
+            flag.map(|(plain, position)| checksum(plain, Some(position)))
+        }
+        _ => {
+            return node.ignore(
+                notes,
+                "keepalived has no such keyword in vrrp_instance, and ignores the line",
+            );
+        }
+    };
+    if let Some(entry) = entry {
+        table.replace(entry);
     }
 }
 

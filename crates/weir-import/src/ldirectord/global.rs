@@ -198,16 +198,17 @@ impl Globals {
                     "checktimeout and negotiatetimeout replaced this directive".to_owned(),
                 );
             }
-            "cleanstop" if yes_no(value).is_none() => {
-                return Some("cleanstop requires yes or no, and nothing after it".to_owned());
-            }
-            "quiescent" | "fork" | "autoreload" | "readdquiescent" => {
+            "quiescent" | "fork" | "autoreload" | "readdquiescent" | "cleanstop" => {
                 let Some(yes) = yes_no(value) else {
                     return Some(format!("{name} requires yes or no, and nothing after it"));
                 };
                 match name {
                     "quiescent" => self.quiescent = Some((yes, position)),
                     "fork" => self.fork = yes,
+                    "cleanstop" => {
+                        notes.remark(position, CLEANSTOP);
+                        return None;
+                    }
                     _ => {}
                 }
             }
@@ -233,14 +234,7 @@ impl Globals {
                 self.fallback_command = Some((value.trim_end().to_owned(), position));
                 return None;
             }
-            "cleanstop" => {
-                notes.remark(position, CLEANSTOP);
-                return None;
-            }
-            "emailalert" | "emailalertfrom" | "smtp" => {
-                self.mail.read(name, value, position);
-                return None;
-            }
+            _ if self.mail.read(name, value, position) => return None,
             "secret" | "passwd" | "database" | "load" | "comment" | "servicename"
             | "monitorfile" => {
                 return unknown(name);

@@ -67,6 +67,22 @@ const MAX_DEPTH: usize = 16;
 
 const MAX_FILES: usize = 1000;
 
+/// Directives with a block that may follow a directive without its `;`.
+const BLOCKS: &[&str] = &[
+    "location",
+    "server",
+    "upstream",
+    "if",
+    "map",
+    "geo",
+    "limit_except",
+    "split_clients",
+    "types",
+    "events",
+    "http",
+    "stream",
+];
+
 enum Token {
     Word(String),
     End,
@@ -242,6 +258,15 @@ fn escaped(c: char, word: &mut String) -> char {
     }
 }
 
+/// A directive without a block.
+fn simple(position: Position, words: Vec<String>) -> Node {
+    Node {
+        position,
+        words,
+        block: None,
+    }
+}
+
 fn block(
     notes: &mut Notes,
     tokens: &[(Position, Token)],
@@ -251,20 +276,23 @@ fn block(
     let mut nodes = Vec::new();
     let mut words: Vec<String> = Vec::new();
     let mut position: Option<Position> = None;
+    // Where a directive with a block begins on a line of its own, after a directive without its `;`.
+    let mut begins: Option<(usize, Position)> = None;
     while let Some((here, token)) = tokens.get(*at) {
         match token {
             Token::Word(word) => {
+                let is_first = position.is_some_and(|first| !first.is_on_same_line(*here));
+                if begins.is_none() && is_first && BLOCKS.contains(&word.as_str()) {
+                    begins = Some((words.len(), *here));
+                }
                 words.push(word.clone());
                 position.get_or_insert(*here);
             }
             Token::End => {
+                begins = None;
                 let words = std::mem::take(&mut words);
                 match position.take() {
-                    Some(position) => nodes.push(Node {
-                        position,
-                        words,
-                        block: None,
-                    }),
+                    Some(position) => nodes.push(simple(position, words)),
                     None => notes.add(*here, "unexpected `;`, and nginx rejects the file"),
                 }
             }
@@ -281,6 +309,13 @@ fn block(
                         *here,
                         "the block has no closing brace, and nginx rejects the file",
                     );
+                }
+                if let (Some((count, of_block)), Some(first)) = (begins.take(), position) {
+                    notes.add(first, "the `;` is missing, and nginx rejects the file");
+                    let rest = words.split_off(count);
+                    let words = std::mem::replace(&mut words, rest);
+                    nodes.push(simple(first, words));
+                    position = Some(of_block);
                 }
                 if words.is_empty() {
                     notes.add(
@@ -331,6 +366,18 @@ mod tests {
                 .position
                 .is_on_same_line(Position::new(0, 3))
         );
+    }
+
+    #[test]
+    fn block_after_a_directive_without_semicolon_is_kept() {
+        let (nodes, notes) = read_all("a b\nlocation / {\n c;\n}\n");
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert_eq!(nodes[0].words, ["a", "b"]);
+        assert_eq!(nodes[1].words, ["location", "/"]);
+        assert_eq!(nodes[1].inner()[0].words, ["c"]);
+        let (nodes, notes) = read_all("location\n~ x {\n c;\n}\n");
+        assert!(notes.is_empty(), "{notes:?}");
+        assert_eq!(nodes[0].words, ["location", "~", "x"]);
     }
 
     #[test]

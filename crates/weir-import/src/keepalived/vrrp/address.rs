@@ -16,12 +16,18 @@ pub(super) struct Elsewhere {
 
 /// Imports the address from each line `IP[/M] dev IF label L …`.
 pub(super) fn addresses(
-    key: &'static str,
+    instance: &Node,
     node: &Node,
-    interface: &str,
     elsewhere: &mut Vec<Elsewhere>,
     notes: &mut Notes,
 ) -> Option<Entry> {
+    let key = match node.keyword() {
+        "virtual_ipaddress" => "addresses",
+        _ => "excluded_addresses",
+    };
+    let mut lines = instance.inner().iter();
+    let interface = lines.rfind(|it| it.keyword() == "interface");
+    let interface = interface.and_then(|it| it.word(1)).unwrap_or_default();
     let mut addresses = Vec::new();
     for line in node.inner() {
         let (address, length) = line

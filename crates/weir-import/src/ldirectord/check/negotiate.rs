@@ -16,6 +16,9 @@ const FTP_PASSWORD: &str = "ldirectord@localhost";
 /// User of SIP requests.
 const SIP_USER: &str = "ldirectord@localhost";
 
+/// A text and its line.
+type Written<'a> = (&'a str, Position);
+
 /// What the checks of one real server send and expect.
 struct Request<'a> {
     section: &'a Section,
@@ -137,7 +140,7 @@ impl Request<'_> {
     }
 
     /// User and password, if there is a user.
-    fn login(&self) -> Option<((&str, Position), (&str, Position))> {
+    fn login(&self) -> Option<(Written<'_>, Written<'_>)> {
         let (user, at) = self.section.login.as_ref()?;
         let password = self.section.passwd.as_ref();
         let password = password.map_or(("", *at), |(text, position)| (text.as_str(), *position));
