@@ -141,6 +141,18 @@ fn frontend_without_usable_address_keeps_its_rules() {
 }
 
 #[test]
+fn frontend_with_the_address_of_another_keeps_its_rules() {
+    let text = format!(
+        "{DEFAULTS}frontend one\n bind nowhere.example:80\n default_backend app\nfrontend two\n bind \
+         nowhere.example:80\n bind elsewhere.example:80\n default_backend app\n{BACKEND}"
+    );
+    let imported = import(&text, &EmptyEnvironment);
+    assert_has(&imported, "[service.one]\nlisten = [\"127.0.0.1:80\"]");
+    assert_has(&imported, "[service.two]\nlisten = [\"127.0.0.1:22000\"]");
+    assert_eq!(lost_lines(&imported), [5, 8, 9]);
+}
+
+#[test]
 fn wildcard_of_ipv6_includes_ipv4() {
     assert_has(
         &of_frontend("bind :::80"),
