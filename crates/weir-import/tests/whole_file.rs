@@ -279,12 +279,12 @@ fn only_lines_of_blocks_that_apply_are_imported() {
         "{}",
         imported.toml
     );
-    let told = imported.notes.join("\n");
+    let reported = imported.notes.join("\n");
     for part in [
         "SET is not set here",
         "haproxy does not read it, because of line",
     ] {
-        assert!(told.contains(part), "{told}");
+        assert!(reported.contains(part), "{reported}");
     }
     // A variable that is not known here, a condition that is not understood, and missing directives are reported.
     for (line, expected) in [
@@ -304,7 +304,8 @@ fn section_with_statistics_becomes_the_dashboard() {
     let imported = import(&format!("{DEFAULTS}{stats}"), &EmptyEnvironment);
     assert_has(&imported, "[node]\nadmin = \"127.0.0.1:8404\"\n");
     assert_eq!(lost_lines(&imported), [] as [usize; 0]);
-    let exporter = "frontend prometheus\n bind :8405\n http-request use-service prometheus-exporter if { path /metrics }\n";
+    let exporter = "frontend prometheus\n bind :8405\n http-request use-service prometheus-exporter if { path \
+                    /metrics }\n";
     let text = format!("global\n hard-stop-after 9s\n{DEFAULTS}{stats}{exporter}");
     let imported = import(&text, &EmptyEnvironment);
     assert_has(
