@@ -19,6 +19,7 @@ mod line;
 mod mail;
 mod path;
 mod rule;
+mod scope;
 mod section;
 mod server;
 mod service;
