@@ -141,6 +141,18 @@ fn frontend_without_usable_address_keeps_its_rules() {
 }
 
 #[test]
+fn frontend_with_the_address_of_another_keeps_its_rules() {
+    let text = format!(
+        "{DEFAULTS}frontend one\n bind nowhere.example:80\n default_backend app\nfrontend two\n bind \
+         nowhere.example:80\n bind elsewhere.example:80\n default_backend app\n{BACKEND}"
+    );
+    let imported = import(&text, &EmptyEnvironment);
+    assert_has(&imported, "[service.one]\nlisten = [\"127.0.0.1:80\"]");
+    assert_has(&imported, "[service.two]\nlisten = [\"127.0.0.1:22000\"]");
+    assert_eq!(lost_lines(&imported), [5, 8, 9]);
+}
+
+#[test]
 fn wildcard_of_ipv6_includes_ipv4() {
     assert_has(
         &of_frontend("bind :::80"),
@@ -267,12 +279,12 @@ fn only_lines_of_blocks_that_apply_are_imported() {
         "{}",
         imported.toml
     );
-    let told = imported.notes.join("\n");
+    let reported = imported.notes.join("\n");
     for part in [
         "SET is not set here",
         "haproxy does not read it, because of line",
     ] {
-        assert!(told.contains(part), "{told}");
+        assert!(reported.contains(part), "{reported}");
     }
     // A variable that is not known here, a condition that is not understood, and missing directives are reported.
     for (line, expected) in [
@@ -292,7 +304,8 @@ fn section_with_statistics_becomes_the_dashboard() {
     let imported = import(&format!("{DEFAULTS}{stats}"), &EmptyEnvironment);
     assert_has(&imported, "[node]\nadmin = \"127.0.0.1:8404\"\n");
     assert_eq!(lost_lines(&imported), [] as [usize; 0]);
-    let exporter = "frontend prometheus\n bind :8405\n http-request use-service prometheus-exporter if { path /metrics }\n";
+    let exporter = "frontend prometheus\n bind :8405\n http-request use-service prometheus-exporter if { path \
+                    /metrics }\n";
     let text = format!("global\n hard-stop-after 9s\n{DEFAULTS}{stats}{exporter}");
     let imported = import(&text, &EmptyEnvironment);
     assert_has(

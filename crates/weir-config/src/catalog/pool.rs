@@ -77,8 +77,8 @@ pub(crate) static POOL: Section = Section {
             "What happens to the flows of a server that a reload removes: they continue (`keep`), are reset \
              (`reset`), or are assigned to another server (`reschedule`). `reset` answers each further packet from \
              the client with a TCP reset, or ICMP port unreachable for UDP, with the VIP as source; this is \
-             rate-limited, and nothing is sent to the removed server. In `proxy` services `reset` closes the connections \
-             to the server; the others let them continue.",
+             rate-limited, and nothing is sent to the removed server. In `proxy` services `reset` closes the \
+             connections to the server; the others let them continue.",
             "on_remove = \"reschedule\"",
         ),
         Key::new(

@@ -52,9 +52,9 @@ pub(crate) static SERVICE_TLS: Section = Section {
             CERTIFICATES,
             Required,
             "A directory with `NAME.pem` (chain and key), `NAME.crt` and `NAME.key`, or `NAME/fullchain.pem` and \
-             `NAME/privkey.pem` for each certificate; or one such file; or a list of them. The names in the certificates decide which \
-             one a client gets. An OCSP response to staple may be placed next to each: `NAME.pem.ocsp`, `NAME.ocsp` \
-             or `NAME/ocsp.der`.",
+             `NAME/privkey.pem` for each certificate; or one such file; or a list of them. The names in the \
+             certificates decide which one a client gets. An OCSP response to staple may be placed next to each: \
+             `NAME.pem.ocsp`, `NAME.ocsp` or `NAME/ocsp.der`.",
             "certificates = \"/etc/weir/certs\"",
         )
         .known_as(&["certificate", "crt", "ssl_certificate", "cert"]),

@@ -1,5 +1,7 @@
 //! `bind`: where a frontend listens, and TLS.
 
+use std::collections::HashSet;
+
 use crate::Environment;
 use crate::document::{Entry, Item};
 use crate::guard::CERTIFICATES;
@@ -26,6 +28,8 @@ pub(super) struct Scope<'f> {
     pub(super) base: &'f str,
     /// Whether a frontend has a listener at this port of 0.0.0.0.
     pub(super) is_taken: &'f dyn Fn(&str) -> bool,
+    /// Addresses of earlier frontends.
+    pub(super) listening: &'f HashSet<String>,
 }
 
 /// One address.
@@ -88,6 +92,11 @@ impl Binds {
             let both = both.filter(|port| !has("v6only") && !(scope.is_taken)(port));
             let both: Vec<String> = both.map(|port| format!("0.0.0.0:{port}")).collect();
             for address in found.into_iter().chain(both) {
+                if scope.listening.contains(&address) {
+                    let why = format!("not imported: an earlier section listens on {address}");
+                    notes.add(line.position, why);
+                    continue;
+                }
                 if self.listen.iter().all(|known| known.address != address) {
                     self.listen.push(Bind {
                         address,
@@ -139,6 +148,11 @@ impl Binds {
             let item = Item::new(DIRECTORY, Some(bind.position));
             self.certificates.push(item);
         }
+    }
+
+    /// All addresses.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = String> {
+        self.listen.iter().map(|bind| bind.address.clone())
     }
 
     /// Keys of `tls`.

@@ -2,7 +2,7 @@
 //!
 //! Conditions about haproxy itself are evaluated as by its newest version with all features.
 
-use super::line::Scope;
+use super::scope::Scope;
 use crate::note::{Notes, Position};
 
 /// The open blocks, the outermost first.

@@ -176,6 +176,7 @@ fn binds(
         environment,
         base: &context.certificates,
         is_taken: &is_taken,
+        listening: &context.listening,
     };
     let mut binds = Binds::default();
     for line in proxy.lines.iter().filter(|line| line.keyword() == "bind") {
@@ -197,6 +198,7 @@ fn binds(
     // A `listen` without a bind is only a backend.
     let required = (!proxy.has_servers).then_some(proxy.position);
     binds.complete(required, &mut next, notes);
+    context.listening.extend(binds.addresses());
     (!binds.is_empty()).then_some(binds)
 }
 

@@ -166,17 +166,10 @@ pub(super) fn changes(
     (clients, forwarded, listen): (Clients<'_>, bool, &[String]),
     notes: &mut Notes,
 ) -> Changes {
-    let mut changes = Changes::default();
-    if let Some(line) = proxy.option("forwarded") {
-        standard(context, line, listen, &mut changes.options, notes);
-    }
-    if let Some(line) = proxy.option("forwardfor").filter(|_| !forwarded) {
-        context.mark_used(line);
-        changes
-            .options
-            .request
-            .add("X-Forwarded-For", "{client}", line.position);
-    }
+    let mut changes = Changes {
+        options: options(context, proxy, listen, forwarded, notes),
+        ..Changes::default()
+    };
     let host = super::backend::fixed_host(proxy).map(|(line, _)| line.position);
     let host = host.filter(|_| proxy.has_servers);
     let is_rule = |line: &&Line| (is_edit(line) || is_auth(line)) && Some(line.position) != host;
@@ -238,6 +231,27 @@ pub(super) fn changes(
         }
     }
     changes
+}
+
+/// The changes of `option forwarded` and `option forwardfor`.
+fn options(
+    context: &mut Context<'_>,
+    proxy: &Proxy,
+    listen: &[String],
+    forwarded: bool,
+    notes: &mut Notes,
+) -> Edits {
+    let mut edits = Edits::default();
+    if let Some(line) = proxy.option("forwarded") {
+        standard(context, line, listen, &mut edits, notes);
+    }
+    if let Some(line) = proxy.option("forwardfor").filter(|_| !forwarded) {
+        context.mark_used(line);
+        edits
+            .request
+            .add("X-Forwarded-For", "{client}", line.position);
+    }
+    edits
 }
 
 /// Replaces a value that is looked up in a file by the variable of the map.

@@ -19,6 +19,7 @@ mod line;
 mod mail;
 mod path;
 mod rule;
+mod scope;
 mod section;
 mod server;
 mod service;
@@ -58,6 +59,8 @@ struct Context<'w> {
     certificates: String,
     /// Number of ports that were taken for addresses that Weir cannot listen on.
     substitutes: u16,
+    /// Addresses of the frontends so far.
+    listening: HashSet<String>,
 }
 
 /// Imports haproxy.cfg.
@@ -78,6 +81,7 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         max_connections: None,
         certificates: alias::certificates(&file),
         substitutes: 0,
+        listening: HashSet::new(),
     };
     settings(&mut context, &file.global, &mut notes);
     for proxy in file.proxies.iter().filter(|proxy| proxy.has_servers) {

@@ -77,7 +77,8 @@ pub(super) fn service(
         path::normalize_path(context, &mut table, proxy, notes);
         table.push(underscores(context, proxy));
         compression(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
-        error_pages(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
+        let proxies = [proxy, backend.unwrap_or(proxy)];
+        error_pages(context, &mut table, proxies, notes);
     }
     table.covers = proxy.lines.iter().map(|line| line.position).collect();
     context.writer.document.push(table);
@@ -102,7 +103,7 @@ pub(super) fn defaults(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Not
     }
     if proxy.is_http() {
         compression(context, &mut table, [proxy, proxy]);
-        error_pages(context, &mut table, [proxy, proxy]);
+        error_pages(context, &mut table, [proxy, proxy], notes);
     }
     if !table.entries.is_empty() {
         context.writer.document.push(table);
@@ -158,16 +159,28 @@ fn request_buffering(context: &mut Context<'_>, table: &mut Table, proxies: [&Pr
 
 /// `errorfile 503 /etc/haproxy/errors/503.http`: the proxy reads haproxy's format. The frontend overrides its
 /// backend, and both override their defaults.
-fn error_pages(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
+fn error_pages(
+    context: &mut Context<'_>,
+    table: &mut Table,
+    proxies: [&Proxy; 2],
+    notes: &mut Notes,
+) {
     let own = proxies.iter().map(|proxy| &proxy.lines);
     let defaults = proxies.iter().map(|proxy| &proxy.defaults);
     let mut statuses = Vec::new();
     let mut pages = Vec::new();
     for line in own.chain(defaults).flat_map(|lines| lines.iter().rev()) {
         let found = pages_of(context, line);
-        if !found.is_empty() {
-            context.mark_used(line);
+        let is_replaced = found.iter().all(|(status, ..)| statuses.contains(status));
+        if found.is_empty() || is_replaced && context.used.contains(&line.position) {
+            continue;
         }
+        if is_replaced {
+            let why = "not imported: another page for the status replaces it";
+            notes.remark(line.position, why);
+            continue;
+        }
+        context.mark_used(line);
         for (status, file, position) in found {
             if statuses.contains(&status) {
                 continue;
