@@ -19,6 +19,8 @@ use crate::state::Addresses;
 
 /// How long the caller may take to stop being active after this process received SIGTERM.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
+/// Below that of the agent, which must send its advertisements first.
+const REAL_TIME_PRIORITY: i32 = 9;
 
 /// Serves the caller at the other end of the channel until the channel is closed, then removes all that it added.
 /// `texts` are the files that may hold the active configuration; the first one that exists does. If a daemon without
@@ -52,8 +54,10 @@ pub async fn serve(
             Err(error) => tracing::error!(%error, "failed to read the virtual routers"),
         }
     }
+    run_in_real_time();
     let (sender, mut requests) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
+        run_in_real_time();
         while let Ok(Some(message)) = channel.receive() {
             if sender.send(message.bytes).is_err() {
                 return;
@@ -77,6 +81,12 @@ pub async fn serve(
         }
     }
     helper.addresses.remove(&|_| true).await
+}
+
+/// Addresses move as soon as the agent orders it, however busy the machine is: clients reach nothing before. Without
+/// the right to do so the agent has reported that it is late as well.
+fn run_in_real_time() {
+    let _ = weir_sys::run_in_real_time(REAL_TIME_PRIORITY);
 }
 
 struct Helper {
@@ -128,9 +138,11 @@ impl Helper {
         })
     }
 
-    /// Reads the configuration; a broken one changes nothing.
+    /// Reads the configuration; a broken one changes nothing. A large file must not keep other processes waiting.
     fn send_policy(&mut self, number: u64) {
+        let _ = weir_sys::run_at_normal_priority();
         let read = self.source.read();
+        run_in_real_time();
         let file = read.and_then(|routers| {
             let text = serde_json::to_vec(&routers).unwrap_or_default();
             let file = sealed_file("weir-vrrp", &text);
