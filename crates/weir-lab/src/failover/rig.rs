@@ -140,10 +140,13 @@ impl Rig {
         let settled = || {
             let [first, second] = &self.directors;
             let is_alone = first.holds_vip()? && !second.holds_vip()?;
-            if !is_alone || !self.is_used(first)? {
-                since = Instant::now();
+            if is_alone && !self.is_used(first)? {
+                self.resolve_again();
+            } else if is_alone {
+                return Ok((since.elapsed() >= needed).then_some(()));
             }
-            Ok((since.elapsed() >= needed).then_some(()))
+            since = Instant::now();
+            Ok(None)
         };
         wait_for(
             "the client to use the first director, active alone",
@@ -151,6 +154,12 @@ impl Rig {
             settled,
             String::new,
         )
+    }
+
+    /// Lets the client ask for the MAC address of the VIP: not every director announces it after a partition.
+    fn resolve_again(&self) {
+        let _ = ip(&self.client, &format!("neigh flush to {VIP}"));
+        let _ = Client::is_answered(&self.client);
     }
 
     /// Whether the client sends to this director.
