@@ -45,15 +45,8 @@ impl Client {
         Ok(number)
     }
 
-    /// Waits for the next answer, with the virtual routers if it contains them. `None` when the helper has ended.
-    ///
-    /// # Errors
-    /// The helper sent something else.
-    pub fn receive(&self) -> Result<Option<Answered>, Error> {
-        self.channel.receive()?.map(answered).transpose()
-    }
-
-    /// Like [`Self::receive`], but does not wait.
+    /// The next answer, with the virtual routers if it contains them; `None` when the helper has ended. It does not
+    /// wait.
     ///
     /// # Errors
     /// The helper sent something else, or [`Error::System`].

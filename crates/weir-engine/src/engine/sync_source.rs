@@ -2,12 +2,12 @@
 //!
 //! The kernel's routing is asked by connecting a datagram socket, which sends nothing.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use weir_abi::ticks_from;
-
-use super::sync_index::HashMap;
 
 /// RFC 863.
 const DISCARD_PORT: u16 = 9;
@@ -19,7 +19,7 @@ const KEPT_MAX: usize = 1 << 16;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct SourceAddresses {
-    known: HashMap<IpAddr, Option<IpAddr>>,
+    known: HashMap<IpAddr, Option<IpAddr>, RandomState>,
     /// When `known` was last emptied, in ticks.
     since: u32,
 }
