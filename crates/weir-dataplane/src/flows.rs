@@ -122,6 +122,12 @@ impl FlowTable {
         None
     }
 
+    /// Lets the CPU fetch an entry that is read soon by [`Self::at`].
+    pub fn prefetch(&self, index: u32) {
+        self.buckets.prefetch(index / BUCKET_SLOTS);
+        self.cold.prefetch(index);
+    }
+
     /// A copy of a cold record, which may be that of an earlier flow.
     ///
     /// # Errors

@@ -70,6 +70,8 @@ impl Default for FlowSynchronizer {
 struct NoTable;
 
 impl Source for NoTable {
+    fn prepare(&mut self, _entry: u32) {}
+
     fn export(&mut self, _entry: u32, _records: &mut Vec<Record>) {}
 
     fn scan(&mut self, _from: u32, _entries: &mut Vec<u32>) -> Option<u32> {

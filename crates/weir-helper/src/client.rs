@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::task::Poll;
 
 use weir_model::VirtualRouter;
-use weir_sys::Channel;
+use weir_sys::{Channel, Message};
 
+use crate::Error;
 use crate::message::{Answer, Envelope, Reply, Request};
-use crate::{Error, message};
 
 /// The largest list of virtual routers, in bytes.
 const POLICY_MAX: u64 = 4 << 20;
@@ -43,25 +45,37 @@ impl Client {
         Ok(number)
     }
 
-    /// Waits for the next answer, with the virtual routers if it contains them. `None` when the helper has ended.
+    /// The next answer, with the virtual routers if it contains them; `None` when the helper has ended. It does not
+    /// wait.
     ///
     /// # Errors
-    /// The helper sent something else.
-    pub fn receive(&self) -> Result<Option<Answered>, Error> {
-        let Some(received) = self.channel.receive()? else {
-            return Ok(None);
-        };
-        let envelope = Envelope::<Reply>::decode(&received.bytes)?;
-        let routers = match (&envelope.body, received.files.into_iter().next()) {
-            (Reply::Policy, Some(file)) => Some(read(file.into())?),
-            _ => None,
-        };
-        let answer = message::Answer {
-            number: envelope.number,
-            reply: envelope.body,
-        };
-        Ok(Some((answer, routers)))
+    /// The helper sent something else, or [`Error::System`].
+    pub fn poll_receive(&self) -> Result<Poll<Option<Answered>>, Error> {
+        match self.channel.poll_receive()? {
+            Poll::Ready(message) => message.map(answered).transpose().map(Poll::Ready),
+            Poll::Pending => Ok(Poll::Pending),
+        }
     }
+}
+
+/// Readable when an answer has arrived or the helper has ended.
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+fn answered(message: Message) -> Result<Answered, Error> {
+    let envelope = Envelope::<Reply>::decode(&message.bytes)?;
+    let routers = match (&envelope.body, message.files.into_iter().next()) {
+        (Reply::Policy, Some(file)) => Some(read(file.into())?),
+        _ => None,
+    };
+    let answer = Answer {
+        number: envelope.number,
+        reply: envelope.body,
+    };
+    Ok((answer, routers))
 }
 
 fn read(file: File) -> Result<Vec<VirtualRouter>, Error> {

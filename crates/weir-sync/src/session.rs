@@ -24,6 +24,8 @@ const IN_FLIGHT_MAX: usize = 256;
 const QUEUE_MAX: usize = 1 << 18;
 /// While fewer entries are queued, a transfer of the whole table adds more.
 const TRANSFER_LOW: usize = 512;
+/// So many entries before its export, an entry is prepared.
+const PREPARED: usize = 8;
 /// Replaced sessions that are remembered; then the challenge changes.
 const RETIRED_MAX: usize = 64;
 /// Longest record with its item's header.
@@ -34,6 +36,9 @@ pub trait Source {
     /// Appends the records of an entry: nothing if it is free or not to be sent, else a flow, and before it the
     /// template that the flow belongs to.
     fn export(&mut self, entry: u32, records: &mut Vec<Record>);
+
+    /// An entry that is exported soon, so that its memory can be fetched meanwhile.
+    fn prepare(&mut self, entry: u32);
 
     /// Appends used entries from `from` on, a limited number. Returns where to continue; `None` = at the end.
     fn scan(&mut self, from: u32, entries: &mut Vec<u32>) -> Option<u32>;
@@ -262,27 +267,25 @@ impl Session {
                 .open(&header, datagram)
                 .ok_or(Ignored::Forged)?;
             if header.challenge != self.challenge {
-                return self.answer_hello(&items(body).collect::<Vec<_>>());
+                return self.answer_hello(items(body));
             }
             if !remote.window.accept(header.sequence) {
                 return Err(Ignored::Replayed);
             }
             remote.heard = now;
-            let found: Vec<Item> = items(body).collect();
-            self.take(found, records);
+            self.take(items(body), records);
             return Ok(());
         }
         let cipher = self.key.cipher(&header.session).ok_or(Ignored::Forged)?;
         let body = cipher.open(&header, datagram).ok_or(Ignored::Forged)?;
-        let found: Vec<Item> = items(body).collect();
         if header.challenge != self.challenge {
-            return self.answer_hello(&found);
+            return self.answer_hello(items(body));
         }
         if self.retired.contains(&header.session) {
             return Err(Ignored::Replayed);
         }
-        let hello = found.iter().find_map(|item| match item {
-            Item::Hello { challenge } => Some(*challenge),
+        let hello = items(body).find_map(|item| match item {
+            Item::Hello { challenge } => Some(challenge),
             _ => None,
         });
         let mut window = Window::default();
@@ -295,15 +298,15 @@ impl Session {
             heard: now,
             complete: false,
         });
-        self.take(found, records);
+        self.take(items(body), records);
         Ok(())
     }
 
     /// A hello without this director's challenge is answered, so that the peer learns it, and has no other effect.
-    fn answer_hello(&mut self, found: &[Item]) -> Result<(), Ignored> {
+    fn answer_hello(&mut self, found: impl Iterator<Item = Item>) -> Result<(), Ignored> {
         for item in found {
             if let Item::Hello { challenge } = item {
-                self.answer = Some(*challenge);
+                self.answer = Some(challenge);
                 return Ok(());
             }
         }
@@ -325,7 +328,7 @@ impl Session {
         self.hello_at = Duration::ZERO;
     }
 
-    fn take(&mut self, found: Vec<Item>, records: &mut Vec<Record>) {
+    fn take(&mut self, found: impl Iterator<Item = Item>, records: &mut Vec<Record>) {
         for item in found {
             match item {
                 Item::Hello { challenge } => {
@@ -477,6 +480,9 @@ impl Session {
             let Some((entry, _)) = self.queue.pop_front() else {
                 break;
             };
+            if let Some((later, _)) = self.queue.get(PREPARED) {
+                source.prepare(*later);
+            }
             records.clear();
             source.export(entry, &mut records);
             for record in records.iter().take(2) {

@@ -31,6 +31,8 @@ fn record(entry: u32, version: u32) -> Record {
 }
 
 impl Source for Table {
+    fn prepare(&mut self, _entry: u32) {}
+
     fn export(&mut self, entry: u32, records: &mut Vec<Record>) {
         records.extend(self.0.get(&entry).map(|version| record(entry, *version)));
     }

@@ -6,6 +6,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::Poll;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -82,21 +83,34 @@ impl Channel {
     /// # Errors
     /// recvmsg(2) fails.
     pub fn receive(&self) -> Result<Option<Message>> {
+        self.receive_with(RecvFlags::empty())
+            .map_err(failed("recvmsg"))
+    }
+
+    /// Like [`Self::receive`], but does not wait.
+    ///
+    /// # Errors
+    /// recvmsg(2) fails.
+    pub fn poll_receive(&self) -> Result<Poll<Option<Message>>> {
+        match self.receive_with(RecvFlags::DONTWAIT) {
+            Ok(received) => Ok(Poll::Ready(received)),
+            Err(Errno::AGAIN) => Ok(Poll::Pending),
+            Err(errno) => Err(failed("recvmsg")(errno)),
+        }
+    }
+
+    fn receive_with(&self, flags: RecvFlags) -> std::result::Result<Option<Message>, Errno> {
         let mut bytes = vec![0; MESSAGE_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = flags | RecvFlags::CMSG_CLOEXEC;
         let length = loop {
             let mut parts = [IoSliceMut::new(&mut bytes)];
-            match recvmsg(
-                &self.socket,
-                &mut parts,
-                &mut control,
-                RecvFlags::CMSG_CLOEXEC,
-            ) {
+            match recvmsg(&self.socket, &mut parts, &mut control, flags) {
                 Ok(received) => break received.bytes,
                 Err(Errno::INTR) => {}
                 Err(Errno::CONNRESET) => break 0,
-                Err(errno) => return Err(failed("recvmsg")(errno)),
+                Err(errno) => return Err(errno),
             }
         };
         if length == 0 {
@@ -135,6 +149,18 @@ impl From<Channel> for OwnedFd {
 mod tests {
     use super::*;
     use std::io::{Read, Write, pipe};
+
+    #[test]
+    fn poll_does_not_wait_for_a_message() {
+        let (one, other) = Channel::pair().unwrap();
+        assert!(matches!(other.poll_receive(), Ok(Poll::Pending)));
+        one.send(b"a", &[]).unwrap();
+        let received = other.poll_receive().unwrap();
+        let bytes = received.map(|message| message.map(|it| it.bytes));
+        assert_eq!(bytes, Poll::Ready(Some(b"a".to_vec())));
+        drop(one);
+        assert!(matches!(other.poll_receive(), Ok(Poll::Ready(None))));
+    }
 
     #[test]
     fn message_transfers_descriptors() {

@@ -18,7 +18,19 @@ use crate::{Error, Result};
 /// # Errors
 /// The process lacks `CAP_SYS_NICE`, or its control group allows no real-time time.
 pub fn run_in_real_time(priority: i32) -> Result<()> {
-    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    set_scheduler(libc::SCHED_FIFO, priority, "SCHED_FIFO")
+}
+
+/// Lets the calling thread run at normal priority (SCHED_OTHER) again after [`run_in_real_time`].
+///
+/// # Errors
+/// None that the kernel documents for a thread that lowers its priority.
+pub fn run_at_normal_priority() -> Result<()> {
+    set_scheduler(libc::SCHED_OTHER, 0, "SCHED_OTHER")
+}
+
+fn set_scheduler(policy: i32, priority: i32, name: &'static str) -> Result<()> {
+    let policy = policy | libc::SCHED_RESET_ON_FORK;
     // musl has sched_setscheduler(3) only as a stub that fails. The kernel's struct sched_param is the priority alone.
     // SAFETY: the priority is live for the call; 0 is the calling thread.
     let status =
@@ -27,7 +39,7 @@ pub fn run_in_real_time(priority: i32) -> Result<()> {
         return Ok(());
     }
     let source = io::Error::last_os_error();
-    Err(Error::call("sched_setscheduler", "SCHED_FIFO", source))
+    Err(Error::call("sched_setscheduler", name, source))
 }
 
 /// User and group of an account, by `/etc/passwd`.

@@ -1,6 +1,7 @@
 //! The agent's loop: packets, timers, network changes, answers of the helper and requests go to the machine; its
 //! outputs go to sockets and the helper.
 
+mod answers;
 mod handover;
 mod port;
 mod reload;
@@ -26,6 +27,7 @@ use crate::control::{self, Observed, Pending};
 use crate::link::Machine;
 use crate::track::{self, Watched};
 use crate::{ACCOUNT, Error, announce};
+use answers::Answers;
 use handover::Handover;
 use port::Port;
 
@@ -111,7 +113,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
     let netlink = Netlink::open()?;
     let mut watch = netlink.watch()?;
     let client = Arc::new(Client::new(channel));
-    let mut answers = answers_of(&client);
+    let answers = Answers::of(&client)?;
     let (sender, mut orders) = mpsc::channel(16);
     tokio::spawn(control::accept(listener, sender));
     let mut agent = Agent {
@@ -134,7 +136,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         tokio::select! {
             biased;
             () = agent.readable(), if !has_more => {}
-            answer = answers.recv() => match answer {
+            answer = answers.next() => match answer {
                 Some(answer) => agent.handle_answer(answer).await?,
                 None => return agent.lose_helper(),
             },
@@ -150,7 +152,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         agent.look_at_tracked()?;
         agent.flush()?;
     }
-    agent.stop(&mut answers).await
+    agent.stop(&answers).await
 }
 
 /// Time since 1970.
@@ -162,26 +164,6 @@ fn unix() -> Duration {
 
 fn now() -> Duration {
     Duration::from_nanos(now_ns(Clock::Boottime))
-}
-
-/// Reads the helper's answers on a thread; the channel ends with the helper.
-fn answers_of(client: &Arc<Client>) -> mpsc::UnboundedReceiver<Answered> {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let client = Arc::clone(client);
-    std::thread::spawn(move || {
-        loop {
-            match client.receive() {
-                Ok(Some(answer)) => {
-                    if sender.send(answer).is_err() {
-                        return;
-                    }
-                }
-                Ok(None) => return,
-                Err(error) => tracing::error!(%error, "invalid answer of the helper"),
-            }
-        }
-    });
-    receiver
 }
 
 impl Agent {
@@ -599,7 +581,7 @@ impl Agent {
     }
 
     /// Stops being active, and waits until the addresses are removed.
-    async fn stop(mut self, answers: &mut mpsc::UnboundedReceiver<Answered>) -> Result<(), Error> {
+    async fn stop(mut self, answers: &Answers) -> Result<(), Error> {
         self.stop_all();
         self.flush()?;
         let until = Instant::now() + STOP_TIMEOUT;
@@ -607,7 +589,7 @@ impl Agent {
         while self.awaited.values().any(is_change) {
             match timeout(
                 until.saturating_duration_since(Instant::now()),
-                answers.recv(),
+                answers.next(),
             )
             .await
             {

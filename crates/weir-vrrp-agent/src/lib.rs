@@ -50,6 +50,9 @@ pub enum Error {
         /// The kernel's error.
         source: std::io::Error,
     },
+    /// The channel to the helper cannot be watched.
+    #[error("the channel to the helper: {0}")]
+    Channel(std::io::Error),
     /// Signals cannot be received.
     #[error("signals: {0}")]
     Signals(std::io::Error),

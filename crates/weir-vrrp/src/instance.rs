@@ -216,6 +216,9 @@ pub struct Instance {
     announce_at: Option<Duration>,
     refresh_at: Option<Duration>,
     announced: Option<Duration>,
+    /// When the addresses are announced once more after a packet of lower priority: Linux ignores what it receives
+    /// within a second of the other router's announcement (`locktime`, arp(7)).
+    assert_at: Option<Duration>,
     checksum: ChecksumForm,
     /// Packets whose list of addresses differs.
     mismatches: u64,
@@ -250,6 +253,7 @@ impl Instance {
             preempt_at: None,
             announce_at: None,
             announced: None,
+            assert_at: None,
             checksum,
             mismatches: 0,
             outputs: VecDeque::new(),
@@ -459,7 +463,7 @@ impl Instance {
     /// Another member of its group became backup.
     pub(crate) fn follow_backup(&mut self, leader: &str, now: Duration) {
         if self.state == State::Active {
-            self.become_backup(format!("{leader} of the same group became backup"), now);
+            self.yield_to_other(format!("{leader} of the same group became backup"), now);
         }
     }
 
@@ -513,6 +517,7 @@ impl Instance {
         self.preempt_at = None;
         if from == State::Active {
             self.announce_at = None;
+            self.assert_at = None;
             self.refresh_at = None;
         }
         self.outputs.push_back(Output::Changed { from, to });
@@ -531,6 +536,17 @@ impl Instance {
     fn become_backup(&mut self, reason: String, now: Duration) {
         self.change(State::Backup, reason, now);
         self.restart_down_timer(now);
+    }
+
+    /// Stops being active because another router is. Clients may have the addresses from this one, and the other
+    /// announces them again only if it notices that. After a partition it does not if its packet arrives here first, so
+    /// that one more is sent (keepalived's `vrrp_higher_prio_send_advert`).
+    fn yield_to_other(&mut self, reason: String, now: Duration) {
+        if !self.is_stalled(now) {
+            let priority = self.priority();
+            self.outputs.push_back(Output::Send { priority });
+        }
+        self.become_backup(reason, now);
     }
 
     /// Stops being active, with a last advertisement, so that another router takes over at once.
@@ -553,6 +569,7 @@ impl Instance {
 
     fn announce(&mut self, now: Duration) {
         self.announced = Some(now);
+        self.assert_at = None;
         let repeat = self.config.announcements.repeat;
         self.outputs.push_back(Output::Announce { repeat });
     }
@@ -660,16 +677,15 @@ impl Instance {
                 "a higher address"
             };
             self.active_peer = Some(from);
-            return self.become_backup(format!("{from} has {what}"), now);
+            return self.yield_to_other(format!("{from} has {what}"), now);
         }
         // Asserts the active state to the sender and to bridges (RFC 9568 section 6.4.3).
         self.send(now);
-        if self
-            .announced
-            .is_none_or(|last| now >= last + ANNOUNCE_PAUSE)
-        {
+        let due = |announced: Option<Duration>| announced.map(|last| last + ANNOUNCE_PAUSE);
+        if due(self.announced).is_none_or(|due| now >= due) {
             self.announce(now);
         }
+        self.assert_at = due(self.announced);
     }
 
     /// Handles the timers that have ended.
@@ -677,6 +693,9 @@ impl Instance {
         self.handle_stall(now);
         if self.announce_at.is_some_and(|at| now >= at) {
             self.announce_at = None;
+            self.announce(now);
+        }
+        if self.assert_at.is_some_and(|at| now >= at) {
             self.announce(now);
         }
         if self.refresh_at.is_some_and(|at| now >= at) {
@@ -713,7 +732,13 @@ impl Instance {
 
     /// When [`Self::handle_timeout`] is due.
     pub fn next_deadline(&self) -> Option<Duration> {
-        let deadlines = [self.timer, self.announce_at, self.refresh_at, self.start_at];
+        let deadlines = [
+            self.timer,
+            self.announce_at,
+            self.assert_at,
+            self.refresh_at,
+            self.start_at,
+        ];
         deadlines.into_iter().flatten().min()
     }
 

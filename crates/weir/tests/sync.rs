@@ -20,7 +20,8 @@ use world::{World, privileged, wait_for};
 const HELD: usize = 40;
 const SERVERS: u8 = 4;
 const VIP: &str = "10.0.0.10";
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// Loading the programs of a director takes most of it on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
 const ADDRESSES: [(&str, &str); 2] = [("director", "10.0.0.3"), ("second", "10.0.0.4")];
 
 /// Source addresses of a `nat` service, which move with the VIP.

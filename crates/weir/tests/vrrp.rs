@@ -72,8 +72,17 @@ fn vip_moves_by_release_stop_and_link_failure() {
     // A cut link of the active director: it keeps the address, as it cannot know better, if the carrier stays.
     pair.cut("director");
     pair.wait_for("the second director", || pair.holds("second", VIP));
+    pair.wait_for("the client to use the second director", || {
+        let command = format!("ping -c 1 -W 1 {VIP}");
+        pair.world.output("client", &command);
+        pair.uses("client", "second")
+    });
     pair.join("director");
     pair.wait_for_holder("director");
+    // It was active all the time, and clients know only the other one.
+    pair.wait_for("the client to use the director", || {
+        pair.uses("client", "director")
+    });
 
     // An orderly stop hands over by priority 0, and removes the address.
     pair.stop("director");

@@ -28,6 +28,7 @@ mod reload;
 mod status;
 mod sync;
 mod sync_index;
+mod sync_source;
 mod weights;
 
 use std::collections::BTreeMap;

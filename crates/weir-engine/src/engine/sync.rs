@@ -4,7 +4,7 @@
 //! last packet is a third of their timeout later than the peers know, UDP flows, and changes that were overwritten
 //! before they were read.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use weir_abi::{
@@ -17,7 +17,7 @@ use weir_flow::{Family, Tuple, steer_hash};
 use weir_sync::{Kind, Record, Source};
 
 use super::Engine;
-use super::sync_index::{ServiceNames, SyncCounts, SyncIndex, Synchronizer};
+use super::sync_index::{PREPARED, ServiceNames, SyncCounts, SyncIndex, Synchronizer};
 use crate::error::Result;
 use crate::network::tick;
 
@@ -27,8 +27,6 @@ const WALK: Duration = Duration::from_secs(4);
 const SCAN_BUCKETS: u32 = 256;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// RFC 863.
-const DISCARD_PORT: u16 = 9;
 
 /// Selects a counter.
 type Counter = fn(&mut SyncCounts) -> &mut u64;
@@ -173,7 +171,10 @@ impl Engine {
         let mut flows = Vec::with_capacity(records.len());
         for record in records {
             match self.rows_of(record) {
-                Ok(flow) => flows.push(flow),
+                Ok(mut flow) => {
+                    flow.ifindex = self.device_to(record, flow.dest).unwrap_or(0);
+                    flows.push(flow);
+                }
                 Err(counter) => *counter(&mut self.sync.counts) += 1,
             }
         }
@@ -221,7 +222,6 @@ impl Engine {
             idle: ticks_of_ms(record.idle_ms),
             age: ticks_of_ms(record.age_s.saturating_mul(1000)).max(ticks_of_ms(record.idle_ms)),
             timeout: record.timeout_ms.map_or(0, ticks_of_ms),
-            ifindex: self.device_to(record.client.0, dest).unwrap_or(0),
             ..SyncFlow::ZERO
         };
         if record.kind == Kind::Template {
@@ -235,20 +235,18 @@ impl Engine {
     }
 
     /// The device towards the client of a `nat` server, where the kernel does not forward: then it returns no
-    /// routes to the data plane, and no packet of the client was seen here. The socket sends nothing.
-    fn device_to(&self, client: IpAddr, dest: u32) -> Option<u32> {
+    /// routes to the data plane, and no packet of the client was seen here.
+    fn device_to(&mut self, record: &Record, dest: u32) -> Option<u32> {
         let learns = self.sync.settings.flags & SETTINGS_LEARN_CLIENTS != 0;
-        let row = self.rows.dests.get(&dest)?;
-        if !learns || row.forward != Forward::Nat as u8 {
+        if !learns || record.kind == Kind::Template {
             return None;
         }
-        let any: IpAddr = match client {
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let socket = UdpSocket::bind((any, 0)).ok()?;
-        socket.connect((client, DISCARD_PORT)).ok()?;
-        self.network.holder(socket.local_addr().ok()?.ip())
+        let row = self.rows.dests.get(&dest)?;
+        if row.forward != Forward::Nat as u8 {
+            return None;
+        }
+        let source = self.sync.sources.towards(record.client.0, tick())?;
+        self.network.holder(source)
     }
 
     /// The record of an entry that is to be sent.
@@ -281,9 +279,8 @@ impl Engine {
             self.describe_template(flow, service, &mut record);
             return Some(record);
         }
-        if index.service_at(proto, vip, flow.cold.dport.get()) != Some(flow.cold.service)
-            || service.marked
-        {
+        let packet = (proto, vip, flow.cold.dport.get());
+        if service.marked || !index.is_for(flow.cold.service, packet) {
             record.service = service.id;
         }
         if flow.cold.peer != NO_PLACE {
@@ -371,6 +368,19 @@ fn whole_service(row: u32, family: u8) -> Addr {
 }
 
 impl Source for Engine {
+    fn prepare(&mut self, entry: u32) {
+        let flows = &self.plane.maps().flows;
+        flows.prefetch(entry);
+        let at = self.sync.prepared_at % PREPARED;
+        self.sync.prepared_at = at + 1;
+        let earlier = std::mem::replace(&mut self.sync.prepared[at], entry);
+        if let Ok(cold) = flows.cold(earlier)
+            && cold.peer != NO_PLACE
+        {
+            flows.prefetch(cold.peer);
+        }
+    }
+
     fn export(&mut self, entry: u32, records: &mut Vec<Record>) {
         let flows = &self.plane.maps().flows;
         let Some(flow) = flows.at(entry) else {

@@ -1,9 +1,9 @@
 //! Names of services and servers for other directors, and back to this director's rows.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use weir_abi::{
     SYNC_BUSY, SYNC_CONFLICT, SYNC_FULL, SYNC_GONE, SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED,
     Settings,
@@ -13,13 +13,22 @@ use weir_model::{Family, Indexed, Ports, SchedulerKind};
 use weir_planner::policy::template;
 use weir_sync::ServiceId;
 
+use super::sync_source::SourceAddresses;
 use crate::memory::Memory;
+
+/// Lookups for every flow are part of the cost of [sync]; the keys are those of the configuration and of directors.
+pub(super) type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
+
+/// So many entries after an entry was prepared, its record is in the cache and that of its other direction is fetched.
+pub(super) const PREPARED: usize = 4;
 
 /// A service row.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceNames {
     /// One of its listeners or marks.
     pub(super) id: Option<ServiceId>,
+    /// A listener with one port: no other service can have it.
+    pub(super) listener: Option<(u8, IpAddr, u16)>,
     /// Flows have a firewall mark.
     pub(super) marked: bool,
     /// `TEMPLATE_*`.
@@ -68,14 +77,14 @@ impl SyncIndex {
             let Some(slot) = memory.allocation.services.get(&service.name) else {
                 continue;
             };
-            let mut id = None;
+            let (mut id, mut first) = (None, None);
             for listener in &service.listen {
                 let proto = listener.protocol.number();
                 let port = match listener.ports {
                     Ports::One(port) => {
-                        index
-                            .exact
-                            .insert((proto, listener.address, port), slot.row);
+                        let key = (proto, listener.address, port);
+                        index.exact.insert(key, slot.row);
+                        first = first.or(Some(key));
                         port
                     }
                     Ports::Range(first, last) => {
@@ -103,6 +112,7 @@ impl SyncIndex {
                 slot.row,
                 ServiceNames {
                     id,
+                    listener: first,
                     marked: !service.marks.is_empty(),
                     scope: template(service).scope,
                     computed: scheduler == Some(SchedulerKind::Maglev)
@@ -128,6 +138,13 @@ impl SyncIndex {
             }
         }
         index
+    }
+
+    /// Whether a packet without a mark is for this service.
+    pub(super) fn is_for(&self, row: u32, packet: (u8, IpAddr, u16)) -> bool {
+        let service = self.services.get(&row);
+        service.is_some_and(|it| it.listener == Some(packet))
+            || self.service_at(packet.0, packet.1, packet.2) == Some(row)
     }
 
     /// The service row of a packet without a mark.
@@ -232,4 +249,8 @@ pub(super) struct Synchronizer {
     pub(super) walk_at: u32,
     pub(super) walked: Duration,
     pub(super) counts: SyncCounts,
+    /// Entries that are exported soon; the oldest one is replaced next.
+    pub(super) prepared: [u32; PREPARED],
+    pub(super) prepared_at: usize,
+    pub(super) sources: SourceAddresses,
 }

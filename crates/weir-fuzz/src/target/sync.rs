@@ -8,6 +8,8 @@ use weir_sync::{Key, Record, Session, Source, decode_items};
 struct Empty;
 
 impl Source for Empty {
+    fn prepare(&mut self, _entry: u32) {}
+
     fn export(&mut self, _entry: u32, _records: &mut Vec<Record>) {}
 
     fn scan(&mut self, _from: u32, _entries: &mut Vec<u32>) -> Option<u32> {

@@ -60,6 +60,20 @@ impl Fault {
         }
     }
 
+    /// Whether the directors can be used again once it is undone. Otherwise programs have ended or were replaced.
+    pub(crate) const fn is_undone(self) -> bool {
+        match self {
+            Self::Cut
+            | Self::OneWay
+            | Self::Partition
+            | Self::Pause
+            | Self::KillDaemon
+            | Self::KillHelper
+            | Self::Reload => true,
+            Self::Stop | Self::KillVrrp | Self::KillKeeper | Self::Upgrade => false,
+        }
+    }
+
     /// Whether it can happen to a director with this VRRP.
     pub(crate) const fn concerns(self, vrrp: Vrrp) -> bool {
         match self {

@@ -7,6 +7,7 @@ mod fault;
 mod probe;
 mod rig;
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -119,28 +120,23 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let progress = Progress::new();
     let repeat = options.repeat.max(1);
     let mut rows = Vec::new();
+    let mut benches: Vec<Bench> = pairs.into_iter().map(Bench::new).collect();
     for fault in faults {
-        let mut found: Vec<(Pair, Vec<probe::Measured>, Option<String>)> = pairs
-            .iter()
-            .filter(|pair| fault.concerns(pair.active))
-            .map(|pair| (*pair, Vec::new(), None))
-            .collect();
+        let concerned = |bench: &&mut Bench| fault.concerns(bench.pair.active);
         // In turn, so that what else the machine does affects all pairs.
         for _ in 0..repeat {
-            for (pair, runs, error) in &mut found {
-                match Rig::build(&session, &weir, *pair).and_then(|mut rig| rig.measure(fault)) {
-                    Ok(measured) => runs.push(measured),
-                    Err(LabError::Interrupted) => return Err(LabError::Interrupted),
-                    Err(failed) => *error = Some(failed.to_string()),
-                }
+            for bench in benches.iter_mut().filter(concerned) {
+                bench.run(&session, &weir, fault)?;
             }
         }
-        for (pair, runs, error) in found {
-            let row = row(fault, pair, runs, error);
+        for bench in benches.iter_mut().filter(concerned) {
+            let row = bench.take_row(fault);
             progress.line(&line(&row));
             rows.push(row);
         }
     }
+    // The last directors are removed before the report.
+    drop(benches);
     let page = chart::write(&options.report, &rows)?;
     progress.line(&format!("report: {}", page.display()));
     if json {
@@ -150,6 +146,57 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
         print!("{}", table(&rows));
     }
     Ok(rows.iter().all(|row| row.error.is_none()))
+}
+
+/// A pair with its results of a fault. Its directors are used again where the fault is undone: loading the data plane
+/// is most of the work of a start.
+struct Bench {
+    pair: Pair,
+    rig: Option<Rig>,
+    runs: Vec<probe::Measured>,
+    error: Option<String>,
+}
+
+impl Bench {
+    fn new(pair: Pair) -> Self {
+        Self {
+            pair,
+            rig: None,
+            runs: Vec::new(),
+            error: None,
+        }
+    }
+
+    /// One run. What fails is kept for the row.
+    ///
+    /// # Errors
+    /// [`LabError::Interrupted`] alone.
+    fn run(&mut self, session: &Session, weir: &Path, fault: Fault) -> Result<()> {
+        match self.measure(session, weir, fault) {
+            Ok(measured) => self.runs.push(measured),
+            Err(LabError::Interrupted) => return Err(LabError::Interrupted),
+            Err(failed) => self.error = Some(failed.to_string()),
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, session: &Session, weir: &Path, fault: Fault) -> Result<probe::Measured> {
+        let mut rig = match self.rig.take() {
+            Some(rig) => rig,
+            None => Rig::build(session, weir, self.pair)?,
+        };
+        let measured = rig.measure(fault)?;
+        // One that does not become whole again is replaced in the next run.
+        if fault.is_undone() && rig.restore(fault).is_ok() {
+            self.rig = Some(rig);
+        }
+        Ok(measured)
+    }
+
+    fn take_row(&mut self, fault: Fault) -> Row {
+        let (runs, error) = (std::mem::take(&mut self.runs), self.error.take());
+        row(fault, self.pair, runs, error)
+    }
 }
 
 fn chosen(methods: &[String]) -> Result<Vec<Pair>> {

@@ -1,7 +1,7 @@
 //! Two directors, a client and a server on one switch.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -16,7 +16,12 @@ use crate::session::Session;
 
 pub(super) const VIP: &str = "10.77.0.100";
 /// Loading the programs takes most of it on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
+/// Advertisement intervals for which the first director must be the active one, alone: more than two periods after
+/// which a standby that receives none takes over.
+const SETTLED_INTERVALS: u32 = 8;
+/// The least such time, for timers that are late on a busy machine.
+const SETTLED: Duration = Duration::from_millis(300);
 
 /// A director: Weir's data plane, and VRRP by Weir or keepalived.
 struct Director {
@@ -35,6 +40,7 @@ pub(super) struct Rig {
     client: Namespace,
     /// The active director first.
     directors: [Director; 2],
+    interval: Duration,
     _server: Server,
     _server_namespace: Namespace,
 }
@@ -109,6 +115,7 @@ impl Rig {
             wire,
             client,
             directors,
+            interval: Duration::from_millis(u64::from(pair.interval_cs) * 10),
             _server: server,
             _server_namespace: server_namespace,
         };
@@ -118,9 +125,73 @@ impl Rig {
             let is_answered = || Ok(Client::is_answered(client)?.then_some(()));
             wait_for("an active director", LIMIT, is_answered, String::new)?;
         }
-        // The standby has heard the active director.
-        std::thread::sleep(Duration::from_secs(1));
+        rig.settle()?;
         Ok(rig)
+    }
+
+    /// Waits until both run VRRP, and the first one alone has been active, and used by the client, for some time.
+    fn settle(&self) -> Result<()> {
+        for director in &self.directors {
+            let running = || Ok(director.runs_vrrp().then_some(()));
+            wait_for("VRRP", LIMIT, running, String::new)?;
+        }
+        let needed = (self.interval * SETTLED_INTERVALS).max(SETTLED);
+        let mut since = Instant::now();
+        let settled = || {
+            let [first, second] = &self.directors;
+            let is_alone = first.holds_vip()? && !second.holds_vip()?;
+            if is_alone && !self.is_used(first)? {
+                self.resolve_again();
+            } else if is_alone {
+                return Ok((since.elapsed() >= needed).then_some(()));
+            }
+            since = Instant::now();
+            Ok(None)
+        };
+        wait_for(
+            "the client to use the first director, active alone",
+            LIMIT,
+            settled,
+            String::new,
+        )
+    }
+
+    /// Lets the client ask for the MAC address of the VIP: not every director announces it after a partition.
+    fn resolve_again(&self) {
+        let _ = ip(&self.client, &format!("neigh flush to {VIP}"));
+        let _ = Client::is_answered(&self.client);
+    }
+
+    /// Whether the client sends to this director.
+    fn is_used(&self, director: &Director) -> Result<bool> {
+        let show = |namespace: &Namespace, words: &[&str]| {
+            process::run("ip", &[&["-n", namespace.name(), "-o"], words].concat())
+        };
+        let link = show(&director.namespace, &["link", "show", "eth0"])?;
+        let mut words = link.split_whitespace();
+        words.find(|word| *word == "link/ether");
+        let known = show(&self.client, &["neigh", "show", VIP])?;
+        Ok(words.next().is_some_and(|mac| known.contains(mac)))
+    }
+
+    /// Undoes a fault and waits until the first director is active again.
+    pub(super) fn restore(&self, fault: Fault) -> Result<()> {
+        match fault {
+            Fault::Cut | Fault::OneWay | Fault::Partition => {
+                let wire = self.wire.name();
+                let delete = ["nft", "delete", "table", "netdev", TABLE];
+                process::run("ip", &[&["netns", "exec", wire][..], &delete].concat())?;
+            }
+            Fault::Pause => signal(self.directors[0].processes(), Signal::CONT)?,
+            Fault::Stop
+            | Fault::KillVrrp
+            | Fault::KillKeeper
+            | Fault::KillDaemon
+            | Fault::KillHelper
+            | Fault::Reload
+            | Fault::Upgrade => {}
+        }
+        self.settle()
     }
 
     pub(super) fn measure(&mut self, fault: Fault) -> Result<Measured> {
@@ -246,6 +317,30 @@ impl Director {
         }
     }
 
+    /// All of its processes.
+    fn processes(&self) -> Vec<Option<Pid>> {
+        let mut all = vec![self.keeper(), self.parent(), self.vrrp_process()];
+        all.extend(["run", "helper"].map(|word| self.child(word)));
+        all
+    }
+
+    /// Whether the process with VRRP has read its configuration.
+    fn runs_vrrp(&self) -> bool {
+        match self.vrrp {
+            Vrrp::Weir => self
+                .run("vrrp", &["vrrp"])
+                .is_ok_and(|text| text.contains("active") || text.contains("backup")),
+            Vrrp::Keepalived => std::fs::read_to_string(self.directory.join("keepalived.log"))
+                .is_ok_and(|text| text.contains("Entering BACKUP STATE")),
+        }
+    }
+
+    fn holds_vip(&self) -> Result<bool> {
+        let namespace = self.namespace.name();
+        let shown = process::run("ip", &["-n", namespace, "-o", "addr", "show", "to", VIP])?;
+        Ok(!shown.trim().is_empty())
+    }
+
     /// Lets the director fail.
     fn fail(&self, fault: Fault, wire: &Namespace) -> Result<()> {
         match fault {
@@ -253,11 +348,7 @@ impl Director {
             Fault::Cut => drop_frames(wire, &["ingress", "egress"], ALL_FRAMES),
             Fault::OneWay => drop_frames(wire, &["ingress"], ALL_FRAMES),
             Fault::Partition => drop_frames(wire, &["ingress", "egress"], ADVERTISEMENTS),
-            Fault::Pause => {
-                let mut all = vec![self.keeper(), self.parent(), self.vrrp_process()];
-                all.extend(["run", "helper"].map(|word| self.child(word)));
-                signal(all, Signal::STOP)
-            }
+            Fault::Pause => signal(self.processes(), Signal::STOP),
             Fault::KillVrrp => signal([self.vrrp_process()], Signal::KILL),
             Fault::KillKeeper => signal([self.parent()], Signal::KILL),
             Fault::KillDaemon => signal([self.child("run")], Signal::KILL),
@@ -269,6 +360,8 @@ impl Director {
     }
 }
 
+/// The table of nftables that drops frames.
+const TABLE: &str = "cut";
 const ALL_FRAMES: &str = "drop";
 const ADVERTISEMENTS: &str = "ip protocol 112 drop";
 
@@ -279,7 +372,7 @@ fn drop_frames(wire: &Namespace, hooks: &[&str], rule: &str) -> Result<()> {
         format!("chain {hook} {{ type filter hook {hook} device first priority 0; {rule}; }}")
     };
     let chains: Vec<String> = hooks.iter().map(chain).collect();
-    let table = format!("table netdev cut {{\n{}\n}}\n", chains.join("\n"));
+    let table = format!("table netdev {TABLE} {{\n{}\n}}\n", chains.join("\n"));
     let arguments = ["netns", "exec", wire.name(), "nft", "-f", "-"];
     process::run_with_input("ip", &arguments, &table).map(drop)
 }
@@ -305,9 +398,7 @@ fn signal(processes: impl IntoIterator<Item = Option<Pid>>, signal: Signal) -> R
 impl Drop for Director {
     fn drop(&mut self) {
         // What is paused cannot end.
-        let mut all = vec![self.keeper(), self.parent(), self.vrrp_process()];
-        all.extend(["run", "helper"].map(|word| self.child(word)));
-        let _ = signal(all, Signal::CONT);
+        let _ = signal(self.processes(), Signal::CONT);
         self.keepalived = None;
         self.keeper = None;
         let _ = self.run("clean", &["clean", "--force"]);

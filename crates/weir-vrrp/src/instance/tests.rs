@@ -178,13 +178,41 @@ fn equal_priorities_are_decided_by_the_address() {
         .handle_packet(&received(100, SECOND), HIGHER, at)
         .unwrap();
     assert_eq!(instance.state(), State::Backup);
+    // The last packet makes the other one announce the addresses.
     assert_eq!(
         drain(&mut instance),
-        [Output::Changed {
-            from: State::Active,
-            to: State::Backup
-        }]
+        [
+            Output::Send { priority: 100 },
+            Output::Changed {
+                from: State::Active,
+                to: State::Backup
+            }
+        ]
     );
+}
+
+#[test]
+fn addresses_are_announced_after_every_other_active_router() {
+    let announce = Output::Announce { repeat: 5 };
+    let (mut instance, at) = active();
+    let hear = |instance: &mut Instance, now| {
+        instance
+            .handle_packet(&heard(50, SECOND), LOWER, now)
+            .unwrap();
+        drain(instance)
+    };
+    let later = at + SECOND;
+    assert_eq!(
+        hear(&mut instance, later),
+        [Output::Send { priority: 100 }, announce]
+    );
+    // At most once a second, and not too seldom: the last packet counts.
+    let last = later + SECOND / 2;
+    assert_eq!(hear(&mut instance, last), [Output::Send { priority: 100 }]);
+    assert_eq!(instance.next_deadline(), Some(later + SECOND));
+    instance.handle_timeout(later + SECOND);
+    assert_eq!(drain(&mut instance), [announce]);
+    assert_eq!(instance.next_deadline(), Some(last + SECOND));
 }
 
 #[test]

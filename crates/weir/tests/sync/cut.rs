@@ -116,7 +116,8 @@ fn nothing_breaks_when_the_active_director_is_cut_off() {
 }
 
 /// Without `[sync]` a director knows no flows of the other: it finds the server only if its scheduler computes it from
-/// the packet, and no translation.
+/// the packet, and no translation. `WEIR_CUT_CONNECTIONS` sets the number of each kind, `WEIR_CUT_METHODS` the methods,
+/// separated by commas, to run the test in parts.
 #[test]
 fn only_synchronized_connections_survive_by_each_method_at_length() {
     if std::env::var_os("WEIR_SOAK").is_none() || !privileged() {
@@ -124,7 +125,14 @@ fn only_synchronized_connections_survive_by_each_method_at_length() {
     }
     let count = std::env::var("WEIR_CUT_CONNECTIONS").ok();
     let count = count.and_then(|it| it.parse().ok()).unwrap_or(1_000);
-    for (name, forward, service) in METHODS {
+    let chosen = std::env::var("WEIR_CUT_METHODS").ok();
+    let is_chosen = |name: &str| {
+        let names = chosen.as_deref();
+        names.is_none_or(|names| names.split(',').any(|it| it == name))
+    };
+    let methods: Vec<_> = METHODS.iter().filter(|it| is_chosen(it.0)).collect();
+    assert!(!methods.is_empty(), "WEIR_CUT_METHODS: {chosen:?}");
+    for (name, forward, service) in methods {
         for scheduler in ["wlc", "maglev"] {
             for sync in [true, false] {
                 let plan = Plan {

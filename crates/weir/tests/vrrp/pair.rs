@@ -131,6 +131,19 @@ impl Pair {
         String::from_utf8_lossy(&shown.stdout).contains(&format!(" {address}/"))
     }
 
+    /// Whether the MAC address that a host has for the VIP is that of a director.
+    pub(crate) fn uses(&self, host: &str, director: &str) -> bool {
+        let shown = |host: &str, command: &str| {
+            let output = self.world.output(host, command);
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let known = shown(host, &format!("ip neigh show {VIP}"));
+        let link = shown(director, "ip -o link show dev eth0");
+        let mut words = link.split_whitespace();
+        words.find(|word| *word == "link/ether");
+        words.next().is_some_and(|mac| known.contains(mac))
+    }
+
     pub(crate) fn wait_for(&self, what: &str, condition: impl FnMut() -> bool) {
         wait_for(what, TIMEOUT, condition);
     }
