@@ -240,7 +240,11 @@ async fn plan(
     Ok(json(&orders.ask(order).await?))
 }
 
-async fn explain(State(orders): State<Orders>, body: Body) -> Answered {
+async fn explain(
+    State(orders): State<Orders>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Answered {
     let request: ExplainRequest = read(body).await?;
     let answer = match (request.packet, request.request) {
         (Some(packet), None) => {
@@ -248,7 +252,11 @@ async fn explain(State(orders): State<Orders>, body: Body) -> Answered {
             orders.ask(|reply| Order::Explain(packet, reply)).await?
         }
         (None, Some(text)) => {
-            let request = Request::parse(&text, &request.headers).map_err(Refusal::new)?;
+            let parsed = Request::parse(&text, &request.headers).map_err(Refusal::new)?;
+            let request = match caller.role() {
+                Role::Read => parsed.for_reader(),
+                Role::Operate | Role::Write => parsed,
+            };
             orders
                 .ask(|reply| Order::ExplainRequest(request, reply))
                 .await?
