@@ -68,7 +68,7 @@ fn open_last(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
 /// A file in the directory of another account.
 fn check(file: &Stat, directory: &Stat) -> io::Result<()> {
     if FileType::from_raw_mode(file.st_mode) != FileType::RegularFile {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(io::Error::other("it is no regular file"));
     }
     if file.st_nlink > 1 && file.st_uid != directory.st_uid {
         return Err(denied(format!(

@@ -103,9 +103,9 @@ impl ServiceSocket {
     }
 }
 
-/// A stream socket that listens at `path`, nonblocking and with mode 0600 from the start: bind(2) gives the file the mode
-/// of the socket (net/unix/af_unix.c). A mode that is set afterwards could be set to another file in a directory that
-/// another account can write.
+/// A stream socket that listens at `path`, nonblocking and with mode 0600 from the start: bind(2) gives the file the
+/// mode of the socket (net/unix/af_unix.c). A mode that is set afterwards could be set to another file in a directory
+/// that another account can write.
 ///
 /// # Errors
 /// There is a file at `path`, or the directory cannot be written.

@@ -34,7 +34,7 @@ pub struct NamedCondition {
     pub value: Option<ValuePattern>,
 }
 
-/// Exact values of so many bytes may be secrets: an origin that trusts a field which only its CDN knows, a key of an API.
+/// Exact values of so many bytes may be secrets: a field that only a CDN and its origin know, a key of an API.
 const SECRET_BYTES: usize = 8;
 
 impl NamedCondition {
