@@ -3,15 +3,15 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{geteuid, getppid};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 use weir_model::Announce;
 use weir_sys::{Clock, now_ns, read_own};
@@ -25,6 +25,10 @@ use crate::speaker::Driver;
 pub(crate) const SOCKET: &str = "announce.sock";
 /// The VIPs that the speaker may announce, for the next announcer.
 const RECORD: &str = "announced.json";
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+/// Connections that are served at the same time; more are closed.
+const CLIENTS_MAX: usize = 64;
 /// The longest request, in bytes: some ten thousand VIPs.
 const REQUEST_MAX: u64 = 4 << 20;
 /// How long a predecessor may take to end.
@@ -265,16 +269,26 @@ async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    let listener = UnixListener::bind(&path).map_err(failed)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    let listener = weir_sys::private_listener(&path, BACKLOG).map_err(failed)?;
+    let listener = UnixListener::from_std(listener).map_err(failed)?;
     weir_runtime_dir::give_socket(runtime_dir, &path).map_err(failed)?;
     Ok(listener)
 }
 
 async fn accept(listener: UnixListener, requests: mpsc::Sender<Pending>) {
+    let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(serve(stream, requests.clone()))),
+            Ok((stream, _)) => {
+                let Ok(permit) = Arc::clone(&clients).try_acquire_owned() else {
+                    continue;
+                };
+                let served = serve(stream, requests.clone());
+                tokio::spawn(async move {
+                    served.await;
+                    drop(permit);
+                });
+            }
             Err(_) => sleep(RETRY).await,
         }
     }

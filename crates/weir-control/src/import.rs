@@ -8,10 +8,13 @@ mod resolve;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use weir_import::Environment;
 use weir_ipvsadm::{Names, Protocol};
 use weir_netlink::Netlink;
@@ -71,6 +74,24 @@ impl Machine {
             || path.to_owned(),
             |root| format!("{}{path}", root.display()),
         )
+    }
+
+    /// Opens a file. Below the root, `..` and links lead as in a system whose root directory it is: a copy of another
+    /// machine's files leads to no file of this one.
+    fn open(&self, path: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let absolute = std::path::absolute(path)?;
+        let below = self.root.as_deref().and_then(|root| {
+            let below = absolute.strip_prefix(root).ok()?;
+            Some((root, below))
+        });
+        let Some((root, below)) = below else {
+            return Ok(rustix::fs::open(path, flags, Mode::empty())?.into());
+        };
+        let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(root, directory, Mode::empty())?;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        Ok(rustix::fs::openat2(root, below, flags, Mode::empty(), resolve)?.into())
     }
 
     fn addresses(&self, host: &str) -> &[IpAddr] {
@@ -165,16 +186,20 @@ async fn interfaces() -> Result<BTreeMap<IpAddr, String>, weir_netlink::Error> {
 }
 
 /// Maximum size of a configuration file.
-const MOST_BYTES: u64 = 64 << 20;
+pub const MOST_BYTES: u64 = 64 << 20;
 
 impl Environment for Machine {
     fn read(&self, path: &str) -> Result<String, String> {
-        let path = &self.place(path);
-        let known = std::fs::metadata(path).map_err(|error| error.to_string())?;
+        let failed = |error: io::Error| error.to_string();
+        let file = self.open(&self.place(path)).map_err(failed)?;
+        let known = file.metadata().map_err(failed)?;
         if !known.is_file() || known.len() > MOST_BYTES {
             return Err("not a regular file, or larger than 64 MiB".to_owned());
         }
-        let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+        let mut bytes = Vec::new();
+        file.take(MOST_BYTES)
+            .read_to_end(&mut bytes)
+            .map_err(failed)?;
         // Comments may be in another encoding.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -341,6 +366,46 @@ mod tests {
         assert!(!fit("[a-c]", "d"));
         assert!(!fit("?", ""));
         assert!(!fit("[", "["));
+    }
+
+    #[test]
+    fn included_files_are_below_the_root() {
+        let base = std::env::temp_dir().join(format!("weir-import-root-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&base);
+        let root = base.join("root");
+        std::fs::create_dir_all(root.join("etc/sites")).unwrap();
+        std::fs::write(base.join("secret"), "secret").unwrap();
+        std::fs::write(root.join("etc/site"), "site").unwrap();
+        let link = |target: &str, name: &str| {
+            std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+        };
+        link("/etc/site", "etc/sites/site");
+        link("../../../secret", "etc/sites/outside");
+        link("/proc/self/cwd", "etc/sites/magic");
+        let machine = Machine {
+            root: Some(root.clone()),
+            ..Machine::default()
+        };
+        let read = |path: &str| machine.read(path);
+        // Debian's sites-enabled has absolute links.
+        assert_eq!(read("/etc/sites/site").as_deref(), Ok("site"));
+        let with_root = root.join("etc/sites/site");
+        assert_eq!(read(with_root.to_str().unwrap()).as_deref(), Ok("site"));
+        for outside in [
+            "/etc/sites/outside",
+            "/etc/../../secret",
+            "/../secret",
+            "/etc/sites/magic/Cargo.toml",
+        ] {
+            assert!(read(outside).is_err(), "{outside}");
+        }
+        let own = base.join("secret");
+        assert_eq!(
+            Machine::default().read(own.to_str().unwrap()).as_deref(),
+            Ok("secret")
+        );
+        assert!(Machine::default().read("/dev/zero").is_err());
+        std::fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]

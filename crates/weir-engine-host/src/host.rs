@@ -245,7 +245,8 @@ impl Host {
         let Some(socket) = files.first() else {
             return refused("an edit of ipvsadm came without its client".to_owned());
         };
-        match caller::check(socket.as_fd(), &engine.desired().node) {
+        let directory = &self.paths.runtime_dir;
+        match caller::check(socket.as_fd(), &engine.desired().node, directory) {
             Ok(user) => tracing::debug!(user, edits = edits.len(), "edits of ipvsadm"),
             Err(reason) => return refused(reason),
         }

@@ -18,6 +18,8 @@ use crate::policy::Policy;
 
 /// Interval of the engine's tick.
 const TICK: Duration = Duration::from_secs(1);
+/// Messages that wait here; more wait in the daemon.
+const RECEIVED_MAX: usize = 256;
 /// Interval of checks for drift.
 const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -107,17 +109,17 @@ async fn handle(host: &mut Host, wire: &mut Wire, received: Message) {
 /// The channel, read by a thread.
 struct Wire {
     channel: Arc<Channel>,
-    received: mpsc::UnboundedReceiver<Message>,
+    received: mpsc::Receiver<Message>,
 }
 
 impl Wire {
     fn new(channel: Channel) -> Self {
         let channel = Arc::new(channel);
-        let (sender, received) = mpsc::unbounded_channel();
+        let (sender, received) = mpsc::channel(RECEIVED_MAX);
         let reader = Arc::clone(&channel);
         std::thread::spawn(move || {
             while let Ok(Some(message)) = reader.receive() {
-                if sender.send(message).is_err() {
+                if sender.blocking_send(message).is_err() {
                     return;
                 }
             }

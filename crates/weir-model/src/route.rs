@@ -366,10 +366,11 @@ impl Route {
     }
 }
 
-/// As in `weir plan`: conditions, then the action.
+/// As in `weir plan`: conditions, then the action. The alternate form (`{:#}`) is for readers of the status and of
+/// metrics: without values of header fields and cookies that may be secrets.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.when)?;
+        fmt::Display::fmt(&self.when, f)?;
         if let Some(not) = &self.not {
             not.write_negated(f)?;
         }

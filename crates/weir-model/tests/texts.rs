@@ -38,6 +38,30 @@ fn routes_are_one_line() {
         full.to_string(),
         "GET HEAD *.example/a* ~^/a[0-9] x-a x-b=1 ?q ?r=2 cookie c=3 from 10.0.0.0/8 -> split p:3 q:1"
     );
+    assert_eq!(
+        format!("{full:#}"),
+        full.to_string(),
+        "short values are no secrets"
+    );
+    let secret = |value: &str| {
+        let one = || vec![named("x-origin", Some(value)), named("c", Some(value))];
+        let conditions = || Conditions {
+            headers: one(),
+            cookies: one(),
+            ..Conditions::default()
+        };
+        Route {
+            when: conditions(),
+            not: Some(Box::new(conditions())),
+            ..pool()
+        }
+    };
+    let (one, other) = (secret("TOPSECRET-1"), secret("TOPSECRET-2"));
+    assert_eq!(one.to_string().matches("TOPSECRET-1").count(), 8);
+    let public = format!("{one:#}");
+    assert!(!public.contains("TOPSECRET"), "{public}");
+    assert!(public.starts_with("/* x-origin=#"), "{public}");
+    assert_ne!(public, format!("{other:#}"));
     let regex = Route {
         when: Conditions {
             hosts: vec![HostPattern::Exact(text("h"))],

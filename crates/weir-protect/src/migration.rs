@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir_netlink::Sysctl;
-use weir_sys::{LockFile, replace_file};
+use weir_sys::{LockFile, read_own, replace_file};
 
 use crate::error::{Error, io_error};
 
@@ -65,10 +65,12 @@ impl Migration {
     }
 
     fn restore(&self) {
-        let Ok(previous) = fs::read_to_string(&self.file) else {
+        // The account of a daemon can write the directory too.
+        let recorded = read_own(&self.file).map(String::from_utf8);
+        let Ok(Ok(previous)) = recorded else {
             return;
         };
-        let restored = Sysctl::new(NAME).and_then(|sysctl| sysctl.set(&previous));
+        let restored = Sysctl::new(NAME).and_then(|sysctl| sysctl.set(previous.trim()));
         match restored {
             Ok(_) => drop(fs::remove_file(&self.file)),
             Err(error) => tracing::warn!(%error, "could not restore {NAME}"),

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use weir_sys::{LockFile, NetNs, boot_id, create_private};
+use weir_sys::{LockFile, NetNs, boot_id, create_private, read_own};
 
 use crate::desired::Desired;
 use crate::error::{Error, Result};
@@ -127,8 +127,10 @@ pub(crate) fn read_unlocked(options: &Options) -> Result<(Desired, Record)> {
     })
 }
 
+/// Reads the file. The account of a daemon can write the directory too, so its files are ignored: root would change the
+/// machine as they say.
 fn read(path: &Path) -> Result<Option<Content>> {
-    let text = match fs::read(path) {
+    let text = match read_own(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Error::file(path, source)),

@@ -13,9 +13,11 @@ mod ownership;
 
 use std::fs::{self, DirBuilder, DirEntry, Metadata, Permissions};
 use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::process::geteuid;
 use weir_model::Node;
 use weir_sys::names;
@@ -209,8 +211,10 @@ pub fn prepare(path: &Path) -> Result<(), Unusable> {
         });
     }
     let mode = mode_of(&metadata);
-    // Root shares it with this account, and has checked it.
-    let is_shared = !geteuid().is_root() && metadata.uid() == 0 && mode & 0o1000 != 0;
+    // Root shares it with an account: both may have other files there.
+    let is_shared = metadata.uid() == 0
+        && mode & 0o1000 != 0
+        && (!geteuid().is_root() || sharing(path).is_some());
     match foreign_entry(path)? {
         _ if is_shared => {}
         Some(other) if mode & 0o022 != 0 => {
@@ -276,6 +280,15 @@ fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), Unusable> {
     };
     check_owner(&path, &metadata)?;
     let found = kind_of(&metadata);
+    if found != expected && is_account(metadata.uid()) {
+        // Nothing depends on it, and it must not keep root from starting.
+        tracing::warn!(path = %path.display(), found, "removed a file of the daemon's account");
+        let removed = match found {
+            DIRECTORY => fs::remove_dir_all(&path),
+            _ => fs::remove_file(&path),
+        };
+        return removed.map_err(failed(&path));
+    }
     if found != expected {
         return Err(Unusable::Kind {
             path,
@@ -315,10 +328,24 @@ fn restrict_mode(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
     if mode == allowed {
         return Ok(());
     }
-    match fs::set_permissions(path, Permissions::from_mode(allowed)) {
+    match set_mode_of(path, metadata, allowed) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         result => result.map_err(failed(path)),
     }
+}
+
+/// Sets the mode of a file that was examined. The account of a daemon may exchange it in between for a link, which is
+/// not followed, or for another file, which is left alone.
+fn set_mode_of(path: &Path, examined: &Metadata, mode: u32) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = openat(CWD, path, flags, Mode::empty())?;
+    let known = fstat(&opened)?;
+    if (known.st_dev, known.st_ino) != (examined.dev(), examined.ino()) {
+        return Err(io::Error::other("it was exchanged at this moment"));
+    }
+    // fchmod(2) does not take such a descriptor; this link of the kernel leads to the opened file.
+    let link = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    fs::set_permissions(link, Permissions::from_mode(mode))
 }
 
 /// Rejects files that belong neither to root nor to the user of the process.
@@ -479,6 +506,27 @@ mod tests {
             ]
         );
         assert_eq!(forget(&directory.0).unwrap(), 0);
+    }
+
+    #[test]
+    fn mode_of_a_file_that_was_exchanged_is_not_changed() {
+        let directory = Directory::new("exchanged");
+        prepare(&directory.0).unwrap();
+        directory.file("token", 0o644);
+        directory.file("victim", 0o644);
+        let path = directory.0.join("token");
+        let examined = fs::symlink_metadata(&path).unwrap();
+        set_mode_of(&path, &examined, 0o600).unwrap();
+        assert_eq!(directory.mode("token"), 0o600);
+        let victim = directory.0.join("victim");
+        for exchange in [std::os::unix::fs::symlink, fs::hard_link] as [fn(_, _) -> _; 2] {
+            fs::rename(&path, directory.0.join("former")).unwrap();
+            exchange(&victim, &path).unwrap();
+            assert!(set_mode_of(&path, &examined, 0o600).is_err());
+            assert_eq!(directory.mode("victim"), 0o644);
+            fs::remove_file(&path).unwrap();
+            fs::rename(directory.0.join("former"), &path).unwrap();
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Private files: only the owner can read them, and they are replaced atomically.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::{
@@ -12,6 +12,9 @@ use rustix::fs::{
 
 /// Mode of created files.
 pub(crate) const PRIVATE: u32 = 0o600;
+
+/// Mode of files that everybody can read.
+const PUBLIC: u32 = 0o644;
 
 /// Flags of open(2): a symbolic link is not followed, and a pipe does not block.
 pub(crate) const NO_LINK: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()) as i32;
@@ -41,10 +44,27 @@ pub fn create_private(path: &Path) -> io::Result<File> {
 /// # Errors
 /// The directory cannot be written, or the file system is full; the file is unchanged.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_file_with(path, bytes, PRIVATE)
+}
+
+/// Like [`replace_file`], with mode 0644. The mode is that of the open file, because the owner of the directory could
+/// exchange the file.
+///
+/// # Errors
+/// As [`replace_file`].
+pub fn replace_public_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_file_with(path, bytes, PUBLIC)
+}
+
+fn replace_file_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut staging = path.as_os_str().to_owned();
     staging.push(".new");
     let staging = Path::new(&staging);
-    create_private(staging)?.write_all(bytes)?;
+    let mut file = create_private(staging)?;
+    file.write_all(bytes)?;
+    if mode != PRIVATE {
+        file.set_permissions(Permissions::from_mode(mode))?;
+    }
     if renameat_with(CWD, staging, CWD, path, RenameFlags::EXCHANGE).is_ok() {
         // Removes the old file. If this fails, the next call overwrites it.
         let _ = fs::remove_file(staging);
@@ -82,7 +102,9 @@ pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = options.read(true).custom_flags(NO_LINK).open(path)?;
     let known = file.metadata()?;
     let own = rustix::process::geteuid().as_raw();
-    if !known.is_file() || (known.uid() != 0 && known.uid() != own) {
+    let is_own = known.uid() == 0 || known.uid() == own;
+    // Another account may have given a second name to a file of root (link(2)).
+    if !known.is_file() || !is_own || known.nlink() > 1 {
         return Err(io::ErrorKind::NotFound.into());
     }
     let mut bytes = Vec::with_capacity(usize::try_from(known.len()).unwrap_or(0));
@@ -107,7 +129,6 @@ pub fn sealed_file(label: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn sealed_file_is_read_only() {
@@ -136,6 +157,24 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         replace_file(&path, b"other").unwrap();
         assert_eq!(mode(&path), 0o100_600);
+        replace_public_file(&path, b"public").unwrap();
+        assert_eq!(mode(&path), 0o100_644);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn second_name_of_a_file_is_not_read() {
+        let directory = std::env::temp_dir().join(format!("weir-second-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let (path, second) = (
+            directory.join("log"),
+            directory.join("layer4-configuration"),
+        );
+        replace_file(&path, b"text").unwrap();
+        assert_eq!(read_own(&path).unwrap(), b"text");
+        fs::hard_link(&path, &second).unwrap();
+        let refused = read_own(&second).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::NotFound);
         fs::remove_dir_all(&directory).unwrap();
     }
 

@@ -16,6 +16,7 @@ mod cpu;
 mod error;
 pub mod ethtool;
 mod file;
+pub mod guarded_path;
 mod limit;
 mod lock;
 mod mount;
@@ -42,7 +43,9 @@ pub use confine::{
 };
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;
-pub use file::{create_private, read_own, replace_file, replace_file_durably, sealed_file};
+pub use file::{
+    create_private, read_own, replace_file, replace_file_durably, replace_public_file, sealed_file,
+};
 pub use limit::{hide_memory, raise_memlock, raise_nofile, restore_nofile, trim_heap};
 pub use lock::LockFile;
 pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
@@ -55,7 +58,7 @@ pub use privilege::{
     set_process_name, shared_file, write_stdout_file,
 };
 pub use raw_ip::{RawIpSocket, RawPacket};
-pub use service_socket::{Peer, ServiceSocket, connect_to_service};
+pub use service_socket::{Peer, ServiceSocket, connect_to_service, private_listener};
 
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

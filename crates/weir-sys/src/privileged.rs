@@ -2,19 +2,20 @@
 //!
 //! A process without rights registers a [`PrivilegedHelper`] once. The functions of this module first try with the
 //! rights of the process, and ask the helper if the kernel denies access. Without a helper they are plain system calls.
+//! No link of another account is followed (`guarded_path`).
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
+use crate::guarded_path;
 use crate::untrusted_file::{self, Owner};
 
 /// A program that the helper runs.
@@ -154,9 +155,7 @@ pub fn open_nonblocking(path: &Path) -> io::Result<File> {
 }
 
 fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
-    let flags = flags.bits().cast_signed();
-    let mut options = OpenOptions::new();
-    match options.read(true).custom_flags(flags).open(path) {
+    match guarded_path::open(path, flags) {
         Err(error) => match helper_for(&error) {
             Some(helper) => helper.open(path),
             None => Err(error),
@@ -180,7 +179,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`open`].
 pub fn append(path: &Path) -> io::Result<File> {
-    match OpenOptions::new().append(true).create(true).open(path) {
+    match guarded_path::append(path) {
         Err(error) => match helper_for(&error) {
             Some(helper) => helper.append(path),
             None => Err(error),

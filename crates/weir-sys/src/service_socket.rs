@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -102,6 +103,21 @@ impl ServiceSocket {
     }
 }
 
+/// A stream socket that listens at `path`, nonblocking and with mode 0600 from the start: bind(2) gives the file the
+/// mode of the socket (net/unix/af_unix.c). A mode that is set afterwards could be set to another file in a directory
+/// that another account can write.
+///
+/// # Errors
+/// There is a file at `path`, or the directory cannot be written.
+pub fn private_listener(path: &Path, backlog: i32) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, backlog)?;
+    Ok(socket.into())
+}
+
 /// Connects to the socket at `path`; the peer is the process that listens.
 ///
 /// # Errors
@@ -147,6 +163,19 @@ fn prepare_directory(directory: &Path, group: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn listener_is_private_from_the_start() {
+        let path = std::env::temp_dir().join(format!("weir-private-socket-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let listener = private_listener(&path, 1).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let would_block = listener.accept().unwrap_err().kind();
+        assert_eq!(would_block, io::ErrorKind::WouldBlock);
+        let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        listener.accept().unwrap();
+        fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn both_ends_know_the_other_process_and_the_file_is_not_for_others() {

@@ -3,20 +3,24 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::{Error, RouterStatus};
 
 const SOCKET: &str = "vrrp.sock";
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+/// Connections that are served at the same time; more are closed.
+const CLIENTS_MAX: usize = 64;
 /// The longest request, in bytes.
 const REQUEST_MAX: u64 = 4 << 20;
 /// The longest answer, in bytes.
@@ -93,20 +97,25 @@ pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    let listener = UnixListener::bind(&path).map_err(failed)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    let listener = weir_sys::private_listener(&path, BACKLOG).map_err(failed)?;
+    let listener = UnixListener::from_std(listener).map_err(failed)?;
     weir_runtime_dir::give_socket(runtime_dir, &path).map_err(failed)?;
     Ok(listener)
 }
 
 /// Accepts clients and passes their requests on.
 pub(crate) async fn accept(listener: UnixListener, orders: mpsc::Sender<Pending>) {
+    let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
+                let Ok(permit) = Arc::clone(&clients).try_acquire_owned() else {
+                    continue;
+                };
                 let orders = orders.clone();
                 tokio::spawn(async move {
                     let _ = timeout(PATIENCE, answer(stream, orders)).await;
+                    drop(permit);
                 });
             }
             Err(_) => tokio::time::sleep(PATIENCE).await,

@@ -6,7 +6,9 @@ mod daemon;
 mod world;
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -14,6 +16,8 @@ use daemon::AdminDaemon;
 use world::{Family, World, privileged};
 
 const SECRET: &str = "TOPSECRET-sticky-0123456789";
+/// The value of a field by which a CDN shows its origin who it is.
+const FIELD: &str = "TOPSECRET-field-0123456789";
 
 /// Requests that change something, and requests that name a file.
 const CHANGES: [(&str, &str, &str); 7] = [
@@ -38,6 +42,24 @@ fn as_other_user(program: &str, arguments: &[&str]) -> Output {
         .stdin(Stdio::null())
         .output()
         .expect("setpriv runs")
+}
+
+fn service_address(config: &str) -> &str {
+    let listen = config.split("listen = [\"").nth(1).expect("a service");
+    listen.split('"').next().expect("an address")
+}
+
+/// The response of a service of the configuration file.
+fn page_of(daemon: &AdminDaemon, path: &str) -> String {
+    let config = fs::read_to_string(daemon.config()).expect("a file");
+    let mut stream = TcpStream::connect(service_address(&config)).expect("connected");
+    let limit = std::time::Duration::from_secs(20);
+    stream.set_read_timeout(Some(limit)).expect("set");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
 }
 
 fn text(output: &Output) -> String {
@@ -75,7 +97,10 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
     let daemon = AdminDaemon::start("");
     let config = fs::read_to_string(daemon.config()).expect("a file");
     let sticky = format!("[pool.p]\nsticky = {{ cookie = \"SRV\", secret = \"{SECRET}\" }}\n");
-    daemon.write("weir.toml", &config.replace("[pool.p]\n", &sticky));
+    let route =
+        format!("[[route]]\nservice = \"s\"\nheader = [\"X-Origin: {FIELD}\"]\npool = \"p\"\n");
+    let config = config.replace("[pool.p]\n", &sticky) + &route;
+    daemon.write("weir.toml", &config);
     let (reloaded, printed) = daemon.weir(&["reload"]);
     assert!(reloaded && !printed.contains(SECRET), "{printed}");
     for command in [&["plan"][..], &["status"], &["status", "--json"]] {
@@ -139,16 +164,80 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
         let answer = daemon.fetch(method, path, None, body);
         assert_eq!(answer.code(), 401, "{method} {path}: {}", answer.0);
     }
+    let asked = r#"{"request": "GET http://HOST/x"}"#.replace("HOST", service_address(&config));
+    let answer = daemon.fetch("POST", "/v1/explain", None, &asked).0;
+    assert!(
+        answer.contains("x-origin=#") && !answer.contains(FIELD),
+        "{answer}"
+    );
+    let answer = daemon
+        .fetch("POST", "/v1/explain", Some(&daemon.own_token()), &asked)
+        .0;
+    assert!(answer.contains(FIELD), "{answer}");
     for path in ["/v1/status", "/metrics"] {
         let answer = daemon.get(path, None);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         let token = daemon.own_token();
         assert!(
-            !answer.contains(SECRET) && !answer.contains(&token),
+            !answer.contains(SECRET) && !answer.contains(FIELD) && !answer.contains(&token),
             "{path}: {answer}"
         );
     }
     assert_eq!(revision(&daemon), active);
+}
+
+/// The account that owns the directory of a log, a map or an error page, such as that of a site.
+#[test]
+fn owner_of_a_directory_cannot_have_root_follow_links() {
+    if !privileged() {
+        return;
+    }
+    let daemon = AdminDaemon::start("");
+    let theirs = daemon.directory.join("theirs");
+    fs::create_dir(&theirs).expect("made");
+    std::os::unix::fs::chown(&theirs, Some(65_534), None).expect("given away");
+    fs::set_permissions(&daemon.directory, PermissionsExt::from_mode(0o755)).expect("set");
+    let (secret, victim) = (
+        daemon.directory.join("secret"),
+        daemon.directory.join("victim"),
+    );
+    fs::write(&secret, SECRET).expect("written");
+    fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).expect("set");
+    let link = |target: &Path, name: &str| {
+        let (target, name) = (target.display().to_string(), theirs.join(name));
+        let name = name.to_str().expect("a plain path");
+        let linked = as_other_user("ln", &["-sfn", &target, name]);
+        assert!(linked.status.success(), "{}", text(&linked));
+    };
+    link(&victim, "access.log");
+    link(&secret, "404.html");
+    let config = fs::read_to_string(daemon.config()).expect("a file");
+    let theirs = theirs.display();
+    let reload = |keys: &str| {
+        daemon.write("weir.toml", &format!("{config}{keys}\n"));
+        daemon.weir(&["reload"])
+    };
+    let (_, said) = reload(&format!("access_log = \"{theirs}/access.log\""));
+    page_of(&daemon, "/");
+    assert!(!victim.exists(), "a link of the log was followed: {said}");
+    let page = format!(
+        "error_pages = [{{ status = \"404\", file = \"{theirs}/404.html\" }}]\n[[route]]\nservice = \"s\"\n\
+         path = \"/none\"\nstatus = 404\n"
+    );
+    let (reloaded, printed) = reload(&page);
+    let answer = page_of(&daemon, "/none");
+    assert!(!answer.contains(SECRET), "the page is the secret: {answer}");
+    assert!(!reloaded && said.contains("a link of user 65534"), "{said}");
+    // A file of its own, and a link of root, are used.
+    assert!(
+        as_other_user("rm", &[&format!("{theirs}/404.html")])
+            .status
+            .success()
+    );
+    std::os::unix::fs::symlink(&secret, format!("{theirs}/404.html")).expect("linked");
+    let (reloaded, printed) = reload(&page);
+    assert!(reloaded, "{said}");
+    assert!(page_of(&daemon, "/none").contains(SECRET));
 }
 
 #[test]

@@ -112,6 +112,8 @@ fn daemon_has_no_rights_and_serves() {
         "directory: weir 700",
         "upgrade: ok",
         "upgraded: served",
+        "upgrade by a link: ok",
+        "exchanged-link: served",
         "older: ok",
         "older: served",
         "newer: ok",
@@ -150,7 +152,11 @@ const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
     ("ask for a probe", "along a path that is not configured"),
     (
         "ask for an edit of ipvsadm",
-        "may not edit the services of ipvsadm",
+        "not that of a client of the API",
+    ),
+    (
+        "ask for an edit by a socket of root",
+        "not that of a client of the API",
     ),
 ];
 

@@ -106,6 +106,20 @@ echo "directory: $(owner run)"
 "$weir" upgrade "$weir" >/dev/null 2>&1 && echo "upgrade: ok" || echo "upgrade: failed"
 wait_for page 445
 served upgraded 445
+# A link of the daemon's account to a program of root, which leads to another program after the upgrade.
+mkdir "$room/theirs"
+printf '#!/bin/sh\nid -un >%s/out/other\n' "$room" >"$room/theirs/other"
+chmod 755 "$room/theirs/other"
+ln -s "$weir" "$room/theirs/link"
+chown -h weir "$room/theirs" "$room/theirs/link"
+upgrade "$room/theirs/link" "upgrade by a link"
+wait_for page 445
+ln -sfn other "$room/theirs/link"
+helper=$(process 'helper --daemon')
+kill -9 "$helper"
+wait_for is_new 'helper --daemon' "$helper"
+served exchanged-link 445
+[ -e "$room/out/other" ] && echo "other program: ran as $(cat "$room/out/other")"
 "$weir" upgrade "$older" >/dev/null 2>&1 && echo "older: ok" || echo "older: failed"
 wait_for page 445
 served older 445

@@ -48,7 +48,7 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ),
     (
         "ask for an edit of ipvsadm",
-        "may not edit the services of ipvsadm",
+        "not that of a client of the API",
     ),
 ];
 

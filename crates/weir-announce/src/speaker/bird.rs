@@ -25,9 +25,7 @@ pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) ->
     let text = render(change);
     // BIRD runs as a user of its own, so the file is readable by everyone.
     if fs::read_to_string(include).ok().as_deref() != Some(&text) {
-        weir_sys::replace_file(include, text.as_bytes()).map_err(failed)?;
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        fs::set_permissions(include, mode).map_err(failed)?;
+        weir_sys::replace_public_file(include, text.as_bytes()).map_err(failed)?;
     }
     timeout(TIMEOUT, configure(socket))
         .await

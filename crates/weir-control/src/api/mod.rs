@@ -241,7 +241,11 @@ async fn plan(
     Ok(json(&orders.send(order).await?))
 }
 
-async fn explain(State(orders): State<Orders>, body: Body) -> Answered {
+async fn explain(
+    State(orders): State<Orders>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Answered {
     let request: ExplainRequest = read(body).await?;
     let answer = match (request.packet, request.request) {
         (Some(packet), None) => {
@@ -249,7 +253,11 @@ async fn explain(State(orders): State<Orders>, body: Body) -> Answered {
             orders.send(|reply| Order::Explain(packet, reply)).await?
         }
         (None, Some(text)) => {
-            let request = Request::parse(&text, &request.headers).map_err(Refusal::new)?;
+            let parsed = Request::parse(&text, &request.headers).map_err(Refusal::new)?;
+            let request = match caller.role() {
+                Role::Read => parsed.for_reader(),
+                Role::Operate | Role::Write => parsed,
+            };
             orders
                 .send(|reply| Order::ExplainRequest(request, reply))
                 .await?

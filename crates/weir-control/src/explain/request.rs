@@ -30,6 +30,8 @@ pub struct Request {
     port: u16,
     /// The request's head as a client sends it.
     head: String,
+    /// See [`Self::for_reader`].
+    is_public: bool,
 }
 
 /// A request that cannot be parsed.
@@ -97,7 +99,17 @@ impl Request {
             authority: authority.to_owned(),
             port,
             head,
+            is_public: false,
         })
+    }
+
+    /// For a caller that may only read: values of conditions that may be secrets are not shown.
+    #[must_use]
+    pub fn for_reader(self) -> Self {
+        Self {
+            is_public: true,
+            ..self
+        }
     }
 
     /// Explains the request. `file` is the configuration file, `report` contains the servers' states.
@@ -239,7 +251,8 @@ impl Request {
                         true => one.not.as_deref(),
                         false => Some(&one.when),
                     };
-                    let wanted = conditions.map(|it| it.listed(key)).unwrap_or_default();
+                    let wanted = conditions.map(|it| it.listed(key, self.is_public));
+                    let wanted = wanted.unwrap_or_default();
                     let not = if negated { "not." } else { "" };
                     let has = route::compared(key, conditions, facts);
                     let key = key.as_str();
@@ -254,7 +267,11 @@ impl Request {
             };
             let line = one.source.line;
             let file = name(one.source);
-            steps.push(format!("route {file}:{line} ({one}) {result}"));
+            let shown = match self.is_public {
+                true => format!("{one:#}"),
+                false => one.to_string(),
+            };
+            steps.push(format!("route {file}:{line} ({shown}) {result}"));
             if unmet.is_none() && by_unknown.is_none() && first.is_none() {
                 first = Some(at);
             }

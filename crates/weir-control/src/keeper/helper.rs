@@ -79,11 +79,12 @@ pub(super) fn is_closed(channel: &OwnedFd) -> bool {
     matches!(poll(&mut files, Some(&now)), Ok(1)) && files[0].revents().contains(PollFlags::HUP)
 }
 
-/// Whether a daemon without rights may have the keeper start this program as root.
+/// Whether a daemon without rights may have the keeper start this program as root. Returns its path without links: a
+/// link of another account could lead to another program afterwards.
 ///
 /// # Errors
 /// Another user than root could change the program.
-pub(super) fn check_program(program: &Path) -> Result<(), String> {
+pub(super) fn check_program(program: &Path) -> Result<PathBuf, String> {
     let failed = |error: io::Error| format!("{}: {error}", program.display());
     let path = fs::canonicalize(program).map_err(failed)?;
     for (depth, part) in path.ancestors().enumerate() {
@@ -97,7 +98,7 @@ pub(super) fn check_program(program: &Path) -> Result<(), String> {
             ));
         }
     }
-    Ok(())
+    Ok(path)
 }
 
 /// What a helper does.

@@ -378,12 +378,12 @@ impl Keeper {
             return Err("an upgrade or shutdown is in progress".to_owned());
         }
         let state = state.ok_or("the request contains no state for the successor")?;
-        self.privileged.begin_upgrade(program)?;
+        let program = self.privileged.begin_upgrade(program)?;
         let (channel, theirs) = Channel::pair().map_err(|error| error.to_string())?;
         let files = [theirs.as_fd(), state.as_fd()];
         let number = self
             .start(
-                program,
+                &program,
                 Role::Successor {
                     channel,
                     sockets: Vec::new(),

@@ -121,11 +121,11 @@ impl Privileged {
         }
     }
 
-    /// Prepares the runtime directory for the start of a successor.
+    /// Prepares the runtime directory for the start of a successor. Returns the program to start.
     ///
     /// # Errors
     /// A daemon without rights has named a program that others than root can change; in words.
-    pub(super) fn begin_upgrade(&mut self, program: &Path) -> Result<(), String> {
+    pub(super) fn begin_upgrade(&mut self, program: &Path) -> Result<PathBuf, String> {
         self.note_confinement();
         match self {
             Self::Own {
@@ -137,15 +137,16 @@ impl Privileged {
                 // A daemon without rights could name any file.
                 *owner = weir_runtime_dir::account_that_owns(&paths.runtime_dir);
                 *sharing = weir_runtime_dir::sharing(&paths.runtime_dir);
-                if owner.is_some() {
-                    helper::check_program(program)?;
-                    // An earlier version rejects a directory of another account.
-                    weir_runtime_dir::give_to_root(&paths.runtime_dir);
+                if owner.is_none() {
+                    return Ok(program.to_owned());
                 }
-                Ok(())
+                let program = helper::check_program(program)?;
+                // An earlier version rejects a directory of another account.
+                weir_runtime_dir::give_to_root(&paths.runtime_dir);
+                Ok(program)
             }
             // The service checks the program, and the directory remains shared.
-            Self::Service { .. } => Ok(()),
+            Self::Service { .. } => Ok(program.to_owned()),
         }
     }
 

@@ -7,16 +7,11 @@ pub(crate) mod socket_group;
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, fchmod};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
-};
 use tokio::net::UnixListener;
-use weir_sys::{LockFile, create_private, replace_file};
+use weir_sys::{LockFile, create_private, private_listener, replace_file};
 
 use crate::api::Token;
 use crate::status::Draining;
@@ -35,6 +30,9 @@ pub const LOCK: &str = "lock";
 
 /// The API's socket.
 pub const SOCKET: &str = "weir.sock";
+
+/// Connections to the API's socket that wait to be accepted.
+const BACKLOG: i32 = 1024;
 
 /// The API's socket before the daemon is ready.
 const NEW_SOCKET: &str = "weir.sock.new";
@@ -162,7 +160,9 @@ impl RuntimeDir {
     pub fn listen(&self) -> Result<UnixListener, Error> {
         let made = self.path.join(NEW_SOCKET);
         remove(&made)?;
-        let listener = private_listener(&made).map_err(|e| file(&made, e))?;
+        let listener = private_listener(&made, BACKLOG)
+            .and_then(UnixListener::from_std)
+            .map_err(|e| file(&made, e))?;
         self.access
             .open_socket(&made, || set_socket_group(NEW_SOCKET))?;
         Ok(listener)
@@ -301,18 +301,6 @@ fn set_socket_group(name: &str) -> io::Result<()> {
         Some(service) => socket_group::request(&service, name),
         None => Err(io::ErrorKind::PermissionDenied.into()),
     }
-}
-
-/// A socket whose file has mode 0600 from the start: bind(2) gives it the mode of the socket itself
-/// (net/unix/af_unix.c).
-fn private_listener(path: &Path) -> io::Result<UnixListener> {
-    const BACKLOG: i32 = 1024;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket: OwnedFd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    bind(&socket, &SocketAddrUnix::new(path)?)?;
-    listen(&socket, BACKLOG)?;
-    UnixListener::from_std(socket.into())
 }
 
 /// Generates 256 random bits in hexadecimal. Writes them under a temporary name: a partial token would be permanent.

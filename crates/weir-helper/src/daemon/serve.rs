@@ -1,10 +1,9 @@
 //! The helper's loop: one request after another; only programs run at the same time.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tokio::sync::{mpsc, oneshot};
 use weir_sys::untrusted_file::{self, Owner};
-use weir_sys::{Channel, privileged, sealed_file};
+use weir_sys::{Channel, guarded_path, privileged, sealed_file};
 
 use super::message::{DaemonRequest, Given, UNREQUESTED};
 use super::policy::Policies;
@@ -22,6 +21,8 @@ use crate::message::Envelope;
 
 /// More programs do not run at the same time.
 const PROGRAMS_MAX: usize = 4096;
+/// Requests that wait here; more wait in the daemon.
+const REQUESTS_MAX: usize = 256;
 
 /// Serves a daemon at the other end of the channel until it ends. `configuration` is the file of `weir run`. Must be
 /// called inside a tokio runtime.
@@ -38,10 +39,10 @@ pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), 
         ended,
     };
     helper.send(UNREQUESTED, &Given::Started, None);
-    let (sender, mut requests) = mpsc::unbounded_channel();
+    let (sender, mut requests) = mpsc::channel(REQUESTS_MAX);
     std::thread::spawn(move || {
         while let Ok(Some(message)) = channel.receive() {
-            if sender.send(message.bytes).is_err() {
+            if sender.blocking_send(message.bytes).is_err() {
                 return;
             }
         }
@@ -114,6 +115,12 @@ impl Helper {
         };
         match opened {
             Ok((given, file)) => self.send(number, &given, file),
+            // Of this process, in words.
+            Err(Failure::Kernel(error)) if error.raw_os_error().is_none() => {
+                let reason = error.to_string();
+                tracing::error!(reason, "refused a request of the daemon");
+                self.send(number, &Given::Refused { reason }, None);
+            }
             Err(Failure::Kernel(error)) => {
                 let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
                 self.send(number, &Given::Failed { errno }, None);
@@ -145,8 +152,7 @@ impl Helper {
                 {
                     return Err(refused("write", &path.display()));
                 }
-                let opened = OpenOptions::new().append(true).create(true).open(&path)?;
-                file(opened.into())
+                file(guarded_path::append(&path)?.into())
             }
             DaemonRequest::List { .. } | DaemonRequest::Untrusted { .. } => self.read(request),
             DaemonRequest::Bind { address } => {
@@ -315,11 +321,7 @@ impl Helper {
 
 /// Opens a regular file: a device or pipe could block or have effects.
 fn open_regular(path: &Path) -> io::Result<File> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)?;
+    let file = guarded_path::open(path, OFlags::NONBLOCK)?;
     if file.metadata()?.is_file() {
         Ok(file)
     } else {

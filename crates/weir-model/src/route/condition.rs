@@ -34,7 +34,21 @@ pub struct NamedCondition {
     pub value: Option<ValuePattern>,
 }
 
+/// Exact values of so many bytes may be secrets: a field that only a CDN and its origin know, a key of an API.
+const SECRET_BYTES: usize = 8;
+
 impl NamedCondition {
+    /// As [`fmt::Display`]; `is_public`: a value that may be a secret is shown as a short hash, which tells two routes
+    /// apart.
+    fn shown(&self, is_public: bool) -> String {
+        match &self.value {
+            Some(ValuePattern::Exact(value)) if is_public && value.len() >= SECRET_BYTES => {
+                format!("{}=#{:04x}", self.name, short_hash(value))
+            }
+            _ => self.to_string(),
+        }
+    }
+
     fn covers(&self, other: &Self) -> bool {
         self.name == other.name && (self.value.is_none() || self.value == other.value)
     }
@@ -216,8 +230,13 @@ impl Conditions {
         }
     }
 
-    /// The alternatives of a key, as `weir plan` shows them.
-    pub fn listed(&self, key: ConditionKey) -> String {
+    /// The alternatives of a key, as `weir plan` shows them; `is_public`: without values of header fields and cookies
+    /// that may be secrets.
+    pub fn listed(&self, key: ConditionKey, is_public: bool) -> String {
+        let named = |list: &[NamedCondition], between: &str| {
+            let texts: Vec<String> = list.iter().map(|one| one.shown(is_public)).collect();
+            texts.join(between)
+        };
         fn join<T: fmt::Display>(list: &[T], between: &str) -> String {
             let texts: Vec<String> = list.iter().map(ToString::to_string).collect();
             texts.join(between)
@@ -238,9 +257,9 @@ impl Conditions {
                     .collect();
                 texts.join("|")
             }
-            ConditionKey::Header => join(&self.headers, " "),
+            ConditionKey::Header => named(&self.headers, " "),
             ConditionKey::Query => join(&self.queries, " ?"),
-            ConditionKey::Cookie => join(&self.cookies, " cookie "),
+            ConditionKey::Cookie => named(&self.cookies, " cookie "),
             ConditionKey::Source => self
                 .sources
                 .as_ref()
@@ -260,8 +279,19 @@ impl Conditions {
         ConditionKey::ALL
             .iter()
             .filter(|key| self.has(**key))
-            .try_for_each(|key| write!(f, " not {}={}", key.as_str(), self.listed(*key)))
+            .try_for_each(|key| {
+                let listed = self.listed(*key, f.alternate());
+                write!(f, " not {}={listed}", key.as_str())
+            })
     }
+}
+
+/// FNV-1a, folded to 16 bits.
+fn short_hash(text: &str) -> u32 {
+    let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    (hash >> 16) ^ (hash & 0xffff)
 }
 
 fn all_in<T>(theirs: &[T], own: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
@@ -281,21 +311,22 @@ fn names_cover(own: &[NamedCondition], theirs: &[NamedCondition]) -> bool {
     })
 }
 
-/// As in `weir plan`.
+/// As in `weir plan`; the alternate form (`{:#}`) is that of [`Route`](crate::Route).
 impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_public = f.alternate();
         for method in &self.methods {
             write!(f, "{method} ")?;
         }
-        f.write_str(&self.listed(ConditionKey::Host))?;
+        f.write_str(&self.listed(ConditionKey::Host, is_public))?;
         match (self.paths.is_empty(), self.path_regexes.is_empty()) {
-            (true, false) => f.write_str(&self.listed(ConditionKey::PathRegex))?,
+            (true, false) => f.write_str(&self.listed(ConditionKey::PathRegex, is_public))?,
             (true, true) => f.write_str("/*")?,
-            (false, true) => f.write_str(&self.listed(ConditionKey::Path))?,
+            (false, true) => f.write_str(&self.listed(ConditionKey::Path, is_public))?,
             (false, false) => {
                 let (paths, regexes) = (
-                    self.listed(ConditionKey::Path),
-                    self.listed(ConditionKey::PathRegex),
+                    self.listed(ConditionKey::Path, is_public),
+                    self.listed(ConditionKey::PathRegex, is_public),
                 );
                 write!(f, "{paths} {regexes}")?;
             }
@@ -309,7 +340,7 @@ impl fmt::Display for Conditions {
             (ConditionKey::ClientCertSubject, "client_cert_subject="),
         ] {
             if self.has(key) {
-                write!(f, " {before}{}", self.listed(key))?;
+                write!(f, " {before}{}", self.listed(key, is_public))?;
             }
         }
         match &self.sources {

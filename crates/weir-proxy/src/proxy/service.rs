@@ -160,10 +160,9 @@ pub(super) fn service(
         route_exchanges: proxy
             .routes
             .iter()
-            .map(ToString::to_string)
-            .map(|label| {
-                let of = format!("route {label}");
-                (label, exchanges(known, workers, proxy, of))
+            .map(|route| {
+                let of = format!("route {route}");
+                (format!("{route:#}"), exchanges(known, workers, proxy, of))
             })
             .collect(),
         clients,

@@ -209,7 +209,7 @@ impl Session {
         done.retries = self.request.selection.retries();
         done.queue_us = self.request.times.stages[Stage::Queue as usize];
         if let Some(route) = self.request.route.and_then(|at| service.routes.get(at)) {
-            done.route = route.to_string();
+            done.route = format!("{route:#}");
             let path = route.when.paths.first();
             done.route_path = path.map(ToString::to_string).unwrap_or_default();
         }

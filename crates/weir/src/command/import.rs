@@ -1,10 +1,11 @@
 //! `weir import`.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
-use weir_control::import::{RESOLVING, about_vips, with_names};
+use weir_control::import::{MOST_BYTES, RESOLVING, about_vips, with_names};
 use weir_import::Imported;
 
 use super::{Outcome, block_on};
@@ -86,11 +87,16 @@ fn report(name: &str, imported: &Imported, late: &[String]) {
 
 fn read(path: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
+    let most = MOST_BYTES + 1;
     let done = if path == Path::new("-") {
-        io::stdin().read_to_end(&mut bytes).map(drop)
+        io::stdin().take(most).read_to_end(&mut bytes)
     } else {
-        std::fs::read(path).map(|read| bytes = read)
+        File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes))
     };
+    let done = done.and_then(|read| match read as u64 > MOST_BYTES {
+        true => Err(io::Error::other("it is larger than 64 MiB")),
+        false => Ok(()),
+    });
     done.map_err(|error| Failure::Failed {
         message: format!("{}: {}", path.display(), with_advice(&error)),
     })?;

@@ -19,6 +19,8 @@ use crate::runtime_dir::SOCKET;
 
 /// The environment variable that asks for it.
 const VARIABLE: &str = "WEIR_TEST_ATTEMPTS";
+/// Set by the tests to a socket at which a process of root listens.
+const SOCKET_OF_ROOT: &str = "WEIR_TEST_SOCKET_OF_ROOT";
 
 /// How often, and with which pause, the thread looks whether the daemon serves.
 const LOOKS: u32 = 600;
@@ -111,7 +113,13 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
         for _ in 0..LOOKS {
             if socket.exists() {
                 report("ask for a probe", ask_for_probe(&engine));
-                return report("ask for an edit of ipvsadm", ask_for_edit(&engine));
+                report("ask for an edit of ipvsadm", ask_for_edit(&engine));
+                if let Some(path) = std::env::var_os(SOCKET_OF_ROOT) {
+                    let asked = UnixStream::connect(path);
+                    let asked = asked.and_then(|client| ask_for_edit_by(&engine, &client));
+                    report("ask for an edit by a socket of root", asked);
+                }
+                return;
             }
             std::thread::sleep(PAUSE);
         }
@@ -165,6 +173,10 @@ fn ask_for_probe(engine: &EngineClient) -> io::Result<()> {
 
 fn ask_for_edit(engine: &EngineClient) -> io::Result<()> {
     let (client, _other) = UnixStream::pair()?;
+    ask_for_edit_by(engine, &client)
+}
+
+fn ask_for_edit_by(engine: &EngineClient, client: &UnixStream) -> io::Result<()> {
     let edits = vec![Edit::Clear];
     let answer = engine.request(&Request::Edit { edits }, &[client.as_fd()]);
     answer.map(drop).map_err(io::Error::other)

@@ -16,6 +16,7 @@ mod message;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +43,12 @@ pub use client::permit;
 
 /// How long a client may take for its first message.
 const FIRST_MESSAGE: Duration = Duration::from_secs(2);
+/// Connections of the account whose first message is awaited; more are closed. Those of root have no limit.
+const GREETED_MAX: usize = 32;
+/// Keepers that wait for the end of another one; more are refused.
+const WAITING_MAX: usize = 4;
+/// Messages of a keeper that wait here; more wait in the keeper.
+const RECEIVED_MAX: usize = 64;
 /// Programs that root has permitted; the oldest is forgotten.
 const PERMITTED_MAX: usize = 16;
 /// The pause after an error of the socket.
@@ -77,8 +84,9 @@ impl Permitted {
         })
     }
 
-    fn add(&mut self, program: PathBuf) -> Result<(), String> {
-        helper::check_program(&program)?;
+    /// Links are resolved, so that another account's link does not lead to another program afterwards.
+    fn add(&mut self, program: &Path) -> Result<(), String> {
+        let program = helper::check_program(program)?;
         self.others.retain(|other| *other != program);
         if self.others.len() >= PERMITTED_MAX {
             self.others.remove(0);
@@ -87,14 +95,16 @@ impl Permitted {
         Ok(())
     }
 
-    fn check(&self, program: &Path) -> Result<(), String> {
-        if self.own != program && !self.others.iter().any(|other| other == program) {
+    /// Returns the path to start, without links.
+    fn check(&self, program: &Path) -> Result<PathBuf, String> {
+        let path = helper::check_program(program)?;
+        if self.own != path && !self.others.contains(&path) {
             return Err(format!(
                 "root has not permitted {}: run `weir upgrade` as root",
                 program.display()
             ));
         }
-        helper::check_program(program)
+        Ok(path)
     }
 }
 
@@ -108,6 +118,8 @@ struct Reception {
     permitted: SharedPermitted,
     configuration: PathBuf,
     runtime_dir: PathBuf,
+    /// Connections of others than root whose first message is awaited.
+    greeted: Arc<AtomicUsize>,
 }
 
 /// A keeper that has connected.
@@ -139,12 +151,13 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
         (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
     let permitted = Arc::new(Mutex::new(Permitted::new()?));
     let listener = ServiceSocket::listen(socket, group)?;
-    let (sender, mut clients) = mpsc::unbounded_channel();
+    let (sender, mut clients) = mpsc::channel(WAITING_MAX);
     let reception = Reception {
         user,
         permitted: Arc::clone(&permitted),
         configuration: configuration.to_owned(),
         runtime_dir: paths.runtime_dir.clone(),
+        greeted: Arc::default(),
     };
     std::thread::spawn(move || reception.accept(&listener, &sender));
     if let Err(error) = Notifier::from_env()?.send(Notification::Ready) {
@@ -169,7 +182,7 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
 
 impl Reception {
     /// Accepts connections. Keepers are handed over; other requests are executed.
-    fn accept(&self, listener: &ServiceSocket, clients: &mpsc::UnboundedSender<Client>) {
+    fn accept(&self, listener: &ServiceSocket, clients: &mpsc::Sender<Client>) {
         loop {
             let (channel, peer) = match listener.accept() {
                 Ok(accepted) => accepted,
@@ -179,13 +192,33 @@ impl Reception {
                     continue;
                 }
             };
+            let is_counted = peer.user != 0;
+            if is_counted && self.greeted.load(Ordering::Relaxed) >= GREETED_MAX {
+                continue;
+            }
             let (reception, clients) = (self.clone(), clients.clone());
-            std::thread::spawn(move || {
-                if let Some(client) = reception.greet(channel, peer) {
-                    let _ = clients.send(client);
+            self.greeted
+                .fetch_add(usize::from(is_counted), Ordering::Relaxed);
+            let started = std::thread::Builder::new().spawn(move || {
+                let client = reception.greet(channel, peer);
+                reception.finish_greeting(is_counted);
+                if let Some(Err(refused)) = client.map(|client| clients.try_send(client)) {
+                    let reason = "too many keepers wait".to_owned();
+                    let client = refused.into_inner();
+                    send(&client.channel, &FromService::Refused { reason }, &[]);
                 }
             });
+            if let Err(error) = started {
+                tracing::warn!(%error, "failed to serve a connection");
+                self.finish_greeting(is_counted);
+            }
         }
+    }
+
+    /// The first message of a connection has been read, or will not be.
+    fn finish_greeting(&self, is_counted: bool) {
+        self.greeted
+            .fetch_sub(usize::from(is_counted), Ordering::Relaxed);
     }
 
     /// Reads the first message. Returns a keeper.
@@ -208,7 +241,7 @@ impl Reception {
             Ok(ToService::Permit { program }) if user == 0 => {
                 let permitted = self.permitted.lock();
                 let mut permitted = permitted.unwrap_or_else(PoisonError::into_inner);
-                match permitted.add(program) {
+                match permitted.add(&program) {
                     Ok(()) => FromService::Permitted,
                     Err(reason) => FromService::Refused { reason },
                 }
@@ -256,7 +289,7 @@ fn send(channel: &Channel, reply: &impl Serialize, files: &[BorrowedFd<'_>]) {
 struct Session {
     channel: Arc<Channel>,
     peer: Peer,
-    received: mpsc::UnboundedReceiver<Message>,
+    received: mpsc::Receiver<Message>,
     permitted: SharedPermitted,
     configuration: PathBuf,
     paths: Paths,
@@ -274,12 +307,12 @@ impl Session {
         permitted: &SharedPermitted,
     ) -> Self {
         let channel = Arc::new(channel);
-        let (sender, received) = mpsc::unbounded_channel();
+        let (sender, received) = mpsc::channel(RECEIVED_MAX);
         let reader = Arc::clone(&channel);
         // Ends with the keeper.
         std::thread::spawn(move || {
             while let Ok(Some(message)) = reader.receive() {
-                if sender.send(message).is_err() {
+                if sender.blocking_send(message).is_err() {
                     return;
                 }
             }
@@ -318,7 +351,7 @@ impl Session {
         }
     }
 
-    fn check(&self, program: &Path) -> Result<(), String> {
+    fn check(&self, program: &Path) -> Result<PathBuf, String> {
         let permitted = self.permitted.lock();
         let permitted = permitted.unwrap_or_else(PoisonError::into_inner);
         let checked = permitted.check(program);
@@ -336,7 +369,7 @@ impl Session {
             ToService::Lock => self.lock(),
             ToService::Facts { program } => {
                 let reply = match self.check(&program) {
-                    Ok(()) => FromService::Facts(self.facts()),
+                    Ok(_) => FromService::Facts(self.facts()),
                     Err(reason) => FromService::Refused { reason },
                 };
                 send(&self.channel, &reply, &[]);
@@ -348,7 +381,7 @@ impl Session {
             } => {
                 // A channel that is closed is the answer.
                 if let Some(channel) = files.into_iter().next()
-                    && self.check(&program).is_ok()
+                    && let Ok(program) = self.check(&program)
                 {
                     let configuration = &self.configuration;
                     helper::attend_channel(
@@ -366,7 +399,7 @@ impl Session {
                 program,
             } => {
                 if let Some((vrrp, _)) = &self.running
-                    && self.check(&program).is_ok()
+                    && let Ok(program) = self.check(&program)
                 {
                     vrrp.configure(configured, &program);
                 }
@@ -376,7 +409,7 @@ impl Session {
                 program,
             } => {
                 if let Some((_, announcer)) = &self.running
-                    && self.check(&program).is_ok()
+                    && let Ok(program) = self.check(&program)
                 {
                     announcer.configure(configured, &program);
                 }

@@ -1,0 +1,345 @@
+//! Opens a file by a path whose directories may belong to other accounts.
+//!
+//! A process with rights that follows a link of another account reads or writes a file of that account's choice. Links
+//! are therefore followed only where that account could not have made them: in directories that only root and this
+//! process's account can write, or if root or this account owns the link. fs.protected_symlinks (proc(5)) does the same
+//! for directories such as `/tmp`. In a directory of another account, the file must also be a regular file without a
+//! second name elsewhere (link(2)).
+//!
+//! Directories are opened one after another, so that no component can be exchanged between its check and its use.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, openat,
+    readlinkat, statat,
+};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+/// Links of a path that are followed, as in path_resolution(7).
+const LINKS_MAX: usize = 40;
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Mode of a file that is created for appending, before the umask applies.
+const CREATED: Mode = Mode::from_raw_mode(0o666);
+
+/// Opens a file for reading.
+///
+/// # Errors
+/// The kernel's, or the path leads through a link of another account.
+pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+    open_last(path, flags | OFlags::RDONLY, Mode::empty())
+}
+
+/// Opens a file for appending, and creates it if it is missing.
+///
+/// # Errors
+/// As [`open`].
+pub fn append(path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+    open_last(path, flags, CREATED)
+}
+
+fn open_last(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
+    let mut last = resolve(path)?;
+    let mut flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+    if !last.directory.is_magic {
+        flags |= OFlags::NOFOLLOW;
+    }
+    if last.directory.is_foreign() {
+        // A pipe of the other account would block.
+        flags |= OFlags::NONBLOCK;
+    }
+    let name = std::mem::take(&mut last.name);
+    let file = openat(&last.directory.opened, &name, flags, mode)?;
+    if last.directory.is_foreign() {
+        check(&fstat(&file)?, &last.directory.stat)?;
+    }
+    Ok(file.into())
+}
+
+/// A file in the directory of another account.
+fn check(file: &Stat, directory: &Stat) -> io::Result<()> {
+    if FileType::from_raw_mode(file.st_mode) != FileType::RegularFile {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if file.st_nlink > 1 && file.st_uid != directory.st_uid {
+        return Err(denied(format!(
+            "it has several hard links and belongs to user {}, not to the owner of its directory ({})",
+            file.st_uid, directory.st_uid
+        )));
+    }
+    Ok(())
+}
+
+fn denied(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, reason)
+}
+
+/// An opened directory.
+struct Directory {
+    opened: OwnedFd,
+    stat: Stat,
+    /// Links are those of the kernel (`/proc/self/fd`), whose text is no path.
+    is_magic: bool,
+}
+
+impl Directory {
+    fn new(opened: OwnedFd) -> Result<Self, Errno> {
+        let stat = fstat(&opened)?;
+        let is_magic = fstatfs(&opened)?.f_type == PROC_SUPER_MAGIC;
+        Ok(Self {
+            opened,
+            stat,
+            is_magic,
+        })
+    }
+
+    /// Whether another account can replace its entries.
+    fn is_foreign(&self) -> bool {
+        !is_own(self.stat.st_uid) || self.stat.st_mode & 0o022 != 0
+    }
+}
+
+fn is_own(user: u32) -> bool {
+    user == 0 || user == geteuid().as_raw()
+}
+
+/// Where a path leads to: a directory, and a name in it that is no link.
+struct Last {
+    directory: Directory,
+    name: OsString,
+}
+
+fn resolve(path: &Path) -> io::Result<Last> {
+    let mut rest = VecDeque::new();
+    let mut directory = prepend(path, &mut rest, None)?;
+    let mut links = 0;
+    loop {
+        let Some(name) = rest.pop_front() else {
+            return Err(Errno::ISDIR.into());
+        };
+        if name == ".." {
+            let opened = openat(&directory.opened, &name, DIRECTORY, Mode::empty())?;
+            directory = Directory::new(opened)?;
+            continue;
+        }
+        let is_last = rest.is_empty();
+        if directory.is_magic {
+            if is_last {
+                return Ok(Last { directory, name });
+            }
+        } else {
+            let known = match statat(&directory.opened, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                // It may be created.
+                Err(Errno::NOENT) if is_last => return Ok(Last { directory, name }),
+                known => known?,
+            };
+            if FileType::from_raw_mode(known.st_mode) == FileType::Symlink {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Errno::LOOP.into());
+                }
+                if directory.is_foreign() && !is_own(known.st_uid) {
+                    return Err(denied(format!(
+                        "it leads through a link of user {} in a directory that others than root can write",
+                        known.st_uid
+                    )));
+                }
+                let target = readlinkat(&directory.opened, &name, Vec::new())?;
+                let target = OsString::from_vec(target.into_bytes());
+                directory = prepend(Path::new(&target), &mut rest, Some(directory))?;
+                continue;
+            }
+            if is_last {
+                return Ok(Last { directory, name });
+            }
+        }
+        let flags = match directory.is_magic {
+            true => DIRECTORY,
+            false => DIRECTORY | OFlags::NOFOLLOW,
+        };
+        let opened = openat(&directory.opened, &name, flags, Mode::empty())?;
+        directory = Directory::new(opened)?;
+    }
+}
+
+/// Puts the components of a path before the rest. Returns where they begin: the root, or `current`.
+fn prepend(
+    path: &Path,
+    rest: &mut VecDeque<OsString>,
+    current: Option<Directory>,
+) -> io::Result<Directory> {
+    let names: Vec<OsString> = path
+        .components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some("..".into()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+        })
+        .collect();
+    for name in names.into_iter().rev() {
+        rest.push_front(name);
+    }
+    match current {
+        Some(current) if path.is_relative() => Ok(current),
+        _ => {
+            let from = if path.is_absolute() { "/" } else { "." };
+            let opened = openat(CWD, from, DIRECTORY, Mode::empty())?;
+            Ok(Directory::new(opened)?)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{Read, Write};
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+    use std::path::PathBuf;
+
+    use super::*;
+
+    const OTHER: u32 = 65_534;
+
+    /// `own` belongs to this account, `theirs` to another one.
+    struct Room(PathBuf);
+
+    impl Room {
+        fn new(name: &str) -> Self {
+            let path =
+                std::env::temp_dir().join(format!("weir-guard-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            for directory in ["own", "theirs"] {
+                fs::create_dir_all(path.join(directory)).unwrap();
+            }
+            fs::set_permissions(path.join("own"), fs::Permissions::from_mode(0o755)).unwrap();
+            fs::write(path.join("own/secret"), "secret").unwrap();
+            chown(path.join("theirs"), Some(OTHER), None).unwrap();
+            Self(path)
+        }
+
+        fn link(&self, target: &str, name: &str, owner: u32) -> PathBuf {
+            let path = self.0.join(name);
+            let _ = fs::remove_file(&path);
+            symlink(target, &path).unwrap();
+            lchown(&path, Some(owner), None).unwrap();
+            path
+        }
+
+        fn secret(&self) -> String {
+            fs::read_to_string(self.0.join("own/secret")).unwrap()
+        }
+    }
+
+    impl Drop for Room {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn text(path: &Path) -> io::Result<String> {
+        let mut text = String::new();
+        open(path, OFlags::empty())?.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    fn is_root() -> bool {
+        let is_root = geteuid().is_root();
+        if !is_root {
+            eprintln!("skipped: needs root to give files away");
+        }
+        is_root
+    }
+
+    #[test]
+    fn links_of_another_account_are_not_followed() {
+        if !is_root() {
+            return;
+        }
+        let room = Room::new("links");
+        fs::create_dir(room.0.join("theirs/logs")).unwrap();
+        for (target, name) in [
+            ("../own/secret", "theirs/log"),
+            ("../own/new", "theirs/new"),
+            ("../own", "theirs/directory"),
+        ] {
+            let link = room.link(target, name, OTHER);
+            let path = if name.ends_with("directory") {
+                link.join("secret")
+            } else {
+                link
+            };
+            for refused in [text(&path).err(), append(&path).err()] {
+                let refused = refused.expect("refused");
+                assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{name}");
+                assert!(
+                    refused.to_string().contains("a link of user 65534"),
+                    "{refused}"
+                );
+            }
+        }
+        assert_eq!(room.secret(), "secret");
+        assert!(!room.0.join("own/new").exists());
+        // In a directory that everybody can write, root's links are followed, others' are not.
+        fs::set_permissions(room.0.join("own"), fs::Permissions::from_mode(0o1777)).unwrap();
+        let link = room.link("secret", "own/link", OTHER);
+        assert!(text(&link).is_err());
+        let link = room.link("secret", "own/link", 0);
+        assert_eq!(text(&link).unwrap(), "secret");
+    }
+
+    #[test]
+    fn files_and_trusted_links_are_opened() {
+        if !is_root() {
+            return;
+        }
+        let room = Room::new("files");
+        let log = room.0.join("theirs/log");
+        append(&log).unwrap().write_all(b"one ").unwrap();
+        append(&log).unwrap().write_all(b"two").unwrap();
+        assert_eq!(text(&log).unwrap(), "one two");
+        // certbot's links, and a link of root in a directory of another account.
+        let link = room.link("../own/./../own/secret", "own/live", 0);
+        assert_eq!(text(&link).unwrap(), "secret");
+        let target = room.0.join("own");
+        let link = room.link(target.to_str().unwrap(), "theirs/root", 0);
+        assert_eq!(text(&link.join("secret")).unwrap(), "secret");
+        append(Path::new("/dev/null")).unwrap();
+        let through_proc = room.link("/proc/self/fd", "own/fd", 0);
+        let null = File::open("/dev/null").unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&null);
+        assert_eq!(text(&through_proc.join(number.to_string())).unwrap(), "");
+        let missing = text(&room.0.join("own/none")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        let circle = room.link("circle", "own/circle", 0);
+        let error = text(&circle).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+    }
+
+    #[test]
+    fn pipes_and_second_names_in_a_directory_of_another_account_are_refused() {
+        if !is_root() {
+            return;
+        }
+        let room = Room::new("kinds");
+        let pipe = room.0.join("theirs/pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        assert!(text(&pipe).is_err() && append(&pipe).is_err());
+        let second = room.0.join("theirs/second");
+        fs::hard_link(room.0.join("own/secret"), &second).unwrap();
+        for refused in [text(&second).unwrap_err(), append(&second).unwrap_err()] {
+            assert!(refused.to_string().contains("hard links"), "{refused}");
+        }
+        chown(room.0.join("own/secret"), Some(OTHER), None).unwrap();
+        assert_eq!(text(&second).unwrap(), "secret");
+    }
+}
