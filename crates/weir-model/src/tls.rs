@@ -51,7 +51,7 @@ pub struct ServiceTls {
     pub minimum: TlsVersion,
     /// PEM file with the CA certificates for clients; `None` = no client certificates.
     pub client_ca: Option<String>,
-    /// PEM file with the revocation lists of these CAs; `None` = revocation is not checked. Ignored without `client_ca`.
+    /// PEM file with the revocation lists of these CAs; `None` = revocation is not checked.
     pub client_crl: Option<String>,
     /// Whether client certificates are required; ignored without `client_ca`.
     pub client_auth: ClientAuth,
