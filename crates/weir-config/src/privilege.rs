@@ -58,6 +58,7 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("service", "cgroup", Privilege::Read),
     ("service-tls", "certificates", Privilege::Read),
     ("service-tls", "client_ca", Privilege::Read),
+    ("service-tls", "client_crl", Privilege::Read),
     ("address-file", "file", Privilege::Read),
     ("host-file", "file", Privilege::Read),
     ("basic-auth", "file", Privilege::Read),

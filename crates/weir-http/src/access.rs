@@ -117,9 +117,15 @@ impl Record<'_> {
         out.push(b'}');
     }
 
-    /// Whether the value of a variable matches a pattern, in which `*` is any text.
+    /// Whether the value of a variable, or the target's `path` or `query`, matches a pattern, in which `*` is any text.
     pub fn matches(&self, name: &str, pattern: &[u8]) -> bool {
-        match self.text(name) {
+        let query = self.target.iter().position(|&byte| byte == b'?');
+        let part = match name {
+            "path" => Some(&self.target[..query.unwrap_or(self.target.len())]),
+            "query" => Some(query.map_or(&b""[..], |at| &self.target[at + 1..])),
+            _ => self.text(name),
+        };
+        match part {
             Some(text) => glob(pattern, text),
             None => {
                 let mut text = Vec::new();

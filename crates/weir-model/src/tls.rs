@@ -51,6 +51,8 @@ pub struct ServiceTls {
     pub minimum: TlsVersion,
     /// PEM file with the CA certificates for clients; `None` = no client certificates.
     pub client_ca: Option<String>,
+    /// PEM file with the revocation lists of these CAs; `None` = revocation is not checked.
+    pub client_crl: Option<String>,
     /// Whether client certificates are required; ignored without `client_ca`.
     pub client_auth: ClientAuth,
     /// Session ticket keys: the first one encrypts, all decrypt; empty = generated and rotated keys.

@@ -157,6 +157,7 @@ fn tls_and_http2_changes_are_reported_for_both_sides() {
         sni_host: weir_model::SniHost::Same,
         minimum: TlsVersion::V13,
         client_ca: None,
+        client_crl: None,
         client_auth: ClientAuth::Required,
         source: Source::default(),
     });

@@ -78,6 +78,7 @@ fn service_tls() -> ServiceTls {
         sni_host: SniHost::default(),
         minimum: TlsVersion::V12,
         client_ca: None,
+        client_crl: None,
         client_auth: ClientAuth::Required,
         source: Source::default(),
     }
@@ -672,6 +673,10 @@ fn keys_of_proxy_services() {
             (
                 |it| tls(it).client_ca = some("/ca"),
                 "tls.client_ca none -> /ca",
+            ),
+            (
+                |it| tls(it).client_crl = some("/crl"),
+                "tls.client_crl none -> /crl",
             ),
             (
                 |it| tls(it).client_auth = ClientAuth::Optional,

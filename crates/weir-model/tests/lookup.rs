@@ -307,6 +307,7 @@ fn secrets_are_those_of_cookies_and_tickets() {
         sni_host: SniHost::default(),
         minimum: TlsVersion::default(),
         client_ca: None,
+        client_crl: None,
         client_auth: ClientAuth::Required,
         source: Source::default(),
     });

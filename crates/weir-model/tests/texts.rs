@@ -100,6 +100,7 @@ fn admin_address_is_one_line() {
         sni_host: SniHost::default(),
         minimum: TlsVersion::V13,
         client_ca: Some(text("/ca")),
+        client_crl: None,
         client_auth: ClientAuth::Optional,
         source: Source::default(),
     });

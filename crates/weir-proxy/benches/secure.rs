@@ -113,6 +113,7 @@ fn serve(certificate: &str) {
         sni_host: weir_model::SniHost::default(),
         minimum: TlsVersion::V13,
         client_ca: None,
+        client_crl: None,
         client_auth: weir_model::ClientAuth::Required,
         source: Source::default(),
     });

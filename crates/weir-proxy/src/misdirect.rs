@@ -79,7 +79,9 @@ impl Misdirect {
             return None;
         }
         let guards = |other: &ServiceTls| {
-            let alike = tls.client_auth == ClientAuth::Required && tls.client_ca == other.client_ca;
+            let alike = tls.client_auth == ClientAuth::Required
+                && tls.client_ca == other.client_ca
+                && (other.client_crl.is_none() || tls.client_crl == other.client_crl);
             other.client_ca.is_some() && other.client_auth == ClientAuth::Required && !alike
         };
         let guarded: Vec<_> = others
@@ -143,6 +145,7 @@ mod tests {
             strict_sni: false,
             minimum: TlsVersion::default(),
             client_ca: client_ca.map(str::to_owned),
+            client_crl: None,
             client_auth,
             ticket_keys: Vec::new(),
             sni_host,

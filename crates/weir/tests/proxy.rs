@@ -75,6 +75,8 @@ mod request_log;
 mod response;
 #[path = "proxy/retry.rs"]
 mod retry;
+#[path = "proxy/revocation.rs"]
+mod revocation;
 #[path = "proxy/route_keys.rs"]
 mod route_keys;
 #[path = "proxy/route_options.rs"]

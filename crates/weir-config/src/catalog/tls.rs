@@ -93,6 +93,17 @@ pub(crate) static SERVICE_TLS: Section = Section {
         )
         .known_as(&["ca_file", "ssl_client_certificate"]),
         Key::new(
+            "client_crl",
+            FILE,
+            Absent("revoked certificates are not recognized"),
+            "PEM file with the revocation lists (RFC 5280) of the CAs in `client_ca`, one for each CA between a \
+             client's certificate and its root, the root included. A client is rejected if a certificate of its chain \
+             is revoked, or if the list is missing or past its next update. Like certificates, the file is read again \
+             when it changes. Sessions are not resumed, because a resumed session is not verified again.",
+            "client_crl = \"/etc/weir/clients.crl\"",
+        )
+        .known_as(&["crl_file", "ssl_crl"]),
+        Key::new(
             "client_auth",
             Kind::OneOf(client_auths),
             Default("required"),

@@ -97,6 +97,18 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
             .fix("add `client_ca`, or remove `client_auth`"),
         );
     }
+    let client_crl = path(sink, &view, "client_crl");
+    if let (Some((entry, _)), None) = (view.get("client_crl"), view.get("client_ca")) {
+        sink.push(
+            Diagnostic::new(
+                Code::MissingKey,
+                &entry.key_span,
+                "`client_crl` requires `client_ca`",
+            )
+            .cause("without a CA, client certificates cannot be verified")
+            .fix("add `client_ca`, or remove `client_crl`"),
+        );
+    }
     let ticket_keys = secret::list(sink, &view, "ticket_keys");
     if let Some((entry, _)) = view.get("ticket_keys")
         && ticket_keys
@@ -119,6 +131,7 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
         strict_sni: view.flag(sink, "strict_sni").unwrap_or(false),
         minimum: minimum(sink, &view),
         client_ca,
+        client_crl,
         client_auth: client_auth.unwrap_or_default(),
         sni_host: view
             .choice(sink, "sni_host", &SniHost::ALL, SniHost::as_str)

@@ -92,6 +92,7 @@ impl Walk {
         for (key, used) in [
             ("certificates", FileUse::Certificates),
             ("client_ca", FileUse::Read),
+            ("client_crl", FileUse::Read),
         ] {
             if let Some(file) = entry(tls, key) {
                 self.texts(used, &file.item.value);

@@ -24,6 +24,9 @@ pub(super) fn of_service(
             .compare("client_ca", &old.client_ca, &new.client_ca, |it| {
                 or_none(it.as_ref())
             })
+            .compare("client_crl", &old.client_crl, &new.client_crl, |it| {
+                or_none(it.as_ref())
+            })
             .compare("client_auth", old.client_auth, new.client_auth, |it| {
                 it.as_str().to_owned()
             })

@@ -76,7 +76,7 @@ pub struct Match {
 }
 
 impl Match {
-    /// `NAME=PATTERN`: a variable of the access log, and text with `*` for any characters.
+    /// `NAME=PATTERN`: a variable of the access log, `path` or `query`, and text with `*` for any characters.
     ///
     /// # Errors
     /// The text has no `=`, or the name is unknown.
@@ -86,9 +86,11 @@ impl Match {
                 "`{text}`: expected NAME=PATTERN, such as status=5*"
             ));
         };
-        if !LogFormat::NAMES.contains(&name) {
+        if !LogFormat::NAMES.contains(&name) && !matches!(name, "path" | "query") {
             let names = LogFormat::NAMES.join(" ");
-            return Err(format!("unknown variable `{name}`; use one of {names}"));
+            return Err(format!(
+                "unknown variable `{name}`; use one of {names} path query"
+            ));
         }
         Ok(Self {
             name: name.to_owned(),
@@ -216,6 +218,26 @@ mod tests {
         assert!(text.contains(" 192.0.2.1:80 GET h /x 503 p/s "), "{text}");
         drop(tap);
         assert!(!taps.is_active());
+    }
+
+    #[test]
+    fn tap_selects_by_path_and_query() {
+        let taps = Taps::of("parts");
+        let seen = |conditions: &[&str], target: &[u8]| {
+            let wanted = conditions.iter().map(|it| Match::parse(it).unwrap());
+            let mut tap = Tap::open("parts", false, wanted.collect()).unwrap();
+            let mut note = Note::default();
+            note.begin(0);
+            note.request([b"GET", target, b"h", b"", b""], "HTTP/1.1");
+            taps.put(0, 0, &note, &outcome());
+            let mut out = Vec::new();
+            tap.read(&mut out);
+            !out.is_empty()
+        };
+        assert!(seen(&["path=/a", "query=b=*"], b"/a?b=1"));
+        assert!(!seen(&["path=/a"], b"/ab"));
+        assert!(!seen(&["path=/a", "query=c*"], b"/a?b=1"));
+        assert!(seen(&["path=/a", "query="], b"/a"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 use weir_sys::privileged;
@@ -37,6 +37,12 @@ pub enum CertificateError {
     /// It contains no valid certificate.
     #[error("{path}: no certificate in PEM form", path = path.display())]
     NoCertificate {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It contains no revocation list.
+    #[error("{path}: no certificate revocation list in PEM form", path = path.display())]
+    NoRevocationList {
         /// Which.
         path: PathBuf,
     },
@@ -75,6 +81,9 @@ impl CertificateError {
             Self::Empty { .. } => "add a certificate with its key, or name another directory",
             Self::NoCertificate { .. } => {
                 "replace it by the certificate chain in PEM form, or take it out of the configuration"
+            }
+            Self::NoRevocationList { .. } => {
+                "replace it by the revocation lists of the CAs in PEM form, or take it out of the configuration"
             }
             Self::NoKey { .. } => "add the private key in PEM form, without a passphrase",
             Self::Mismatch { .. } => "replace it by the key that belongs to the certificate",
@@ -262,6 +271,21 @@ pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Certifi
     chain.map_err(|_| CertificateError::NoCertificate {
         path: path.to_owned(),
     })
+}
+
+/// The certificate revocation lists in a file; at least one.
+pub(crate) fn revocations(
+    path: &Path,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, CertificateError> {
+    let text = read(path)?;
+    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&text).collect();
+    let lists = lists.unwrap_or_default();
+    if lists.is_empty() {
+        return Err(CertificateError::NoRevocationList {
+            path: path.to_owned(),
+        });
+    }
+    Ok(lists)
 }
 
 /// The authorities in a file.

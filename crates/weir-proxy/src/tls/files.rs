@@ -26,6 +26,7 @@ pub fn certificate_files(desired: &Desired) -> u64 {
     {
         certificates.extend(tls.certificates.iter().map(String::as_str));
         others.extend(tls.client_ca.as_deref());
+        others.extend(tls.client_crl.as_deref());
     }
     for tls in desired.pools.iter().flat_map(|pool| &pool.tls) {
         others.extend(tls.ca.as_deref());

@@ -1,6 +1,7 @@
 //! Finds problems of the certificates that a configuration names: unusable, expired or soon to expire, wrong names.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use rustls::crypto::CryptoProvider;
@@ -9,6 +10,7 @@ use weir_model::{Desired, HostPattern, Proxy, ServiceTls, Source};
 
 use super::TlsConnector;
 use super::certificate::{self, Certificate, CertificateError};
+use super::server::client_verifier;
 
 /// Certificates that expire within this time cause a warning: certbot renews 30 days ahead, so renewal has failed.
 const AHEAD_DAYS: i64 = 14;
@@ -101,10 +103,11 @@ fn listener(
             }
         }
     }
-    if let Some(path) = &tls.client_ca
-        && let Err(error) = certificate::authorities(Path::new(path))
-    {
-        problems.push(bad(&error));
+    if let Some(path) = &tls.client_ca {
+        let provider = Arc::new(provider.clone());
+        if let Err(error) = client_verifier(tls, path, provider) {
+            problems.push(bad(&error));
+        }
     }
     for certificate in &good {
         problems.extend(validity(certificate, now, tls.source));

@@ -5,9 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    ClientHello, ProducesTickets, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
+    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, VerifierBuilderError,
+    WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use weir_model::{ClientAuth, ServiceTls};
@@ -129,35 +131,61 @@ pub(crate) fn server_config(
     {
         tracing::warn!(path = %path.display(), %fault, "OCSP response is not stapled");
     }
-    let refused = |path: &str, source| CertificateError::Refused {
-        path: path.into(),
-        source,
-    };
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions(tls.minimum))
         .map_err(|source| refused(&tls.certificates_text(), source))?;
     let builder = match &tls.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let roots = Arc::new(certificate::authorities(Path::new(path))?);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
-            let verifier = match tls.client_auth {
-                ClientAuth::Required => verifier,
-                ClientAuth::Optional => verifier.allow_unauthenticated(),
-            };
-            let verifier = verifier.build().map_err(|error| match error {
-                VerifierBuilderError::NoRootAnchors => {
-                    CertificateError::NoCertificate { path: path.into() }
-                }
-                other => refused(path, rustls::Error::General(other.to_string())),
-            })?;
+            let verifier = client_verifier(tls, path, provider)?;
             builder.with_client_cert_verifier(verifier)
         }
     };
     let resolver = Resolver::new(&certificates, tls.strict_sni);
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    config.ticketer = tickets;
+    if tls.client_crl.is_some() {
+        // A resumed session is not verified again: a client whose certificate was revoked could continue.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    } else {
+        config.ticketer = tickets;
+    }
     let names = certificates.iter().flat_map(|one| &one.info.names);
     Ok((Arc::new(config), Names::new(names.map(String::as_str))))
+}
+
+fn refused(path: &str, source: rustls::Error) -> CertificateError {
+    CertificateError::Refused {
+        path: path.into(),
+        source,
+    }
+}
+
+/// Verifies the certificates of clients by the authorities at `path`, and by the revocation lists.
+pub(super) fn client_verifier(
+    tls: &ServiceTls,
+    path: &str,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, CertificateError> {
+    let roots = Arc::new(certificate::authorities(Path::new(path))?);
+    let mut verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+    if let Some(lists) = &tls.client_crl {
+        let lists = certificate::revocations(Path::new(lists))?;
+        verifier = verifier.with_crls(lists).enforce_revocation_expiration();
+    }
+    let verifier = match tls.client_auth {
+        ClientAuth::Required => verifier,
+        ClientAuth::Optional => verifier.allow_unauthenticated(),
+    };
+    verifier.build().map_err(|error| match error {
+        VerifierBuilderError::NoRootAnchors => {
+            CertificateError::NoCertificate { path: path.into() }
+        }
+        VerifierBuilderError::InvalidCrl(fault) => refused(
+            tls.client_crl.as_deref().unwrap_or_default(),
+            rustls::Error::InvalidCertRevocationList(fault),
+        ),
+        other => refused(path, rustls::Error::General(other.to_string())),
+    })
 }

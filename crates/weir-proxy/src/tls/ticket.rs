@@ -302,6 +302,7 @@ mod tests {
                 minimum: weir_model::TlsVersion::default(),
                 sni_host: weir_model::SniHost::default(),
                 client_ca: ca.map(str::to_owned),
+                client_crl: None,
                 client_auth: ClientAuth::default(),
                 ticket_keys: keys.iter().map(|key| secret(key)).collect(),
                 source: weir_model::Source::default(),

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use ratatui::crossterm::terminal::size;
+use ratatui::crossterm::terminal::size as reported_size;
 use weir_control::client::{self, Client};
 use weir_control::configuration::{self, Secrets};
 use weir_control::daemon;
@@ -24,6 +24,12 @@ const WIDTH: usize = 80;
 
 /// Rows of a terminal whose size is unknown.
 const ROWS: usize = 24;
+
+/// Columns and rows of the terminal; `None` = unknown, also if it reports none, as a pty without a window does.
+fn size() -> Option<(u16, u16)> {
+    let reported = reported_size().ok();
+    reported.filter(|&(columns, rows)| columns > 0 && rows > 0)
+}
 
 /// Begins and ends a page of `--watch`: no line is continued in the next one, and what is below is erased (DEC private
 /// mode 7, ECMA-48: ED).

@@ -143,7 +143,12 @@ fn find_server<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&
     let with_port = written.parse::<SocketAddr>();
     let (address, port) = match with_port {
         Ok(endpoint) => (endpoint.ip(), Some(endpoint.port())),
-        Err(_) => (written.parse().ok()?, None),
+        Err(_) => {
+            let bracketed = written
+                .strip_prefix('[')
+                .and_then(|it| it.strip_suffix(']'));
+            (bracketed.unwrap_or(written).parse().ok()?, None)
+        }
     };
     let has = |server: &&Server| match (port, server.port) {
         (None, _) => true,
@@ -239,6 +244,22 @@ mod tests {
             ("web1", None),
         ] {
             assert_eq!(name(written), server, "{written}");
+        }
+    }
+
+    #[test]
+    fn brackets_around_an_ipv6_address_may_be_left_out_or_given() {
+        let text = "[pool.six]\nservers = [\"fd00::5\", \"[fd00::6]\"]\n";
+        let desired = parse(text, &Host::default()).unwrap().desired;
+        let pool = desired.pool("six").unwrap();
+        for (written, server) in [
+            ("fd00::5", "fd00::5"),
+            ("[fd00::5]", "fd00::5"),
+            ("fd00::6", "[fd00::6]"),
+            ("[fd00::6]", "[fd00::6]"),
+        ] {
+            let found = find_server(&desired, pool, written);
+            assert_eq!(found.map(|it| it.name.as_str()), Some(server), "{written}");
         }
     }
 }

@@ -40,6 +40,7 @@ impl Peer {
             minimum,
             sni_host: SniHost::default(),
             client_ca: None,
+            client_crl: None,
             client_auth: ClientAuth::default(),
             ticket_keys: Vec::new(),
             source: Source::default(),

@@ -1,0 +1,67 @@
+//! Revocation lists for the certificates of clients.
+
+use std::path::Path;
+
+use super::tls::{Authority, ask, connect};
+use super::*;
+
+/// A revocation list with the certificates of these files; returns its path.
+fn revoke(authority: &Authority, files: &[&str]) -> String {
+    let mut index = String::new();
+    for file in files {
+        let serial = authority.openssl(&format!("x509 -in {file}.crt -noout -serial"));
+        let serial = serial.trim().trim_start_matches("serial=");
+        index += &format!("R\t491231235959Z\t250101000000Z\t{serial}\tunknown\t/CN={file}\n");
+    }
+    authority.file("revoked", index.as_bytes());
+    let settings = "[ca]\ndefault_ca=own\n[own]\ndatabase=revoked\ncrlnumber=number\ndefault_md=sha256\ndefault_crl_days=30\n";
+    // A list with a number is one of version 2; RFC 5280 requires both.
+    authority.file("number", b"01\n");
+    authority.file("crl.cnf", settings.as_bytes());
+    let said = authority
+        .openssl("ca -config crl.cnf -gencrl -keyfile ca.key -cert ca.pem -out clients.crl");
+    let path = Path::new(&authority.ca()).with_file_name("clients.crl");
+    assert!(path.exists(), "{said}");
+    path.display().to_string()
+}
+
+#[test]
+fn revoked_client_certificates_are_rejected() {
+    let authority = Authority::new("revoked");
+    authority.sign("one", "DNS:a.example", 30);
+    let good = authority.sign("good", "DNS:good.example", 30);
+    let bad = authority.sign("bad", "DNS:bad.example", 30);
+    let list = revoke(&authority, &[]);
+    let origin = Origin::start("o");
+    let tls = format!(
+        "tls = {{ certificates = \"{}/one.pem\", client_ca = \"{}\", client_crl = \"{list}\" }}",
+        authority.certs(),
+        authority.ca()
+    );
+    let proxy = Proxy::start("http", &[origin.address()], &tls);
+    let clients = [&good, &bad].map(|own| authority.client(Some(own)));
+    let accepted = || {
+        clients.each_ref().map(|client| {
+            let mut stream = connect(client, proxy.listen, "a.example");
+            ask(&mut stream, GET).is_ok()
+        })
+    };
+    assert_eq!(accepted(), [true, true]);
+    revoke(&authority, &["bad"]);
+    let configuration = configuration(proxy.listen, "http", &[origin.address()], &tls);
+    proxy.reload(&configuration);
+    // The same client has a session of before, which it must not be able to resume.
+    assert_eq!(accepted(), [true, false]);
+    authority.file("clients.crl", b"no list");
+    let (done, said) = proxy.weir(&["reload"]);
+    assert!(!done, "{said}");
+    assert!(
+        said.contains("no certificate revocation list in PEM form"),
+        "{said}"
+    );
+    assert_eq!(
+        accepted(),
+        [true, false],
+        "a rejected reload changes nothing"
+    );
+}
