@@ -26,7 +26,7 @@ impl Begun {
         }
     }
 
-    pub(crate) fn latencies(self) -> Durations {
+    pub(crate) fn elapsed(self) -> Durations {
         Durations {
             time: self.at.elapsed(),
             cpu: Duration::from_nanos(now_ns(Clock::Process) - self.cpu_ns),
@@ -59,13 +59,8 @@ impl Table {
     }
 
     /// Median, least and most of what was measured.
-    pub(crate) fn row(
-        &mut self,
-        name: &str,
-        mut latencies: Vec<Durations>,
-        goal: Option<Duration>,
-    ) {
-        if !name.contains(&self.only) || latencies.is_empty() {
+    pub(crate) fn row(&mut self, name: &str, mut rounds: Vec<Durations>, goal: Option<Duration>) {
+        if !name.contains(&self.only) || rounds.is_empty() {
             return;
         }
         if !self.started {
@@ -73,12 +68,9 @@ impl Table {
             println!("| --- | --- | --- | --- | --- | --- |");
             self.started = true;
         }
-        latencies.sort();
-        let median = latencies[latencies.len() / 2];
-        let (least, most) = (
-            shown(latencies[0].time),
-            shown(latencies[latencies.len() - 1].time),
-        );
+        rounds.sort();
+        let median = rounds[rounds.len() / 2];
+        let (least, most) = (shown(rounds[0].time), shown(rounds[rounds.len() - 1].time));
         let (goal, met) = match goal {
             Some(goal) if median.time < goal => (format!("< {}", goal.as_millis()), "met"),
             Some(goal) => (format!("< {}", goal.as_millis()), "NOT met"),
