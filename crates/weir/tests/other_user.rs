@@ -217,9 +217,12 @@ fn owner_of_a_directory_cannot_have_root_follow_links() {
         daemon.write("weir.toml", &format!("{config}{keys}\n"));
         daemon.weir(&["reload"])
     };
-    let (_, said) = reload(&format!("access_log = \"{theirs}/access.log\""));
+    let (_, printed) = reload(&format!("access_log = \"{theirs}/access.log\""));
     page_of(&daemon, "/");
-    assert!(!victim.exists(), "a link of the log was followed: {said}");
+    assert!(
+        !victim.exists(),
+        "a link of the log was followed: {printed}"
+    );
     let page = format!(
         "error_pages = [{{ status = \"404\", file = \"{theirs}/404.html\" }}]\n[[route]]\nservice = \"s\"\n\
          path = \"/none\"\nstatus = 404\n"
@@ -227,7 +230,10 @@ fn owner_of_a_directory_cannot_have_root_follow_links() {
     let (reloaded, printed) = reload(&page);
     let answer = page_of(&daemon, "/none");
     assert!(!answer.contains(SECRET), "the page is the secret: {answer}");
-    assert!(!reloaded && said.contains("a link of user 65534"), "{said}");
+    assert!(
+        !reloaded && printed.contains("a link of user 65534"),
+        "{printed}"
+    );
     // A file of its own, and a link of root, are used.
     assert!(
         as_other_user("rm", &[&format!("{theirs}/404.html")])
@@ -236,7 +242,7 @@ fn owner_of_a_directory_cannot_have_root_follow_links() {
     );
     std::os::unix::fs::symlink(&secret, format!("{theirs}/404.html")).expect("linked");
     let (reloaded, printed) = reload(&page);
-    assert!(reloaded, "{said}");
+    assert!(reloaded, "{printed}");
     assert!(page_of(&daemon, "/none").contains(SECRET));
 }
 

@@ -1,6 +1,5 @@
 //! Finds problems of the certificates that a configuration names: unusable, expired or soon to expire, wrong names.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 

@@ -197,7 +197,7 @@ fn addresses_are_announced_after_every_other_active_router() {
     let (mut instance, at) = active();
     let hear = |instance: &mut Instance, now| {
         instance
-            .handle_packet(&heard(50, SECOND), LOWER, now)
+            .handle_packet(&received(50, SECOND), LOWER, now)
             .unwrap();
         drain(instance)
     };

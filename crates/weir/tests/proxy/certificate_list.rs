@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::tls::{Authority, ask, connect, served};
+use super::tls::{Authority, connect, fetch, served};
 use super::*;
 
 #[test]
@@ -21,8 +21,8 @@ fn certificates_of_a_list_are_selected_by_sni() {
     // A new configuration each: a resumed session has no certificate.
     let certificate = |name: &str| {
         let mut stream = connect(&authority.client(None), proxy.listen, name);
-        let said = ask(&mut stream, GET).expect("an answer");
-        assert!(said.starts_with("HTTP/1.1 200 OK\r\n"), "{said}");
+        let answer = fetch(&mut stream, GET).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         served(&stream)
     };
     let (first, second) = (certificate("a.example"), certificate("b.example"));
@@ -40,7 +40,9 @@ fn certificates_of_a_list_are_selected_by_sni() {
     );
     proxy.reload(&text(&quoted(&one)));
     let mut other = connect(&authority.client(None), proxy.listen, "b.example");
-    let refused = ask(&mut other, GET).expect_err("another name").to_string();
+    let refused = fetch(&mut other, GET)
+        .expect_err("another name")
+        .to_string();
     assert!(refused.contains("not valid for name"), "{refused}");
     // Errors are reported at the entry.
     let file = proxy.directory.join("wrong.toml");
@@ -56,7 +58,7 @@ fn certificates_of_a_list_are_selected_by_sni() {
         ),
     ] {
         fs::write(&file, text(list)).expect("written");
-        let (done, said) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
-        assert!(!done && said.contains(message), "{said}");
+        let (done, answer) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+        assert!(!done && answer.contains(message), "{answer}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::tls::{Authority, ask, connect};
+use super::tls::{Authority, connect, fetch};
 use super::*;
 
 /// A revocation list with the certificates of these files; returns its path.
@@ -43,7 +43,7 @@ fn revoked_client_certificates_are_rejected() {
     let accepted = || {
         clients.each_ref().map(|client| {
             let mut stream = connect(client, proxy.listen, "a.example");
-            ask(&mut stream, GET).is_ok()
+            fetch(&mut stream, GET).is_ok()
         })
     };
     assert_eq!(accepted(), [true, true]);
