@@ -16,7 +16,7 @@ use weir_sync::ServiceId;
 use super::sync_source::SourceAddresses;
 use crate::memory::Memory;
 
-/// Lookups for every flow are part of the cost of [sync]; the keys are those of the configuration and of directors.
+/// Lookups for every flow are part of the cost of `[sync]`; the keys are those of the configuration and of directors.
 pub(super) type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
 /// So many entries after an entry was prepared, its record is in the cache and that of its other direction is fetched.

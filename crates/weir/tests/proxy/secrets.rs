@@ -165,11 +165,16 @@ fn missing_secret_is_an_error_at_its_key() {
             );
         }
     }
-    // And no daemon starts.
+}
+
+#[test]
+fn no_daemon_starts_without_its_secret() {
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], "");
     let sandbox = Sandbox::new("secret");
     fs::write(
         sandbox.0.join("weir.toml"),
-        fs::read(&file).expect("a file"),
+        with_secret(&proxy, &origin, "{}"),
     )
     .expect("written");
     let mut command = Command::new("timeout");

@@ -75,6 +75,14 @@ impl Authority {
         ))
     }
 
+    /// Makes FILE.crt, signed by its own key FILE.key.
+    fn self_sign(&self, file: &str, options: &str) {
+        let printed = self.openssl(&format!(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {file}.key -out {file}.crt {options}"
+        ));
+        assert!(self.0.join(format!("{file}.crt")).exists(), "{printed}");
+    }
+
     pub(super) fn certs(&self) -> String {
         self.0.join("certs").display().to_string()
     }
@@ -482,15 +490,7 @@ fn judged(proxy: &Proxy, server: SocketAddr, keys: &str) -> (String, String, Str
 #[test]
 fn self_signed_certificate_can_be_pinned_as_ca() {
     let authority = Authority::new("pinned");
-    let make = |file: &str, more: &str| {
-        let printed = authority.openssl(&format!(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {file}.key -out {file}.crt {more}"
-        ));
-        assert!(
-            authority.0.join(format!("{file}.crt")).exists(),
-            "{printed}"
-        );
-    };
+    let make = |file: &str, more: &str| authority.self_sign(file, more);
     let proxy = Proxy::start("http", &[super::free_address()], "");
     let pinned = |file: &str, ca: &str, name: &str| {
         let server = OpensslServer::start(&authority, file);
