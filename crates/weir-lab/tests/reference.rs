@@ -32,6 +32,7 @@ const TYPES: &[&str] = &[
     "weir-engine/src",
     "weir-discovery/src",
     "weir-vrrp-agent/src",
+    "weir-engine-host/src",
 ];
 
 /// One field as JSON has it.

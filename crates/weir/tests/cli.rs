@@ -515,7 +515,7 @@ const IMPORTED: &[(&str, &str, &str, &str)] = &[
     (
         "ldirectord",
         "virtual=192.0.2.10:80\n\treal=10.0.0.5:80 gate\n\tchecktype=connect\n\tscheduler=wlc\n",
-        "fallbackcommand=/bin/true",
+        "\tchecktype=negotiate\n\tservice=ldap",
         "logfile=\"/var/log/ldirectord.log\"",
     ),
     (

@@ -244,7 +244,8 @@ fn rules(servers: &[Ipv4Addr]) -> String {
     let numbered: Vec<String> = numbered.map(|(n, it)| format!("{n} : {it}")).collect();
     let rule = |protocol: &str| {
         format!(
-            "  ip daddr {VIP} {protocol} dport 80 ip daddr set jhash ip saddr . {protocol} sport mod {} seed 0x77656972 map {{ {} }}\n",
+            "  ip daddr {VIP} {protocol} dport 80 ip daddr set \
+             jhash ip saddr . {protocol} sport mod {} seed 0x77656972 map {{ {} }}\n",
             servers.len(),
             numbered.join(", ")
         )

@@ -164,7 +164,7 @@ impl Group {
         let used = (self.ticks() - before) as f64 - idle * begin.elapsed().as_secs_f64();
         times.sort_unstable();
         println!(
-            "{what}: a weight reaches {count} directors: median {:?}, worst {:?}; {:.1} ms of processor time per director",
+            "{what}: a weight reaches {count} directors: median {:?}, worst {:?}; {:.1} ms of CPU time per director",
             times[times.len() / 2],
             times[times.len() - 1],
             used.max(0.0) * 10.0 / f64::from(rounds) / count as f64,

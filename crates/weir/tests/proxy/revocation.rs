@@ -14,7 +14,8 @@ fn revoke(authority: &Authority, files: &[&str]) -> String {
         index += &format!("R\t491231235959Z\t250101000000Z\t{serial}\tunknown\t/CN={file}\n");
     }
     authority.file("revoked", index.as_bytes());
-    let settings = "[ca]\ndefault_ca=own\n[own]\ndatabase=revoked\ncrlnumber=number\ndefault_md=sha256\ndefault_crl_days=30\n";
+    let settings = "[ca]\ndefault_ca=own\n[own]\ndatabase=revoked\ncrlnumber=number\ndefault_md=sha256\n\
+                    default_crl_days=30\n";
     // A list with a number is one of version 2; RFC 5280 requires both.
     authority.file("number", b"01\n");
     authority.file("crl.cnf", settings.as_bytes());
