@@ -331,6 +331,40 @@ fn nat_connections_continue_with_sync() {
 }
 
 #[test]
+fn maglev_connections_continue_after_a_change_of_servers() {
+    if !privileged() {
+        return;
+    }
+    let plan = Plan {
+        scheduler: "maglev",
+        ..DIRECT
+    };
+    let mut pair = Pair::new("direct");
+    pair.start("director", &plan);
+    pair.start("second", &plan);
+    let mut held = pair.hold(HELD);
+    wait_for("an established peer", TIMEOUT, || {
+        pair.peer("director")["state"] == "established"
+    });
+    // The second director computes the servers: it needs no flow.
+    assert_eq!(pair.total("second"), 0);
+    let drained = pair.counts("director")[0].0;
+    assert!(drained > 0, "no connection at the first server");
+    for host in ["director", "second"] {
+        pair.text(host, &["server", "web/10.0.0.5:80", "drain"]);
+    }
+    wait_for("the flows of the drained server", TIMEOUT, || {
+        pair.total("second") >= drained
+    });
+    pair.move_to("second", Some("director"));
+    let continued = held
+        .iter_mut()
+        .map(|it| usize::from(it.continues()))
+        .sum::<usize>();
+    assert_eq!(continued, HELD);
+}
+
+#[test]
 fn director_that_starts_later_gets_all_flows() {
     if !privileged() {
         return;

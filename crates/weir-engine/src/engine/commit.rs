@@ -113,6 +113,11 @@ impl Engine {
             .services(maps, &self.rows, &self.pending, Instant::now(), &mut || {
                 self.local_clients.write_listeners()
             })?;
+        let index = &self.sync.index.services;
+        let mut services = self.pending.services.iter();
+        if services.any(|row| index.get(row).is_some_and(|it| it.computed)) {
+            self.sync.recheck = maps.flows.buckets();
+        }
         (self.pending, self.hops_due) = (Changes::default(), false);
         Ok(())
     }

@@ -23,6 +23,8 @@ use crate::network::tick;
 
 /// Time of one walk over the table.
 const WALK: Duration = Duration::from_secs(4);
+/// Calls of [`Engine::sync_changes`] in which a walk visits the table after tables of `maglev` have changed.
+const RECHECK_CALLS: u32 = 16;
 /// Buckets that [`Source::scan`] visits.
 const SCAN_BUCKETS: u32 = 256;
 const TCP: u8 = 6;
@@ -98,6 +100,8 @@ impl Engine {
         let buckets = maps.flows.buckets();
         let elapsed = now.saturating_sub(self.sync.walked).min(WALK);
         let share = u64::from(buckets) * elapsed.as_millis() as u64 / WALK.as_millis() as u64;
+        let recheck = self.sync.recheck.min(buckets.div_ceil(RECHECK_CALLS));
+        let share = share.max(recheck.into());
         if share == 0 {
             return Ok(());
         }
@@ -106,6 +110,7 @@ impl Engine {
             let at = self.sync.walk_at % buckets;
             self.sync.walk_at = at + 1;
             self.find_due(at, entries)?;
+            self.sync.recheck = self.sync.recheck.saturating_sub(1);
         }
         Ok(())
     }
@@ -133,7 +138,7 @@ impl Engine {
                 continue;
             }
             let index = bucket * BUCKET_SLOTS + slot;
-            if self.is_due(index, meta) {
+            if self.is_due(index, meta) || (self.sync.recheck > 0 && self.has_left_table(index)) {
                 entries.push(index);
             }
         }
@@ -157,6 +162,17 @@ impl Engine {
         let unknown = known == 0 || is_after(cold.created, known);
         // A UDP flow is sent when it has lasted for some time: a flood creates no traffic.
         unknown && (meta.state != State::Udp as u8 || is_after(meta.seen, cold.created))
+    }
+
+    /// Whether a flow is not sent as long as the tables select its server, and they do not any more.
+    fn has_left_table(&self, index: u32) -> bool {
+        let Some(flow) = self.plane.maps().flows.at(index) else {
+            return false;
+        };
+        let service = self.sync.index.services.get(&flow.cold.service);
+        service.is_some_and(|it| it.computed)
+            && flow.cold.peer == NO_PLACE
+            && !self.is_computed(&flow)
     }
 
     /// Inserts records of a peer.

@@ -248,6 +248,9 @@ pub(super) struct Synchronizer {
     /// The next bucket of the walk, and when it was last continued.
     pub(super) walk_at: u32,
     pub(super) walked: Duration,
+    /// Buckets that are still to be visited, soon, because tables of `maglev` have changed: peers that computed the
+    /// servers of flows do not compute the same ones any more.
+    pub(super) recheck: u32,
     pub(super) counts: SyncCounts,
     /// Entries that are exported soon; the oldest one is replaced next.
     pub(super) prepared: [u32; PREPARED],

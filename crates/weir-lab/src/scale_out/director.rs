@@ -119,8 +119,9 @@ impl Director {
             .map(|n| format!("\"http://{}:2379\"", etcd_address(n)))
             .collect();
         let mut text = format!(
-            "[cluster]\netcd = [{}]\nname = \"{GROUP}\"\nmember = \"{}\"\nlease = \"4s\"\n[announce]\nspeaker = \
-             \"bird\"\nsocket = \"{}\"\ninclude = \"{}\"\ndrain_delay = \"1s\"\n",
+            "[cluster]\netcd = [{}]\nname = \"{GROUP}\"\nmember = \"{}\"\nlease = \"4s\"\n[cluster.publish]\nvips = \
+             [\"{VIP}\"]\nservers = [\"10.78.0.0/24\"]\n[announce]\nspeaker = \"bird\"\nsocket = \"{}\"\n\
+             include = \"{}\"\ndrain_delay = \"1s\"\n",
             etcd.join(", "),
             self.name,
             self.path("bird.ctl"),
