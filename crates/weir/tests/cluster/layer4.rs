@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::*;
 
@@ -141,7 +141,9 @@ impl Api {
 
 /// A connection to the VIP from a certain port.
 pub(super) fn connect(from: u16, port: u16) -> std::io::Result<TcpStream> {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    // A program that another test starts at the same time must not inherit it: the connection would stay.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
     // The end leaves no TIME_WAIT, in which the next connection from the same port could not begin.
     rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;

@@ -304,7 +304,12 @@ fn many_services_are_published_whole_while_etcd_is_killed() {
     command.stdout(Stdio::null()).stderr(log);
     let mut publishing = command.spawn().expect("weir runs");
     // The first chunks have arrived; then etcd has no majority, and later it is gone.
-    wait_for("a chunk", limit, || chunk_count(&group) > 1);
+    wait_for("a chunk", limit, || {
+        let ended = publishing.try_wait().expect("a process");
+        let log = fs::read_to_string(group.world.path("publish.log")).expect("the log");
+        assert!(ended.is_none(), "it ended too early: {log}");
+        chunk_count(&group) > 1
+    });
     group.kill_etcd(0);
     group.kill_etcd(1);
     assert_whole(&group);
