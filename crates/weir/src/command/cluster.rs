@@ -84,7 +84,9 @@ fn follow(global: &GlobalOptions, version: u64, json: bool) -> Outcome {
                         terminal::eprint(&format!("{step}\n"));
                         shown = step;
                     }
-                    if group.published > version || group.rollout != "running" {
+                    // A director that has not read the publication from etcd yet still shows the one before.
+                    let is_over = group.published == version && group.rollout != "running";
+                    if is_over || group.published > version {
                         return Ok(group);
                     }
                 }
