@@ -199,33 +199,13 @@ published 198.51.100.1 | refuse other 'was stopped by first'
 at_first "$weir" cluster status | grep -o '198.51.100.1 is not in .vips. of' | head -1
 all_served after-refusal 10.80.9.2
 
-# Requests of a client, one after another; the file gets the result of each.
-requests() {
-  while [ ! -e "$room/out/stop" ]; do
-    if page 10.80.9.1; then echo served; else echo lost; fi
-  done >"$room/out/requests"
-}
-enough() { [ "$(grep -c served "$room/out/requests")" -gt 5 ]; }
-begin() {
-  : >"$room/out/requests"
-  requests &
-  load=$!
-}
-# lost NAME: ends the requests and prints how many were lost.
-lost() {
-  wait_for enough
-  touch "$room/out/stop"
-  wait $load
-  rm "$room/out/stop"
-  echo "$1: $(grep -c lost "$room/out/requests") lost"
-}
-begin
+begin 10.80.9.1
 published 10.80.9.3 | publish at_first >"$room/out/publish" 2>&1 && echo "published again" || cat "$room/out/publish"
 wait_for page 10.80.9.3
 lost publication
 wait_for announces 10.80.9.3
 
-begin
+begin 10.80.9.1
 engine=$(process $service 'helper --engine')
 kill -9 "$engine"
 wait_for is_new $service 'helper --engine' "$engine"
@@ -240,7 +220,7 @@ lost "killed engine, helper and daemon"
 all_served "killed engine, helper and daemon" 10.80.9.3
 
 # The service, and with it every helper. Its virtual router starts again.
-begin
+begin 10.80.9.1
 engine=$(process $service 'helper --engine')
 kill -9 $service
 wait $service 2>/dev/null
@@ -260,7 +240,7 @@ done
 wait_for all_served x 10.80.9.3
 announces 10.80.9.3 && echo "killed agent and announcer: served"
 
-begin
+begin 10.80.9.1
 at_first "$weir" upgrade "$weir" >"$room/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$room/out/upgrade"
 lost upgrade
 is_alone() { [ "$(process $first 'weir.* run' | wc -l)" = 1 ]; }

@@ -61,3 +61,23 @@ start_origin() {
   (cd "$room/web" && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
   origin=$!
 }
+
+# Sends requests for the pages, one after another, until `lost`. The script defines `page`.
+begin() {
+  : >"$room/out/requests"
+  while [ ! -e "$room/out/stop" ]; do
+    for one in "$@"; do
+      if page "$one"; then echo served; else echo lost; fi
+    done
+  done >"$room/out/requests" 3>&- 4<&- &
+  load=$!
+}
+enough() { [ "$(grep -c served "$room/out/requests")" -gt 10 ]; }
+# lost NAME: ends the requests and prints how many were lost.
+lost() {
+  wait_for enough
+  touch "$room/out/stop"
+  wait $load
+  rm "$room/out/stop"
+  echo "$1: $(grep -c lost "$room/out/requests") lost"
+}

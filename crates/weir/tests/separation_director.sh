@@ -117,23 +117,7 @@ cp "$room/text" "$room/weir.toml"
 "$weir" reload >"$room/out/reload" 2>&1 && echo "file: applied" || cat "$room/out/reload"
 served file 10.77.9.7
 
-# Requests of a client, one after another; the file gets the result of each.
-requests() {
-  while [ ! -e "$room/out/stop" ]; do
-    if page "$1"; then echo served; else echo lost; fi
-  done >"$room/out/requests"
-}
-enough() { [ "$(grep -c served "$room/out/requests")" -gt 5 ]; }
-# lost NAME: ends the requests and prints how many were lost.
-lost() {
-  wait_for enough
-  touch "$room/out/stop"
-  wait $load
-  rm "$room/out/stop"
-  echo "$1: $(grep -c lost "$room/out/requests") lost"
-}
-requests 10.77.9.7 &
-load=$!
+begin 10.77.9.7
 kill -9 "$engine"
 wait_for is_new 'helper --engine' "$engine"
 wait_for "$weir" status
@@ -144,8 +128,7 @@ all_served_again && echo "new engine: served"
 sed -i 's/10.77.9.7:80/10.77.9.8:80/' "$room/weir.toml"
 "$weir" reload >"$room/out/reload" 2>&1 && echo "new engine: reloaded" || cat "$room/out/reload"
 
-requests 10.77.9.8 &
-load=$!
+begin 10.77.9.8
 daemon=$(process 'weir.* run ')
 kill -9 "$daemon"
 wait_for is_new 'weir.* run ' "$daemon"
@@ -153,8 +136,7 @@ wait_for "$weir" status
 lost killed-daemon
 served killed-daemon 10.77.9.8
 
-requests 10.77.9.8 &
-load=$!
+begin 10.77.9.8
 "$weir" upgrade /bin/false >/dev/null 2>&1 || echo "failed upgrade: refused"
 echo "directory: $(stat -c '%U %G %a' "$room/run")"
 "$weir" upgrade "$weir" >"$room/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$room/out/upgrade"

@@ -4,7 +4,7 @@ mod world;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use world::privileged;
 
@@ -52,18 +52,15 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ),
 ];
 
-#[test]
-fn units_serve_without_rights_in_keeper_and_daemon() {
-    if !privileged() {
-        return;
-    }
-    let room = std::env::temp_dir().join(format!("weir-units-{}", std::process::id()));
+/// Runs a script of this directory in network and mount namespaces of its own, with an empty directory.
+fn run_script(script: &str) -> (Room, Output) {
+    let room = std::env::temp_dir().join(format!("weir-{script}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&room);
     fs::create_dir(&room).expect("made");
     let room = Room(room);
     let output = Command::new("unshare")
         .args(["--mount", "--net", "--propagation", "private", "sh"])
-        .arg(format!("{CRATE}/tests/units.sh"))
+        .arg(format!("{CRATE}/tests/{script}"))
         .args([
             env!("CARGO_BIN_EXE_weir"),
             room.0.to_str().expect("a plain path"),
@@ -71,6 +68,15 @@ fn units_serve_without_rights_in_keeper_and_daemon() {
         ])
         .output()
         .expect("unshare runs");
+    (room, output)
+}
+
+#[test]
+fn units_serve_without_rights_in_keeper_and_daemon() {
+    if !privileged() {
+        return;
+    }
+    let (room, output) = run_script("units.sh");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let read = |name: &str| fs::read_to_string(room.0.join(name)).unwrap_or_default();
     let (log, helper) = (read("out/log"), read("out/helper"));
@@ -129,21 +135,8 @@ fn root_in_one_unit_is_replaced_by_the_units_and_back_without_a_lost_request() {
     if !privileged() {
         return;
     }
-    let room = std::env::temp_dir().join(format!("weir-units-store-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&room);
-    fs::create_dir(&room).expect("made");
-    let room = Room(room);
-    let output = Command::new("unshare")
-        .args(["--mount", "--net", "--propagation", "private", "sh"])
-        .arg(format!("{CRATE}/tests/units_store.sh"))
-        .args([
-            env!("CARGO_BIN_EXE_weir"),
-            room.0.to_str().expect("a plain path"),
-            &format!("{CRATE}/../../docs/packaging"),
-        ])
-        .output()
-        .expect("unshare runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (room, output) = run_script("units_store.sh");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let log = fs::read_to_string(room.0.join("out/log")).unwrap_or_default();
     let expected = [
         "root: served",
@@ -157,7 +150,7 @@ fn root_in_one_unit_is_replaced_by_the_units_and_back_without_a_lost_request() {
         "stopped: 0",
         "clean: done",
     ];
-    let lines: Vec<&str> = said.lines().collect();
+    let lines: Vec<&str> = printed.lines().collect();
     assert_eq!(
         lines,
         expected,

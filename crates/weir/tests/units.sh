@@ -116,34 +116,13 @@ cp /bin/true "$room/foreign"
 chown daemon "$room/foreign"
 ask "{\"permit\":{\"program\":\"$room/foreign\"}}" | grep -o 'must belong to root'
 
-# Requests of a client, one after another; the file gets the result of each.
-requests() {
-  while [ ! -e "$room/out/stop" ]; do
-    if page "$1"; then echo served; else echo lost; fi
-  done >"$room/out/requests"
-}
-enough() { [ "$(grep -c served "$room/out/requests")" -gt 5 ]; }
-# lost NAME: ends the requests and prints how many were lost.
-lost() {
-  wait_for enough
-  touch "$room/out/stop"
-  wait $load
-  rm "$room/out/stop"
-  echo "$1: $(grep -c lost "$room/out/requests") lost"
-}
-begin() {
-  rm -f "$room/out/requests"
-  : >"$room/out/requests"
-  requests $nat &
-  load=$!
-}
 reload() {
   sed -i "s/10.77.1.1:$1/10.77.1.1:$2/" "$room/weir.toml"
   "$weir" reload >"$room/out/reload" 2>&1 && echo "$3: reloaded" || cat "$room/out/reload"
   wait_for page https://10.77.1.1:"$2"
   served "$3" https://10.77.1.1:"$2"
 }
-begin
+begin $nat
 reload 443 444 reload
 
 kill -9 "$engine"

@@ -78,27 +78,6 @@ start_root() {
 page() { in_client curl -s --max-time 30 "http://$1/page" | grep -q found; }
 rights() { awk '/^(Uid|CapEff):/ {print $2}' "/proc/$1/status" | xargs; }
 daemon() { pgrep -P "$keeper" -f 'weir.* run'; }
-# Requests of a client, one after another; the file gets the result of each.
-requests() {
-  while [ ! -e "$room/out/stop" ]; do
-    for one in 10.81.9.1 10.81.1.1:81; do
-      if page $one; then echo "served $one"; else echo "lost $one"; fi
-    done
-  done >"$room/out/requests" 3>&- 4<&-
-}
-enough() { [ "$(grep -c served "$room/out/requests")" -gt 10 ]; }
-begin() {
-  : >"$room/out/requests"
-  requests &
-  load=$!
-}
-lost() {
-  wait_for enough
-  touch "$room/out/stop"
-  wait $load
-  rm "$room/out/stop"
-  echo "$1: $(grep -c lost "$room/out/requests") lost"
-}
 is_up() { "$weir" status; }
 
 start_root
@@ -107,7 +86,7 @@ page 10.81.9.1 && page 10.81.1.1:81 && echo "root: served"
 echo "root: keeper $(awk '/^Uid/ {print $2}' "/proc/$keeper/status")"
 
 # systemctl restart weir, after the package was installed.
-begin
+begin 10.81.9.1 10.81.1.1:81
 order stop
 start_service
 start_units
@@ -119,14 +98,14 @@ sed -i 's/10.81.9.1:80/10.81.9.2:80/' "$room/weir.toml"
 sed -i 's/10.81.9.2:80/10.81.9.1:80/' "$room/weir.toml"
 "$weir" reload >"$room/out/reload" 2>&1 || cat "$room/out/reload"
 
-begin
+begin 10.81.9.1 10.81.1.1:81
 order kill
 start_units
 wait_for is_up
 lost "killed keeper"
 
 # Back to the unit of an earlier version.
-begin
+begin 10.81.9.1 10.81.1.1:81
 order stop
 kill $service
 wait $service
