@@ -42,6 +42,16 @@ fn set_scheduler(policy: i32, priority: i32, name: &'static str) -> Result<()> {
     Err(Error::call("sched_setscheduler", name, source))
 }
 
+/// Prevents this thread, what it starts and what it executes from gaining rights by setuid bits or file capabilities
+/// (PR_SET_NO_NEW_PRIVS). Must be called before other threads exist.
+///
+/// # Errors
+/// None that the kernel documents.
+pub fn forbid_new_privileges() -> Result<()> {
+    let failed = |errno| Error::call("PR_SET_NO_NEW_PRIVS", "this process", errno);
+    rustix::thread::set_no_new_privs(true).map_err(failed)
+}
+
 /// User and group of an account, by `/etc/passwd`.
 pub fn account(name: &str) -> Option<(u32, u32)> {
     let text = fs::read_to_string("/etc/passwd").ok()?;

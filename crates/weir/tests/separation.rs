@@ -95,6 +95,7 @@ fn daemon_has_no_rights_and_serves() {
         "daemon: CapAmb:0000000000000000 CapBnd:0000000000000000 CapEff:0000000000000000 CapPrm:0000000000000000 \
          NoNewPrivs:1 Seccomp:2",
         "daemon: root 991 991 991 991",
+        "processes: NoNewPrivs:1",
         "directory: weir 700, socket: weir 600, lock: root 600",
         "script: daemon",
         "log: root 644",

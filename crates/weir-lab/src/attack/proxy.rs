@@ -1,7 +1,8 @@
 //! The proxies that are compared: finds, configures and starts each one. Their settings are equal: one worker on one
 //! CPU, the same timeouts and connection limits, 32 idle connections to the server, 128 streams per connection, no
 //! logs, the same certificate, and a request is aborted when its client disconnects. All other settings are the
-//! program's defaults.
+//! program's defaults. Each program is started by root and gives up root's rights: HAProxy and nginx to `nobody`, Weir
+//! to `weir`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,6 +22,9 @@ use crate::requirement::{self, HAPROXY, NGINX};
 const HTTP2_PORT: u16 = 8080;
 const HTTP1_PORT: u16 = 8081;
 const TLS_PORT: u16 = 8443;
+
+/// User and group number of the account that [`with_account`] adds, from the range of system accounts.
+const ACCOUNT: u32 = 991;
 
 /// Releases that were current when the limits were defined. Older releases lack defences that are compared.
 const NEWEST: [(Kind, u32, u32); 2] = [(Kind::Haproxy, 3, 4), (Kind::Nginx, 1, 30)];
@@ -120,7 +124,11 @@ impl Candidate {
         let text = self.configuration(directory, certificate);
         fs::write(&file, text).map_err(LabError::file(&file))?;
         let file = file.into_os_string();
-        let mut arguments: Vec<OsString> = vec!["-c".into(), cpu.to_string().into()];
+        let mut arguments: Vec<OsString> = match self.kind {
+            Kind::Weir => with_account(directory)?,
+            Kind::Haproxy | Kind::Nginx => Vec::new(),
+        };
+        arguments.extend(["taskset".into(), "-c".into(), cpu.to_string().into()]);
         arguments.push(self.program.clone().into_os_string());
         match self.kind {
             Kind::Weir => {
@@ -135,7 +143,7 @@ impl Candidate {
                 arguments.extend(["-e".into(), "stderr".into()]);
             }
         }
-        let mut daemon = launcher.start(self.kind.name(), Path::new("taskset"), &arguments)?;
+        let mut daemon = launcher.start(self.kind.name(), Path::new("env"), &arguments)?;
         let what = format!("the start of {}", self.kind.name());
         daemon.wait_ready(&what, START_LIMIT, || {
             let ports = [HTTP2_PORT, HTTP1_PORT, TLS_PORT];
@@ -174,6 +182,26 @@ pub(crate) fn probed(target: Target) -> SocketAddrV4 {
     } else {
         target
     })
+}
+
+/// The start of a command line after which a program sees the account `weir`. If this machine lacks it, the program runs
+/// in a mount namespace of its own, in which copies of `passwd` and `group` with the account are mounted.
+fn with_account(directory: &Path) -> Result<Vec<OsString>> {
+    let read = |file: &str| fs::read_to_string(file).map_err(LabError::file(file));
+    let accounts = read("/etc/passwd")?;
+    if accounts.lines().any(|line| line.starts_with("weir:")) {
+        return Ok(Vec::new());
+    }
+    let (passwd, group) = (directory.join("passwd"), directory.join("group"));
+    let entry = format!("weir:x:{ACCOUNT}:{ACCOUNT}::/nonexistent:/usr/sbin/nologin\n");
+    fs::write(&passwd, accounts + &entry).map_err(LabError::file(&passwd))?;
+    let entry = format!("weir:x:{ACCOUNT}:\n");
+    fs::write(&group, read("/etc/group")? + &entry).map_err(LabError::file(&group))?;
+    let script = "mount --bind \"$1\" /etc/passwd && mount --bind \"$2\" /etc/group && shift 2 && exec \"$@\"";
+    let words = ["unshare", "--mount", "sh", "-c", script, "sh"].map(OsString::from);
+    let mut words = Vec::from(words);
+    words.extend([passwd.into_os_string(), group.into_os_string()]);
+    Ok(words)
 }
 
 fn locate(program: requirement::Program) -> Result<PathBuf> {
@@ -242,7 +270,7 @@ fn weir(limit: u64, certificate: &Path) -> String {
 
 fn haproxy(limit: u64, certificate: &Path) -> String {
     format!(
-        "global\n  maxconn {limit}\n  nbthread 1\n  tune.h2.max-concurrent-streams 128\n\
+        "global\n  user nobody\n  group nogroup\n  maxconn {limit}\n  nbthread 1\n  tune.h2.max-concurrent-streams 128\n\
          defaults\n  mode http\n  option abortonclose\n  timeout http-request 3s\n  timeout http-keep-alive 60s\n  \
          timeout client 30s\n  timeout connect 5s\n  timeout server 60s\n  maxconn {limit}\n  default_backend origin\n\
          frontend http2\n  bind {} proto h2\nfrontend http1\n  bind {}\n\
@@ -284,7 +312,7 @@ fn nginx(limit: u64, directory: &Path, certificate: &Path, version: Option<(u32,
     ]
     .concat();
     format!(
-        "daemon off;\nuser root;\nworker_processes 1;\npid {directory}/nginx.pid;\nerror_log stderr emerg;\n\
+        "daemon off;\nuser nobody nogroup;\nworker_processes 1;\npid {directory}/nginx.pid;\nerror_log stderr emerg;\n\
          events {{ worker_connections {workers}; }}\n\
          http {{\n{temporary}  access_log off;\n  client_header_timeout 3s;\n  client_body_timeout 30s;\n  \
          send_timeout 30s;\n  keepalive_timeout 60s;\n  keepalive_requests 1000000;\n  \

@@ -27,6 +27,10 @@ pub(super) fn run(global: &GlobalOptions) -> Outcome {
 
 /// Runs the keeper on this thread: the daemon is tied to the life of the thread that started it (PR_SET_PDEATHSIG).
 fn keeper(global: &GlobalOptions) -> Outcome {
+    // An ordinary user's program may have its capability for privileged ports from its file, at each start.
+    if rustix::process::geteuid().is_root() {
+        weir_sys::forbid_new_privileges().map_err(Failure::failed)?;
+    }
     // Errors in the file are reported before anything is created. From here on only daemons read it.
     let file = std::path::absolute(global.config())?;
     // A keeper without rights cannot read it; its first daemon does.
