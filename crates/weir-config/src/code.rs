@@ -306,10 +306,10 @@ codes! {
         "Use an address and port if possible.";
     /// Connections end when another director takes over the VIP.
     FailoverEndsFlows = "N004",
-        "The other director has no entries for these flows. It only sends their packets to the right servers if the \
-         scheduler is stateless.",
-        "Use `scheduler = \"maglev\"` with `direct`, `tunnel` or `l3dsr`, and the same file on both directors \
-         (docs/manual/failover.md).";
+        "Without [sync] the other director has no entries for these flows. It only sends their packets to the right \
+         servers if the scheduler is stateless.",
+        "Use `[sync]`, or `scheduler = \"maglev\"` with `direct`, `tunnel` or `l3dsr`, and the same file on both \
+         directors (docs/manual/failover.md).";
     /// Directors divide the source ports of `snat`.
     DividedPorts = "N005",
         "With [sync] each director assigns its own part of the ports, so that flows that two directors accept at the \

@@ -1,11 +1,11 @@
 //! Whether a service's TCP connections survive when another director with the same file takes over its VIP.
 //!
-//! That director has no flow entries for them. It schedules their packets again, and selects the same server only if
-//! the choice depends on nothing but the packet and the list of servers.
+//! Without `[sync]` that director has no flow entries for them. It schedules their packets again, and selects the same
+//! server only if the choice depends on nothing but the packet and the list of servers.
 
 use std::fmt;
 
-use crate::{Forward, Pool, Scheduler, SchedulerKind, Service};
+use crate::{Desired, Forward, Pool, Scheduler, SchedulerKind, Service};
 
 /// Why connections end when another director takes over the VIP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,10 +42,21 @@ impl fmt::Display for EndsAtFailover {
     }
 }
 
+impl Desired {
+    /// Why the connections of `service` end when another director takes over the VIP; `None` = they continue. With
+    /// `[sync]` the other director has their flows.
+    pub fn ends_at_failover(&self, service: &Service) -> Option<EndsAtFailover> {
+        match &self.sync {
+            Some(_) => None,
+            None => service.ends_at_failover(self.pool(&service.pool)?),
+        }
+    }
+}
+
 impl Service {
-    /// Why the connections of this service with pool `pool` end when another director takes over the VIP; `None` = they
-    /// continue.
-    pub fn ends_at_failover(&self, pool: &Pool) -> Option<EndsAtFailover> {
+    /// Why the connections of this service with pool `pool` end when another director without `[sync]` takes over the
+    /// VIP; `None` = they continue.
+    fn ends_at_failover(&self, pool: &Pool) -> Option<EndsAtFailover> {
         let mut forwards = pool
             .servers
             .iter()

@@ -38,8 +38,8 @@ impl Failover {
 
     /// How to keep the connections.
     pub const fn fix() -> &'static str {
-        "with `scheduler = \"maglev\"` under `direct`, `tunnel` or `l3dsr` they continue: \
-         directors with the same file select the same servers"
+        "with `[sync]` they continue: directors exchange their flows; or with `scheduler = \"maglev\"` under `direct`, \
+         `tunnel` or `l3dsr`: directors with the same file select the same servers"
     }
 }
 
@@ -73,7 +73,7 @@ fn among(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover> {
         let mut addresses = service.listen.iter().map(|listener| listener.address);
         Some(Failover {
             address: addresses.find(|address| moving.contains(address))?,
-            why: service.ends_at_failover(desired.pool(&service.pool)?)?,
+            why: desired.ends_at_failover(service)?,
             service: service.name.clone(),
             source: service.source,
         })
@@ -120,6 +120,14 @@ mod tests {
             .map(|it| Finding::of_failover(it, "weir.toml").render())
             .collect();
         insta::assert_snapshot!(text);
+        let key = "1234567890123456";
+        let sync = format!(
+            "\n[sync]\nlisten = \"10.1.0.1:8482\"\npeers = [\"10.1.0.2:8482\"]\nkey = \"{key}\"\n"
+        );
+        let synchronized = parse(&(text.to_owned() + &sync), &Host::default())
+            .unwrap()
+            .desired;
+        assert_eq!(among(&synchronized, &of_keepalived(keepalived)), []);
         let pacemaker = "<nvpair name=\"ip\" value=\"192.0.2.9\" id=\"vip-ip\"/>";
         assert_eq!(among(&desired, &of_pacemaker(pacemaker)).len(), 1);
     }

@@ -98,16 +98,18 @@ impl Engine {
             return None;
         }
         let vip = packet.destination.ip();
-        Some(
-            match service.ends_at_failover(self.desired.pool(&service.pool)?) {
-                None => format!(
-                    "the connection continues with the same server if another director with this file takes {vip} over"
-                ),
-                Some(why) => {
-                    format!("the connection ends if another director takes {vip} over: {why}")
-                }
-            },
-        )
+        Some(match self.desired.ends_at_failover(service) {
+            None if self.desired.sync.is_some() => format!(
+                "the connection continues with the same server if another director takes {vip} over: [sync] sends \
+                     it there once it is established"
+            ),
+            None => format!(
+                "the connection continues with the same server if another director with this file takes {vip} over"
+            ),
+            Some(why) => {
+                format!("the connection ends if another director takes {vip} over: {why}")
+            }
+        })
     }
 
     fn service_of(&self, packet: &Packet) -> Option<(&Service, &Listener)> {
