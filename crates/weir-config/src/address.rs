@@ -112,6 +112,9 @@ fn listener_at(text: &str, all: bool) -> Result<Listener, Refusal> {
         return Err(without_port(text, fix));
     }
     let (host, ports) = split(rest)?;
+    if let ("" | "*", Some(port)) = (host, ports) {
+        return Err(without_address(text, port, all));
+    }
     let address = ip(host)?;
     let Some(ports) = ports else {
         let fix = "add `:80`, `:8000-8999`, or `:*` for all ports";
@@ -141,6 +144,21 @@ fn listener_at(text: &str, all: bool) -> Result<Listener, Refusal> {
 
 fn without_port(text: &str, fix: impl Into<String>) -> Refusal {
     Refusal::new(Code::BadListener, format!("`{text}` has no port"), fix)
+}
+
+/// `:80` and `*:80`, as in other programs.
+fn without_address(text: &str, port: &str, all: bool) -> Refusal {
+    let fix = match all {
+        true => {
+            format!("write \"0.0.0.0:{port}\" for all IPv4 addresses, \"[::]:{port}\" for IPv6")
+        }
+        false => {
+            format!(
+                "write VIP:{port} for each VIP; only forward = \"proxy\" can listen on all addresses"
+            )
+        }
+    };
+    Refusal::new(Code::BadAddress, format!("`{text}` has no address"), fix)
 }
 
 /// Splits a listener into protocol and address.

@@ -184,7 +184,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             integer(ProxyLimits::RATE),
             Default("0"),
             "Maximum requests per second of one client of an `http` service, counted over all workers; further \
-             requests are answered with 429. 0 = no limit.",
+             requests are answered with 429. 0 = no limit. `limits` of a route also accept a rate per minute.",
             "rate = 100",
         )
         .known_as(&["limit_req", "requests_per_second"]),

@@ -114,12 +114,18 @@ fn source(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<SecretSource> {
 fn exposed(item: &Item<'_>, source: &SecretSource, mode: u32) -> Diagnostic {
     let (what, fix) = match source {
         SecretSource::Text => (
-            "this file contains a secret".to_owned(),
+            "this file contains a secret, and every user of this machine can read it".to_owned(),
             "set its mode to 0600, or store the secret elsewhere: { file = … }, { env = … }, { credential = … }".to_owned(),
         ),
-        SecretSource::File(path) => (source.to_string(), format!("chmod 600 {path}")),
-        other => (other.to_string(), "set the mode of its file to 0600".to_owned()),
+        SecretSource::File(path) => (
+            format!("every user of this machine can read the secret in {path}"),
+            format!("chmod 600 {path}"),
+        ),
+        other => (
+            format!("every user of this machine can read the secret of {other}"),
+            "set the mode of its file to 0600".to_owned(),
+        ),
     };
-    let message = format!("{what}, and every user of this machine can read it (mode {mode:04o})");
+    let message = format!("{what} (mode {mode:04o})");
     Diagnostic::new(Code::ExposedSecret, &item.span, message).fix(fix)
 }

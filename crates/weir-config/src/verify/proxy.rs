@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use weir_model::{Ports, Protocol, ProxyProtocol, Route, SchedulerKind, Underscores};
 
@@ -99,6 +100,36 @@ fn unseen_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &LoweredRout
     }
 }
 
+/// Reports a route whose service is no valid proxy service.
+fn without_proxy(sink: &mut Sink<'_>, lowered: &Lowered, name: &str, location: &Range<usize>) {
+    if let Some(found) = lowered.services.iter().find(|it| it.service.name == name) {
+        // Without a valid `forward` the service has an error of its own.
+        if let Some(forward) = &found.forward {
+            let message = format!("service `{name}` is not a proxy service");
+            sink.push(
+                Diagnostic::new(Code::Contradiction, location, message)
+                    .also(forward, "it forwards packets")
+                    .cause("routes select pools for requests, and layer 4 forwarding sees packets only")
+                    .fix("set forward = \"proxy\" and protocol = \"http\" there, or remove the route"),
+            );
+        }
+        return;
+    }
+    let names = lowered
+        .proxies
+        .iter()
+        .map(|proxy| proxy.proxy.name.as_str());
+    let fix = nearest(name, names).map_or_else(
+        || {
+            let header = header(&["service", name]);
+            format!("add {header} with forward = \"proxy\"")
+        },
+        |near| format!("did you mean `{near}`?"),
+    );
+    let message = format!("proxy service `{name}` does not exist");
+    sink.push(Diagnostic::new(Code::DanglingPool, location, message).fix(fix));
+}
+
 /// Verifies the service, pools and reachability of each route.
 fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
     for (at, route) in lowered.routes.iter().enumerate() {
@@ -121,18 +152,7 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                         `pool` or `close`")
                 .fix("remove other conditions and actions, or set protocol = \"http\" there"),
             ),
-            None => {
-                let near = nearest(name, proxies().map(|proxy| proxy.proxy.name.as_str()));
-                let fix = near.map_or_else(
-                    || {
-                        let header = header(&["service", name]);
-                        format!("add {header} with forward = \"proxy\"")
-                    },
-                    |near| format!("did you mean `{near}`?"),
-                );
-                let message = format!("proxy service `{name}` does not exist");
-                sink.push(Diagnostic::new(Code::DanglingPool, location, message).fix(fix));
-            }
+            None => without_proxy(sink, lowered, name, location),
         }
         if let Some(location) = &route.pool {
             for pool in route.route.action.pools() {
@@ -173,7 +193,7 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
 
 /// Reports duplicate listen addresses, among proxies, with layer 4 services, and with `admin`.
 fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
-    let mut first: HashMap<SocketAddr, (std::ops::Range<usize>, String)> = HashMap::new();
+    let mut first: HashMap<SocketAddr, (Range<usize>, String)> = HashMap::new();
     for service in &lowered.services {
         let entries = service.service.listen.iter().zip(&service.listen);
         for (listener, location) in
