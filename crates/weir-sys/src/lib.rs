@@ -53,8 +53,8 @@ pub use netns::{Entered, NetNs, NetNsId};
 pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;
 pub use privilege::{
-    account, close_stdin, end_with_parent, keep_net_raw, may_change_account, peer_groups,
-    read_stdout_file, replace_stdout_file, run_at_normal_priority, run_in_real_time,
+    account, account_command, close_stdin, end_with_parent, keep_net_raw, may_change_account,
+    peer_groups, read_stdout_file, replace_stdout_file, run_at_normal_priority, run_in_real_time,
     set_process_name, shared_file, write_stdout_file,
 };
 pub use raw_ip::{RawIpSocket, RawPacket};
