@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches axe-core, which finds problems of accessibility in pages, for the long test of the dashboard:
+# Fetches axe-core, which finds accessibility problems in pages, for the long test of the dashboard:
 #   tools/axe.sh DIRECTORY
 #
 # It is used by the test only and never distributed (MPL-2.0). npm checks its content against the hash of the lock file.

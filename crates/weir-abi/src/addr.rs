@@ -20,7 +20,7 @@ impl Addr {
     /// The zero address, for "none".
     pub const ZERO: Self = Self { hi: 0, lo: 0 };
 
-    /// From sixteen bytes in network order.
+    /// Creates an address from sixteen bytes in network order.
     pub const fn from_octets(bytes: [u8; 16]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
         Self {
@@ -29,14 +29,14 @@ impl Addr {
         }
     }
 
-    /// The sixteen bytes in network order.
+    /// Returns the sixteen bytes in network order.
     pub const fn octets(self) -> [u8; 16] {
         let [a, b, c, d, e, f, g, h] = self.hi.to_ne_bytes();
         let [i, j, k, l, m, n, o, p] = self.lo.to_ne_bytes();
         [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
     }
 
-    /// The address; an IPv4-mapped one is returned as IPv4.
+    /// Converts to an IP address; an IPv4-mapped address becomes IPv4.
     pub fn to_ip(self) -> IpAddr {
         Ipv6Addr::from(self.octets()).to_canonical()
     }
@@ -88,12 +88,12 @@ impl fmt::Debug for Addr {
 pub struct Be16(u16);
 
 impl Be16 {
-    /// From host order.
+    /// Converts from host order.
     pub const fn new(host: u16) -> Self {
         Self(host.to_be())
     }
 
-    /// In host order.
+    /// Returns the number in host order.
     pub const fn get(self) -> u16 {
         u16::from_be(self.0)
     }

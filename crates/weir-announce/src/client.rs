@@ -1,4 +1,4 @@
-//! The daemon's side: sends facts, and holds the announcer's latest report.
+//! The daemon's connection to the announcer: sends facts, and keeps the latest report.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause before the next attempt to connect.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// See the module.
+/// The daemon's connection to the announcer.
 #[derive(Debug)]
 pub struct Client {
     facts: watch::Sender<Option<Facts>>,

@@ -60,7 +60,8 @@ struct Vip {
     settling_until: Option<Duration>,
 }
 
-/// See the module. Times are durations on a clock of the caller that never runs backwards; `unix` is for display.
+/// Decides which routes exist. Times are durations on a clock of the caller that never runs backwards; `unix` is for
+/// display.
 #[derive(Clone, Debug, Default)]
 pub struct Decisions {
     vips: BTreeMap<IpAddr, Vip>,

@@ -1,6 +1,6 @@
-//! What a daemon without rights may have announced: VIPs of root's file, by the speaker of root's file.
+//! Limits what a daemon without rights can announce: VIPs of root's file, by the speaker of root's file.
 //!
-//! The daemon only says which of these VIPs can serve.
+//! The daemon only reports which of these VIPs can serve.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -70,7 +70,7 @@ impl Permitted {
     }
 }
 
-/// See the module.
+/// The settings and VIPs of root's file, as the limit for a daemon without rights.
 #[derive(Debug)]
 pub(crate) struct Policy(RootSection<Permitted>);
 

@@ -29,7 +29,7 @@ const RECORD: &str = "announced.json";
 const BACKLOG: i32 = 128;
 /// Connections that are served at the same time; more are closed.
 const CLIENTS_MAX: usize = 64;
-/// The longest request, in bytes: some ten thousand VIPs.
+/// Maximum size of a request, in bytes: some ten thousand VIPs.
 const REQUEST_MAX: u64 = 4 << 20;
 /// How long a predecessor may take to end.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -271,7 +271,7 @@ async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
     }
     let listener = weir_sys::private_listener(&path, BACKLOG).map_err(failed)?;
     let listener = UnixListener::from_std(listener).map_err(failed)?;
-    weir_runtime_dir::give_socket(runtime_dir, &path).map_err(failed)?;
+    weir_runtime_dir::chown_socket(runtime_dir, &path).map_err(failed)?;
     Ok(listener)
 }
 

@@ -10,7 +10,7 @@ use crate::store::Mirror;
 
 /// Size of a chunk, bytes. Far below etcd's limit of 1.5 MB for a request, with base64.
 pub const CHUNK_BYTES: usize = 256 << 10;
-/// Most chunks of a configuration: etcd allows 128 conditions in a transaction.
+/// Maximum number of chunks of a configuration: etcd allows 128 conditions in a transaction.
 pub const CHUNKS_MAX: usize = 100;
 
 /// SHA-256 in hexadecimal.
@@ -87,7 +87,7 @@ pub(crate) fn join(
             }
         }
     }
-    let text = String::from_utf8(text).map_err(|_| "the configuration is no text".to_owned())?;
+    let text = String::from_utf8(text).map_err(|_| "the configuration is not text".to_owned())?;
     let own_key = key.filter(|_| pointer.sealed);
     if of_text(&text, own_key) != pointer.digest {
         return Err("the configuration does not match its digest".to_owned());

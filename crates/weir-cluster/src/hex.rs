@@ -1,4 +1,4 @@
-//! Bytes as text.
+//! Hexadecimal encoding.
 
 /// Returns two lower-case digits for each byte.
 pub(crate) fn hex(bytes: &[u8]) -> String {

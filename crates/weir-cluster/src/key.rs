@@ -2,7 +2,7 @@
 
 /// All keys of all groups begin with this.
 const ROOT: &str = "/weir/";
-/// Longest name of a group, a member.
+/// Maximum length of the name of a group or member.
 const NAME_MAX: usize = 64;
 
 /// A name that cannot be part of a key.

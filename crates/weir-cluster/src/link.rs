@@ -47,7 +47,7 @@ pub(crate) enum Lease {
 /// Shortest time to live that a lease is taken to have.
 const TTL_MIN: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// The state of the connection to etcd and of this member's lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) state: State,

@@ -22,7 +22,7 @@ const REGISTRATION_PAUSE: Duration = Duration::from_secs(2);
 const NO_LEASE: &str = "requested lease not found";
 /// How long an absent member is shown.
 const ABSENT_SHOWN: Duration = Duration::from_secs(24 * 3600);
-/// Most members that are remembered.
+/// Maximum number of members that are remembered.
 const SEEN_MAX: usize = 1024;
 
 /// What does not change while a machine runs.
@@ -396,8 +396,8 @@ impl Machine {
             }
             State::Watching { .. } => Err("this director is not a member of the group".to_owned()),
             State::Away { .. } | State::Listing => Err(match &self.connection.error {
-                Some(error) => format!("etcd does not answer: {error}"),
-                None => "etcd does not answer yet".to_owned(),
+                Some(error) => format!("etcd does not respond: {error}"),
+                None => "etcd does not respond yet".to_owned(),
             }),
         };
         if let Err(reason) = result {

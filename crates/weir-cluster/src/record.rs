@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Most characters of a text of another director that are shown.
+/// Maximum number of characters that are shown of a text of another director.
 const LINE_MAX: usize = 500;
 
 /// Which configuration the group should have.

@@ -17,7 +17,7 @@ use crate::store::{Compare, Mirror, Put, Txn, Write};
 const GARBAGE_AGE: Duration = Duration::from_secs(60);
 /// How long a publication is tried while etcd does not answer.
 const PUBLISH_PATIENCE: Duration = Duration::from_secs(60);
-/// Most deletions in one transaction.
+/// Maximum number of deletions in one transaction.
 const DELETIONS_MAX: usize = 50;
 
 /// A configuration of the group that this director has applied.
@@ -102,7 +102,7 @@ struct Publication {
     deadline: Duration,
 }
 
-/// See the module.
+/// The state of the rollout of the group's configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rollout {
     pub(crate) applied: Applied,

@@ -1,4 +1,4 @@
-//! The last announcer of a VIP never withdraws for health.
+//! Ensures that the last announcer of a VIP does not withdraw it for health.
 //!
 //! Each member records the VIPs that it announces. To withdraw one because its services cannot serve, it needs another
 //! member that announces it, and the transaction fails if that member's record has changed meanwhile. Of two members
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use crate::key::{Key, Keys};
 use crate::store::{Compare, Mirror, Put, Txn, Write};
 
-/// See the module.
+/// The VIPs that the members announce, and this member's part of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Serving {
     /// The VIPs of this director, and whether their services can serve.

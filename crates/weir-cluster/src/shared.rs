@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::key::{Key, Keys};
 use crate::store::{Compare, Mirror, Put, Txn, Write};
 
-/// Most entries; further keys of etcd are ignored.
+/// Maximum number of entries; further keys of etcd are ignored.
 const ENTRIES_MAX: usize = 100_000;
 
 /// What is shared.
@@ -79,7 +79,7 @@ pub struct SharedState {
     entries: Vec<Shared>,
 }
 
-/// See the module.
+/// The entries that all members share, by key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedEntries(BTreeMap<SharedKey, Shared>);
 

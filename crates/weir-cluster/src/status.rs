@@ -1,4 +1,4 @@
-//! What a member knows about its group.
+//! The status of the group from the view of one member.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

@@ -101,8 +101,8 @@ pub(crate) struct Stored {
     pub(crate) revision: i64,
 }
 
-/// Most bytes of keys and values in the mirror, in total: three configurations of the largest size, and more than the
-/// answer to a listing can have.
+/// Maximum number of bytes of keys and values in the mirror, in total: three configurations of the largest size, and
+/// more than the answer to a listing can have.
 pub(crate) const MIRROR_BYTES_MAX: usize = 96 << 20;
 
 /// The group's keys as far as this member knows.

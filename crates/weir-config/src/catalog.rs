@@ -5,7 +5,7 @@ mod basic_auth;
 mod check;
 mod cluster;
 
-pub(crate) use check::{CHECK, CheckKind, EXCHANGE, EXPECT, OF_KINDS};
+pub(crate) use check::{CHECK, CheckKind, EXCHANGE, EXPECT};
 
 mod condition;
 mod files;

@@ -91,7 +91,7 @@ fn checks(value: &mut Value<'_>, defaults: Option<&Table<'_>>) {
 
 /// Whether the kind of a check has the key.
 fn is_key_of_check(check: &Table<'_>, key: &str) -> bool {
-    if !catalog::OF_KINDS.contains(&key) {
+    if !CheckKind::is_of_some(key) {
         return true;
     }
     let kind = check.entries.iter().find(|entry| entry.key == "kind");

@@ -1,4 +1,4 @@
-//! What the daemon knows about the VIPs that `[announce]` covers, and the drain of this node.
+//! Facts about the VIPs that `[announce]` covers, and the drain of this node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -15,16 +15,16 @@ use crate::snapshot::{ProxyStatus, ServiceStatus, Snapshot};
 /// Time between two points.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Most of the time of a processor that recording may take: one part in this many.
+/// Recording takes at most this fraction of a processor's time: one part in this many.
 pub(crate) const CPU_SHARE: u32 = 200;
 
-/// Longest time between two points.
+/// Maximum interval between two points.
 pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// How long points are kept.
 const SPAN: Duration = Duration::from_secs(15 * 60);
 
-/// Number of services with points of their own.
+/// Maximum number of services with separate points.
 const SERVICES_MAX: usize = 100;
 
 /// Totals of a service, or of all services, at one time. Those of the proxy's exchanges begin with the process.
@@ -97,11 +97,11 @@ impl HistoryPoint {
 pub struct HistoryReport {
     /// The time of the director, milliseconds since 1970.
     pub now_ms: u64,
-    /// The oldest first. Empty for a service without points of its own.
+    /// The oldest first. Empty for a service without separate points.
     pub points: Vec<HistoryPoint>,
 }
 
-/// See the module.
+/// The points of the last 15 minutes, for all services together and for some of them.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// Points of all services together.

@@ -53,7 +53,7 @@ pub fn change(new: &Filter) -> Result<(), String> {
     let mut filter = log.filter.lock().unwrap_or_else(PoisonError::into_inner);
     (log.change)(&new.filter)?;
     let (from, to) = (filter.as_str(), new.filter.as_str());
-    tracing::info!(from, to, "changed the levels of the log");
+    tracing::info!(from, to, "changed the log levels");
     filter.clone_from(&new.filter);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the daemon requires of the planes: layer 4 and the proxy.
+//! The interface between the daemon and the planes: layer 4 and the proxy.
 //!
 //! It is a trait so that the daemon (request order, bad files, reopened watches) can be tested without a kernel.
 

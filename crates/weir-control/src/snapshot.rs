@@ -113,7 +113,7 @@ pub struct ProxyServerStatus {
     pub checks: Vec<CheckStatus>,
     /// Name and counts.
     pub numbers: weir_proxy::ServerStatus,
-    /// Most connections; 0 = no limit.
+    /// Maximum number of connections; 0 = no limit.
     pub max_connections: u32,
     /// Used only when no other server is available.
     pub backup: bool,

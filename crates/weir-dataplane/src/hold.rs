@@ -64,7 +64,7 @@ pub struct HoldCounts {
     pub missed: u64,
 }
 
-/// See the module. Dropping it ends holding; frames that were not released are lost.
+/// Holds new connections. Dropping it ends holding; frames that were not released are lost.
 pub struct Hold {
     object: Ebpf,
     ring: RingBuf<MapData>,

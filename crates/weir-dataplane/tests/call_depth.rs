@@ -34,9 +34,9 @@ struct Function {
     /// Bytes of the function's own frame, rounded up.
     frame: usize,
     calls: Vec<Address>,
-    /// Callbacks that run later, on a separate stack.
+    /// Callbacks of timers, which run on a separate stack.
     later: Vec<Address>,
-    leaves: bool,
+    tail_calls: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -60,7 +60,7 @@ fn instructions(code: &[u8]) -> Vec<Instruction> {
         .collect()
 }
 
-/// How far below the frame pointer an instruction accesses; `next` is the instruction after it.
+/// Returns how far below the frame pointer an instruction accesses memory; `next` is the instruction after it.
 fn reach(now: Instruction, next: Option<&Instruction>) -> usize {
     let below = |offset: i64| usize::try_from(-offset).unwrap_or(0);
     match (now.opcode & 0x07, now.opcode) {
@@ -71,13 +71,15 @@ fn reach(now: Instruction, next: Option<&Instruction>) -> usize {
             Some(add) if add.opcode == OPCODE_ADD_IMM && add.to == now.to => {
                 below(i64::from(add.imm))
             }
-            _ => panic!("a frame pointer is copied and not moved at once: its reach is not known"),
+            _ => panic!(
+                "the frame pointer is copied without an immediate offset: the accessed range is unknown"
+            ),
         },
         _ => 0,
     }
 }
 
-/// Whether the callback whose address is loaded at `at` is for a timer: the next helper call determines it.
+/// Whether the callback whose address is loaded at `at` belongs to a timer, according to the next helper call.
 fn for_timer(code: &[Instruction], at: usize) -> bool {
     let helper = code[at..]
         .iter()
@@ -93,7 +95,7 @@ fn function(elf: &Elf, symbols: &[Symbol], symbol: &Symbol) -> Function {
         frame: 0,
         calls: Vec::new(),
         later: Vec::new(),
-        leaves: false,
+        tail_calls: false,
     };
     let mut depth = 1;
     for (index, now) in code.iter().enumerate() {
@@ -119,7 +121,7 @@ fn function(elf: &Elf, symbols: &[Symbol], symbol: &Symbol) -> Function {
                 };
                 list.push((to.section, start));
             }
-            (OPCODE_CALL, _) if now.imm == HELPER_TAIL_CALL => found.leaves = true,
+            (OPCODE_CALL, _) if now.imm == HELPER_TAIL_CALL => found.tail_calls = true,
             _ => {}
         }
     }
@@ -146,28 +148,30 @@ struct Walk<'a> {
     /// Names and frames, from the program to the innermost function.
     chain: Vec<(&'a str, usize)>,
     deepest: usize,
-    wrong: Vec<String>,
+    violations: Vec<String>,
 }
 
 impl<'a> Walk<'a> {
     fn from(&mut self, address: Address) {
-        let function = self
-            .functions
-            .get(&address)
-            .unwrap_or_else(|| panic!("{:?} calls {address:?}, where no function is", self.chain));
+        let function = self.functions.get(&address).unwrap_or_else(|| {
+            panic!(
+                "{:?} calls {address:?}, which is not a function",
+                self.chain
+            )
+        });
         let above: usize = self.chain.iter().map(|(_, frame)| frame).sum();
         self.chain.push((&function.name, function.frame));
         let depth = above + function.frame;
         self.deepest = self.deepest.max(depth);
-        let mut refuse = |why: String| self.wrong.push(format!("{why}: {:?}", self.chain));
+        let mut report = |why: String| self.violations.push(format!("{why}: {:?}", self.chain));
         if depth > STACK_MAX {
-            refuse(format!("{depth} bytes"));
+            report(format!("{depth} bytes"));
         }
-        if function.leaves && self.chain.len() > 1 && above >= STACK_ABOVE_TAIL_CALL {
-            refuse(format!("{above} bytes above a tail call"));
+        if function.tail_calls && self.chain.len() > 1 && above >= STACK_ABOVE_TAIL_CALL {
+            report(format!("{above} bytes above a tail call"));
         }
         if self.chain.len() > FRAMES_MAX {
-            refuse(format!("{} frames", self.chain.len()));
+            report(format!("{} frames", self.chain.len()));
         }
         for callee in &function.calls {
             self.from(*callee);
@@ -176,7 +180,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The deepest chain of an object, and every chain that exceeds the limits.
+/// Returns the stack depth of the deepest chain of an object, and every chain that exceeds the limits.
 fn depths(elf: &[u8]) -> (usize, Vec<String>) {
     let elf = Elf::new(elf);
     let functions = functions(&elf);
@@ -189,7 +193,7 @@ fn depths(elf: &[u8]) -> (usize, Vec<String>) {
         functions: &functions,
         chain: Vec::new(),
         deepest: 0,
-        wrong: Vec::new(),
+        violations: Vec::new(),
     };
     let mut started = 0;
     for address in programs.chain(later) {
@@ -197,13 +201,13 @@ fn depths(elf: &[u8]) -> (usize, Vec<String>) {
         started += 1;
     }
     assert!(started > 0, "an object without a program");
-    walk.wrong.sort();
-    walk.wrong.dedup();
-    (walk.deepest, walk.wrong)
+    walk.violations.sort();
+    walk.violations.dedup();
+    (walk.deepest, walk.violations)
 }
 
 #[test]
-fn every_chain_of_calls_fits_the_stack_of_the_oldest_kernel() {
+fn every_call_chain_fits_the_stack_of_the_oldest_kernel() {
     for object in [
         "weir_xdp",
         "weir_tc",
@@ -212,20 +216,20 @@ fn every_chain_of_calls_fits_the_stack_of_the_oldest_kernel() {
         "weir_socket",
     ] {
         let path = format!("{}/{object}.bpf.o", env!("OUT_DIR"));
-        let (deepest, wrong) = depths(&std::fs::read(&path).unwrap());
+        let (deepest, violations) = depths(&std::fs::read(&path).unwrap());
         println!("{object}: {deepest} bytes");
         assert!(
-            wrong.is_empty(),
-            "{object} has {} chains that Linux 6.1 refuses:\n{}",
-            wrong.len(),
-            wrong.join("\n")
+            violations.is_empty(),
+            "{object} has {} chains that Linux 6.1 rejects:\n{}",
+            violations.len(),
+            violations.join("\n")
         );
     }
 }
 
-/// The deepest chain contains a callback: if callbacks were not found, the test above would miss it.
+/// Without callbacks, the test above would miss the deepest chain.
 #[test]
-fn callbacks_count() {
+fn callbacks_are_found() {
     let elf = std::fs::read(format!("{}/weir_xdp.bpf.o", env!("OUT_DIR"))).unwrap();
     let elf = Elf::new(&elf);
     let functions = functions(&elf);
@@ -244,7 +248,7 @@ fn callbacks_count() {
             by(|function| &function.later),
         )
     };
-    assert_eq!(called("climb_step"), (true, false), "bpf_loop's");
-    assert_eq!(called("sweep_tick"), (false, true), "a timer's");
+    assert_eq!(called("climb_step"), (true, false), "callback of bpf_loop");
+    assert_eq!(called("sweep_tick"), (false, true), "callback of a timer");
     assert_eq!(called("flow_release"), (true, false), "a function");
 }

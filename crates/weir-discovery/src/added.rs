@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use weir_config::{MEMBER_KEYS, Member};
 use weir_model::{Desired, Pool, Server};
 
-use crate::{List, ListSource, Lists, Membership, incompatibility};
+use crate::list::{List, ListSource};
+use crate::{Lists, Membership, incompatibility};
 
 impl Membership {
     /// Returns the lists after adding a server to a pool or changing it. `keys` are the keys of a list entry, except

@@ -7,6 +7,7 @@
 mod added;
 mod answer;
 mod dns;
+mod list;
 mod persisted;
 mod resolve;
 #[cfg(test)]
@@ -24,7 +25,10 @@ use weir_sys::replace_file;
 use weir_sys::untrusted_file::Owner;
 
 use crate::dns::{Names, ServerList};
+use crate::list::{Key, List};
 use crate::watch::Watch;
+
+pub use crate::list::ListSource;
 
 /// Parses a resolver's message, for weir-fuzz.
 #[doc(hidden)]
@@ -34,29 +38,6 @@ pub fn read_answer(message: &[u8]) {
 
 /// Name of the file with the last good lists in the runtime directory.
 const FILE: &str = "members.json";
-
-/// The source of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ListSource {
-    /// A file that another program writes.
-    File,
-    /// DNS.
-    Dns,
-    /// The API.
-    Api,
-}
-
-impl ListSource {
-    /// The name in logs.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::File => "servers_file",
-            Self::Dns => "servers_dns",
-            Self::Api => "API",
-        }
-    }
-}
 
 /// The status of a pool's server list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,21 +55,11 @@ pub struct Source {
     pub problem: Option<String>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct List {
-    text: String,
-    members: Vec<Member>,
-    problem: Option<String>,
-}
-
 /// The lists of a configuration's pools.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
     by_source: BTreeMap<Key, List>,
 }
-
-/// A pool and a source. The order of sources determines precedence: file, DNS, API.
-type Key = (String, ListSource);
 
 /// The active lists, and the watches on their sources.
 #[derive(Debug)]

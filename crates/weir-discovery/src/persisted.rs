@@ -9,7 +9,7 @@ use std::path::Path;
 
 use weir_config::{MigratedMembers, migrate_members};
 
-use crate::{Key, List, ListSource};
+use crate::list::{Key, List, ListSource};
 
 pub(crate) fn read(file: &Path) -> BTreeMap<Key, List> {
     let text = fs::read_to_string(file).unwrap_or_default();

@@ -36,7 +36,7 @@ pub(crate) fn check(
         return Err("only clients of the unix socket may edit the services of ipvsadm".to_owned());
     }
     if !is_accepted(socket, runtime_dir).map_err(|error| failed(&error))? {
-        return Err("the socket is not that of a client of the API".to_owned());
+        return Err("the socket does not belong to a client of the API".to_owned());
     }
     let peer = socket_peercred(socket).map_err(|error| failed(&error))?;
     let user = peer.uid.as_raw();
@@ -143,7 +143,7 @@ mod tests {
         let directory = Directory::new("connected");
         let refused = |socket: &dyn AsFd| {
             let error = check(socket.as_fd(), &Node::default(), &directory.0).unwrap_err();
-            assert!(error.contains("not that of a client"), "{error}");
+            assert!(error.contains("does not belong to a client"), "{error}");
         };
         // The peer of these is this process, as that of a socket of journald would be root.
         let (one, _other) = UnixStream::pair().unwrap();

@@ -22,7 +22,7 @@ pub enum Failure {
     #[error("the privileged process of layer 4 has ended; it is being restarted")]
     Lost,
     /// The process does not answer.
-    #[error("the privileged process of layer 4 does not answer")]
+    #[error("the privileged process of layer 4 does not respond")]
     Silent,
     /// The engine's error.
     #[error("{0}")]
@@ -42,7 +42,7 @@ struct Shared {
     lost: AtomicBool,
 }
 
-/// See the module. Requests block.
+/// The daemon's connection to the engine process. Requests block.
 #[derive(Clone, Debug)]
 pub struct EngineClient {
     shared: Arc<Shared>,

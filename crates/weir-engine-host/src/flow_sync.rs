@@ -39,14 +39,14 @@ struct Running {
     /// Why there is no socket.
     error: Option<String>,
     sessions: Vec<(SocketAddr, Session)>,
-    /// Datagrams from addresses of no peer.
+    /// Datagrams from unknown addresses.
     strangers: u64,
     sending: bool,
     receiving: bool,
     counts: SyncCounts,
 }
 
-/// See the module.
+/// Synchronizes flows with the peers of `[sync]`.
 #[derive(Debug)]
 pub struct FlowSynchronizer {
     since: Instant,
@@ -165,7 +165,7 @@ impl Running {
         }
     }
 
-    fn is_heard(&self, now: Duration) -> bool {
+    fn is_alive(&self, now: Duration) -> bool {
         let mut states = self
             .sessions
             .iter()
@@ -216,8 +216,8 @@ impl Running {
         let peers = self.sessions.iter().map(|(address, session)| {
             let status = session.status(now);
             let counts = status.counts;
-            let lag = match (status.state, status.heard) {
-                (PeerState::Silent, Some(heard)) => heard,
+            let lag = match (status.state, status.silent_for) {
+                (PeerState::Silent, Some(silent_for)) => silent_for,
                 _ => status.lag,
             };
             SyncPeerStatus {
@@ -306,10 +306,10 @@ impl FlowSynchronizer {
             }
             None => running.send(now, &mut NoTable),
         }
-        if running.is_heard(now) { BUSY } else { IDLE }
+        if running.is_alive(now) { BUSY } else { IDLE }
     }
 
-    /// Starts or stops a synchronization daemon of ipvsadm, which does that by a command of its own; `None` = the edits
+    /// Starts or stops a synchronization daemon of ipvsadm, for which it has a separate command; `None` = the edits
     /// are others, or there is no `[sync]`.
     pub fn switch_by(&mut self, edits: &[Edit]) -> Option<Result<(), Refusal>> {
         let running = self.running.as_mut()?;

@@ -22,7 +22,7 @@ const SYNC_PAUSE: Duration = Duration::from_millis(50);
 /// Servers in a part of a snapshot.
 const PART: usize = 8_192;
 
-/// See the module.
+/// The engine, and the copy of the state of servers that it uses.
 #[derive(Debug)]
 pub(crate) struct Host {
     paths: Paths,

@@ -23,7 +23,6 @@ mod client;
 mod flow_sync;
 mod host;
 mod message;
-mod network;
 mod policy;
 mod probe;
 mod serve;

@@ -28,7 +28,7 @@ const VERSION: u32 = 1;
 pub(crate) const UNREQUESTED: u64 = u64::MAX;
 /// Longer messages are in an attached file; in bytes.
 const INLINE_MAX: usize = 32 << 10;
-/// The longest message, in bytes: a snapshot of a million servers.
+/// Maximum size of a message, in bytes: a snapshot of a million servers.
 const MAX: u64 = 1 << 30;
 /// The content of a packet whose message is in the first attached file.
 const ATTACHED: &[u8] = b"attached";
@@ -113,7 +113,7 @@ pub enum Request {
     RemoveProbe(ProbeId),
     /// Whether the server of a probe answers ARP for the VIP.
     ClaimsVip(ProbeId),
-    /// Do nothing without a request: a successor of the daemon opens an engine of its own.
+    /// Do nothing without a request: a successor of the daemon opens its own engine.
     Pause,
     /// The successor has failed: continue.
     Resume,
@@ -236,7 +236,7 @@ pub struct SyncStatus {
     pub peers: Vec<SyncPeerStatus>,
     /// Records of peers by result; results that never occurred are omitted.
     pub records: BTreeMap<String, u64>,
-    /// Datagrams from addresses of no peer.
+    /// Datagrams from unknown addresses.
     pub unknown_senders: u64,
     /// Changes that were overwritten before they were read.
     pub overwritten: u64,
@@ -264,7 +264,7 @@ pub struct SyncPeerStatus {
     pub received: u64,
     /// Changes dropped because the queue was full; all flows were sent instead.
     pub dropped: u64,
-    /// How often all flows were sent.
+    /// Number of times all flows were sent.
     pub transfers: u64,
     /// Whether it has sent all of its flows.
     pub complete: bool,

@@ -32,7 +32,7 @@ pub(crate) struct Accepted {
     desired: Desired,
 }
 
-/// See the module.
+/// Compares the configurations of the daemon with those of root.
 #[derive(Debug)]
 pub(crate) struct Policy {
     path: PathBuf,
@@ -410,7 +410,7 @@ pool = "p"
             let refused = accepts(&mut policy, &text).unwrap_err();
             assert!(refused.contains(expected), "{text}: {refused}");
         }
-        // A process that starts again adopts what was active, whatever the file says by then.
+        // A restarted process adopts what was active, even if the file has changed since.
         write(&file, &own.replace("192.0.2.0/24", "203.0.113.0/24"));
         let mut restarted = Policy::new(&file, &directory.0);
         assert!(accepts(&mut restarted, &good).is_ok(), "recorded");

@@ -64,16 +64,16 @@ fn is_configured(desired: &Desired, way: ProbeWay) -> bool {
 
 pub(crate) fn add(engine: &Engine, id: ProbeId, way: ProbeWay) -> Reply {
     let refused = |what: &str| {
-        let reason = format!("a probe {what} to {} of VIP {}", way.server, way.vip);
+        let reason = format!("a probe to {} of VIP {}: {what}", way.server, way.vip);
         tracing::error!(reason, "refused a request of the daemon");
         Reply::Refused { reason }
     };
     if !is_configured(engine.desired(), way) {
-        return refused("along a path that is not configured");
+        return refused("the path is not configured");
     }
     // The row would also apply to packets of another machine that are forwarded.
     if UdpSocket::bind(SocketAddr::new(id.local, 0)).is_err() {
-        return refused("from an address of another machine");
+        return refused("the source address belongs to another machine");
     }
     match engine.probe_table().set(&key(id), &entry(way)) {
         Ok(()) => Reply::Done,

@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 use weir_engine::Paths;
+use weir_netlink::ReopeningWatch;
 use weir_state::{SavedServers, StateCopy};
 use weir_sys::{Channel, Message};
 
 use crate::Error;
 use crate::host::{Host, Steps};
 use crate::message::{self, Query, Reply, Request, UNREQUESTED};
-use crate::network::Network;
 use crate::policy::Policy;
 
 /// Interval of the engine's tick.
@@ -30,7 +30,7 @@ const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 pub fn restrict() -> Result<(), Error> {
     // Each map, program and link holds a descriptor.
     if let Err(error) = weir_sys::raise_nofile() {
-        tracing::warn!(%error, "few maps, programs and links can be open");
+        tracing::warn!(%error, "failed to raise the limit of open files: few maps, programs and links can be open");
     }
     Ok(weir_sys::keep_engine_capabilities()?)
 }
@@ -49,7 +49,7 @@ pub async fn serve(channel: Channel, configuration: &Path, paths: &Paths) -> Res
         Policy::new(configuration, &paths.runtime_dir),
     );
     // Before the engine reads its tables, so that no change is missed.
-    let mut network = Network::open()?;
+    let mut network = ReopeningWatch::open()?;
     let (mut ticks, mut drift_checks) = (every(TICK), every(DRIFT_INTERVAL));
     let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
     loop {
@@ -58,7 +58,10 @@ pub async fn serve(channel: Channel, configuration: &Path, paths: &Paths) -> Res
                 let Some(received) = received else { return Ok(()) };
                 handle(&mut host, &mut wire, received).await;
             }
-            event = network.next() => host.network_event(&event).await,
+            event = network.next() => match event {
+                Ok(event) => host.network_event(&event).await,
+                Err(error) => tracing::error!(%error, "the netlink watch failed"),
+            },
             () = sleep_until(latency_at) => {
                 let pause = host.publish_latency();
                 latency_at = Instant::now() + pause.unwrap_or(TICK);
@@ -95,7 +98,7 @@ async fn handle(host: &mut Host, wire: &mut Wire, received: Message) {
         tokio::task::spawn_blocking(move || {
             let reply = Reply::Claims(claim.probe());
             if let Err(error) = message::send(&channel, number, &reply, &[]) {
-                tracing::debug!(%error, "failed to send an answer");
+                tracing::debug!(%error, "failed to send a response");
             }
         });
         return;
@@ -132,7 +135,7 @@ impl Wire {
     /// Ignores errors: the reader notices the end of the daemon.
     fn send(&self, number: u64, reply: &Reply) {
         if let Err(error) = message::send_reply(&self.channel, number, reply) {
-            tracing::debug!(%error, "failed to send an answer");
+            tracing::debug!(%error, "failed to send a response");
         }
     }
 }

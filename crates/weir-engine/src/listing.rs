@@ -39,7 +39,7 @@ impl View<'_> {
         let origin = &self.memory.origin;
         let mut services = Vec::new();
         for entry in origin.table.services() {
-            services.push(self.made(entry)?);
+            services.push(self.listed_service(entry)?);
         }
         // IPVS has no service that balances sockets.
         let own = |service: &&weir_model::Service| {
@@ -74,7 +74,7 @@ impl View<'_> {
     }
 
     /// A service that ipvsadm made.
-    fn made(&self, entry: &TableService) -> Result<ListedService> {
+    fn listed_service(&self, entry: &TableService) -> Result<ListedService> {
         let name = name_of(&entry.service.key);
         let slot = self.slot(&name);
         let dest = |server: &Server| {

@@ -1,4 +1,4 @@
-//! What the engine remembers across restarts, in memory.
+//! The engine's persistent state, in memory.
 
 use std::net::IpAddr;
 
@@ -38,7 +38,7 @@ pub(crate) struct Saved {
 pub(crate) struct Undo {
     /// Addresses added, by interface.
     pub(crate) addresses: Vec<(String, IpAddr)>,
-    /// Neighbours that the kernel was asked to keep resolved, by interface.
+    /// Neighbours that the kernel keeps resolved for Weir, by interface.
     pub(crate) neighbours: Vec<(String, IpAddr)>,
     /// Former offload settings, by interface.
     pub(crate) offloads: Vec<(String, Vec<(String, bool)>)>,

@@ -33,13 +33,13 @@ pub enum PacketError {
         text: String,
     },
     /// Not an address with a port.
-    #[error("{text:?} is not ADDRESS:PORT; IPv6 addresses stand in brackets")]
+    #[error("{text:?} is not ADDRESS:PORT; IPv6 addresses need brackets")]
     Address {
         /// As given.
         text: String,
     },
     /// No packet has both.
-    #[error("{packet}: source and destination are of two families")]
+    #[error("{packet}: source and destination have different address families")]
     Families {
         /// The parsed packet.
         packet: Packet,

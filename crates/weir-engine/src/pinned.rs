@@ -1,4 +1,4 @@
-//! What commands read without a daemon: the pinned data plane, and the files of the last engine. Nothing is changed.
+//! Reads the pinned data plane and the files of the last engine, for commands without a daemon. Changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use weir_netlink::{NetState, resolve};
 
-/// See the module.
+/// The devices and neighbours on the routes to servers, with the number of servers that use each.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RouteIndex {
     /// Number of routes over each port.

@@ -27,7 +27,7 @@ use weir_cluster::{Entry, Txn, TxnResult};
 use crate::message;
 use weir_model::EtcdEndpoint as Endpoint;
 
-/// Largest answer, bytes.
+/// Maximum size of a response, in bytes.
 const ANSWER_MAX: usize = 128 << 20;
 /// The slowest transfer that is not a failure, bytes per second.
 const RATE_MIN: usize = 128 << 10;
@@ -213,7 +213,7 @@ impl Client {
             .map(drop)
     }
 
-    /// Opens a watch on a connection of its own. Returns the streamed answer.
+    /// Opens a watch on a separate connection. Returns the streamed response.
     ///
     /// # Errors
     /// See [`Error`].
@@ -252,7 +252,7 @@ impl Client {
         })
     }
 
-    /// Sends a request on a kept connection; `None` = on one of its own.
+    /// Sends a request on a kept connection; `None` = on a separate one.
     async fn call(&self, used: Option<Use>, path: &str, body: &Value) -> Result<Value, Error> {
         let body = Bytes::from(body.to_string());
         let token = self.token().await?;
@@ -297,7 +297,7 @@ impl Client {
             let sender = self.within(self.limit, self.connect()).await?;
             return Ok(self.exchange(sender, path, body, token).await?.0);
         };
-        // Each request that is ahead has a time limit of its own. A cancelled call leaves no connection behind whose
+        // Each request that is ahead has its own time limit. A cancelled call leaves no connection behind whose
         // answer belongs to another request.
         let mut held = self.connections[used as usize].lock().await;
         let active = self.active.load(Ordering::Relaxed) % self.endpoints.len();

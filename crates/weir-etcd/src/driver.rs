@@ -295,13 +295,13 @@ fn log_changes(former: &Status, now: &Status, endpoint: &str) {
         (Link::Connected, Link::Away { error, .. }) => {
             tracing::warn!(
                 error,
-                "etcd does not answer; the group continues with what it has"
+                "etcd does not respond; the group continues with what it has"
             );
         }
         (Link::Away { error: old, .. }, Link::Away { error, .. })
             if old.is_empty() && !error.is_empty() =>
         {
-            tracing::warn!(error, "etcd does not answer");
+            tracing::warn!(error, "etcd does not respond");
         }
         _ => {}
     }

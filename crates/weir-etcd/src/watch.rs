@@ -9,7 +9,7 @@ use weir_cluster::Input;
 use crate::client::{Client, Error};
 use crate::message;
 
-/// Largest line, bytes.
+/// Maximum length of a line, in bytes.
 const LINE_MAX: usize = 64 << 20;
 
 /// Watches a range until the watch ends. Passes on what it reports.

@@ -7,7 +7,8 @@ use weir_abi::Addr;
 use weir_wire::checksum::{udp_field, update_u16};
 use weir_wire::{EtherType, IpProtocol};
 
-use crate::parse::{Cold, Family, Layout};
+use crate::family::Family;
+use crate::parse::{Cold, Layout};
 
 /// The new addresses and ports of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use weir_wire::checksum::{pseudo_header, udp_field, update_u16};
 use weir_wire::{Encapsulation, EtherType, GueChecksum, IpBuilder, IpProtocol, Packet};
 
 use crate::edit::{read_u16, ttl, write_u16};
-use crate::parse::{Cold, Family, Layout};
+use crate::family::Family;
+use crate::parse::{Cold, Layout};
 
 /// Bytes that the server's tunnel adds to an IP packet.
 pub(crate) fn overhead(dest: &Dest) -> usize {

@@ -6,7 +6,7 @@
 use weir_abi::{Addr, FlowCold};
 use weir_model::GOLDEN_64;
 
-use crate::parse::Family;
+use crate::family::Family;
 
 /// One direction of a flow, as its packets carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,6 +14,7 @@
 mod convert;
 mod edit;
 mod encap;
+mod family;
 pub mod key;
 pub mod model;
 mod parse;
@@ -22,8 +23,9 @@ pub mod state;
 pub mod timeout;
 
 pub use convert::{abi_forward, abi_tunnel, model_forward};
+pub use family::Family;
 pub use key::{FlowKey, Tuple, steer_hash};
 pub use model::{Arrival, Config, Flow, Load, Model, Outcome, PacketMeta, Scheduler, Verdict};
-pub use parse::{Cold, Family, Layout, parse};
+pub use parse::{Cold, Layout, parse};
 pub use slot::{Geometry, Mark, Placement};
 pub use state::{Event, View};

@@ -6,14 +6,7 @@
 use weir_abi::{Addr, Reason};
 use weir_wire::{EtherType, IpProtocol, TcpFlags};
 
-/// Address family of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
+use crate::family::Family;
 
 /// Why a packet needs the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ const AT_LEAST: Duration = Duration::from_millis(1500);
 const ALIVE: Duration = Duration::from_secs(3);
 
 /// Duration of the first ejection, and the maximum.
-const AWAY: Duration = Duration::from_secs(10);
+const EJECTION_TIME: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// Counters of a server since its rows were created.
@@ -214,7 +214,9 @@ impl Watch {
         if self.ejected.is_some() || self.unanswered < NEEDED || waited < AT_LEAST {
             return None;
         }
-        let away = AWAY.saturating_mul(1 << self.times.min(8)).min(LONGEST);
+        let away = EJECTION_TIME
+            .saturating_mul(1 << self.times.min(8))
+            .min(LONGEST);
         self.times += 1;
         self.ejected = Some(now + away);
         Some(Ejection {

@@ -17,7 +17,7 @@ const CLIENTS: usize = 3;
 /// How long no reply may have come: longer than any handshake, including one whose first packet was lost.
 const AT_LEAST: Duration = Duration::from_millis(1500);
 
-/// Most clients stored per server.
+/// Maximum number of clients stored per server.
 const REMEMBERED: usize = 256;
 
 /// A server sends no reply through the director.

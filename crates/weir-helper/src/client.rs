@@ -17,7 +17,7 @@ const POLICY_MAX: u64 = 4 << 20;
 /// An answer, with the virtual routers if it contains them.
 pub type Answered = (Answer, Option<Vec<VirtualRouter>>);
 
-/// See the module.
+/// The VRRP agent's connection to its helper.
 #[derive(Debug)]
 pub struct Client {
     channel: Channel,

@@ -18,7 +18,7 @@ const DEVICE_V4: [(&str, &str); 3] = [
     ("accept_local", "1"),
     ("rp_filter", "0"),
 ];
-/// IPv6 settings of the device: no address of its own.
+/// IPv6 settings of the device: it generates no address.
 const DEVICE_V6: [(&str, &str); 4] = [
     ("addr_gen_mode", "1"),
     ("accept_dad", "0"),

@@ -19,7 +19,7 @@ use crate::Error;
 use crate::daemon::read_trusted;
 use crate::published::with_published_part;
 
-/// See the module.
+/// A part of root's file: the recorded, the active and the present contents.
 #[derive(Debug)]
 pub struct RootSection<T> {
     /// Its name in messages, such as `[announce]`.

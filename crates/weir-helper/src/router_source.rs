@@ -1,4 +1,4 @@
-//! Where the virtual routers come from: the recorded active configuration of root, or root's file.
+//! Determines the virtual routers: those of root's recorded active configuration, or of root's file.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ use crate::{CONFINED, Error};
 /// The virtual routers that are active, for a helper that is started again.
 const RECORD: &str = "vrrp-configuration";
 
-/// See the module.
+/// Reads and compares the files from which the virtual routers come.
 #[derive(Debug)]
 pub(crate) struct RouterSource {
     runtime_dir: PathBuf,

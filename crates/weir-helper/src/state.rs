@@ -1,4 +1,4 @@
-//! What the virtual routers have on this machine.
+//! The objects of virtual routers on this machine: addresses, routes, rules, devices.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use weir_netlink::Netlink;
 use crate::Error;
 use crate::record::{self, Record};
 
-/// See the module.
+/// The addresses and other objects that virtual routers have on this machine, and their record.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     pub(crate) netlink: Netlink,

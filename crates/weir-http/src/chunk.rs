@@ -10,11 +10,11 @@ use weir_model::Underscores;
 use crate::byte_class::{is_token_byte, is_value_byte};
 use crate::refusal::Refusal;
 
-/// Longest chunk extension; they are unused in practice and would allow endless sending without a body.
+/// Maximum length of a chunk extension; they are unused in practice and would allow endless sending without a body.
 const EXTENSION_MAX: u16 = 256;
-/// Longest trailer section.
+/// Maximum length of a trailer section.
 const TRAILER_MAX: u16 = 8192;
-/// Most digits of a size: below 2^60.
+/// Maximum number of digits of a size: below 2^60.
 const DIGITS_MAX: u8 = 15;
 /// Trailer names that would change the framing or the host of a message.
 const FORBIDDEN: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];

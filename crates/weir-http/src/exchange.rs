@@ -15,7 +15,7 @@ use crate::head::{self, Framing, HeadLimits, Request};
 use crate::refusal::Refusal;
 use crate::rewrite::{HopEdit, ResponseEdit, write_response};
 
-/// Most interim responses before a final one; more are treated as malformed.
+/// Maximum number of interim responses before a final one; more are treated as malformed.
 const INTERIM_MAX: u8 = 16;
 
 /// The remaining part of a body.
@@ -109,7 +109,7 @@ pub enum ServerEnd {
     Truncated,
 }
 
-/// See the module.
+/// The state of one request and its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exchange {
     request: Body,

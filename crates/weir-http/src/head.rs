@@ -9,7 +9,7 @@ mod line;
 
 use std::ops::Range;
 
-use weir_model::Underscores;
+use weir_model::{Proxy, Underscores};
 
 use self::framing::{connection_options, framing};
 use self::line::{empty_lines, request_line, status_line};
@@ -40,6 +40,20 @@ impl Default for HeadLimits {
             fields: 100,
             connect: false,
             underscores: Underscores::default(),
+        }
+    }
+}
+
+/// The limits of a proxy service; a target may use half of the head.
+impl From<&Proxy> for HeadLimits {
+    fn from(proxy: &Proxy) -> Self {
+        let head = proxy.limits.head as usize;
+        Self {
+            head,
+            target: head / 2,
+            fields: proxy.limits.fields as usize,
+            connect: proxy.connect,
+            underscores: proxy.underscores,
         }
     }
 }

@@ -4,7 +4,8 @@
 //! A missing or malformed ClientHello has no name; the server will reject it. Messages may be fragmented over records;
 //! at most [`HELLO_MAX`] bytes are buffered.
 
-/// Most bytes that are buffered; a ClientHello with the largest key shares and tickets needs a third of it.
+/// Maximum number of bytes that are buffered; a ClientHello with the largest key shares and tickets needs a third of
+/// it.
 pub const HELLO_MAX: usize = 16 << 10;
 
 const HANDSHAKE: u8 = 22;

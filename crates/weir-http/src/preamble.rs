@@ -8,9 +8,9 @@ use weir_model::ProxyHeader;
 use crate::refusal::Refusal;
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The longest line of version 1, CRLF included.
+/// Maximum length of the line of version 1, including CRLF.
 const LINE_MAX: usize = 107;
-/// The longest header of version 2 that is accepted.
+/// Maximum accepted length of a header of version 2.
 const HEADER_MAX: usize = 4096;
 
 /// A parsed header.

@@ -17,7 +17,7 @@ use crate::field::Field;
 use crate::head::Request;
 use crate::path::RequestPath;
 
-/// What a client's TLS connection says about it.
+/// Facts about a client from its TLS connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TlsFacts<'a> {
     /// `None` = no TLS.

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
+use crate::name::numbered;
 use crate::note::Position;
 
 /// A value.
@@ -212,6 +213,14 @@ impl Table {
 impl Document {
     pub(crate) fn push(&mut self, table: Table) {
         self.tables.push(table);
+    }
+
+    /// Returns a name that no table `[kind.NAME]` has: `wanted`, with a number appended if necessary.
+    pub(crate) fn free_name(&self, kind: &str, wanted: &str) -> String {
+        numbered(wanted, |name| {
+            let mut tables = self.tables.iter();
+            tables.any(|table| table.path == [kind, name])
+        })
     }
 
     /// Renders the document as TOML.

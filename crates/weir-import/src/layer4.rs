@@ -81,7 +81,7 @@ pub(crate) struct Virtual {
     pub(crate) lines: Vec<Position>,
 }
 
-/// Most listeners that become services of their own.
+/// Maximum number of listeners that become separate services.
 pub(crate) const SERVICES_MAX: usize = 64;
 
 impl Virtual {

@@ -9,15 +9,19 @@ pub(crate) struct UniqueNames(HashSet<String>);
 impl UniqueNames {
     /// Returns the name in letters, digits, `-`, `_` and `.`, with a number appended if it was used before.
     pub(crate) fn take(&mut self, wanted: &str) -> String {
-        let base = plain(wanted);
-        let mut name = base.clone();
-        let mut count = 2;
-        while !self.0.insert(name.clone()) {
-            name = format!("{base}-{count}");
-            count += 1;
-        }
-        name
+        numbered(&plain(wanted), |name| !self.0.insert(name.to_owned()))
     }
+}
+
+/// Returns `base`, with the first number from 2 on appended for which the name is not taken.
+pub(crate) fn numbered(base: &str, mut is_taken: impl FnMut(&str) -> bool) -> String {
+    let mut name = base.to_owned();
+    let mut number = 2;
+    while is_taken(&name) {
+        name = format!("{base}-{number}");
+        number += 1;
+    }
+    name
 }
 
 /// `tcp/[2001:db8::1]:80` becomes `tcp-2001-db8--1-80`.

@@ -47,10 +47,10 @@ fn write_once(document: &mut Document, group: &[usize]) {
     let kept = named.unwrap_or(group[0]);
     let name = match named {
         Some(at) => document.tables[at].path[1].clone(),
-        None => free_name(
-            document,
-            document.tables[kept].text("kind").unwrap_or("tcp"),
-        ),
+        None => {
+            let kind = document.tables[kept].text("kind").unwrap_or("tcp");
+            document.free_name("check", kind)
+        }
     };
     let mut covers = Vec::new();
     for at in group.iter().copied().filter(|at| Some(*at) != named) {
@@ -70,21 +70,6 @@ fn write_once(document: &mut Document, group: &[usize]) {
     let table = &mut document.tables[kept];
     table.path = vec!["check".to_owned(), name];
     table.covers.extend(covers);
-}
-
-/// The kind, with a number if a check of that name exists.
-fn free_name(document: &Document, kind: &str) -> String {
-    let is_taken = |name: &str| {
-        let mut tables = document.tables.iter();
-        tables.any(|table| is_named(table) && table.path[1] == name)
-    };
-    let mut name = kind.to_owned();
-    let mut count = 2;
-    while is_taken(&name) {
-        name = format!("{kind}-{count}");
-        count += 1;
-    }
-    name
 }
 
 #[cfg(test)]

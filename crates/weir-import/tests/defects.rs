@@ -1,10 +1,9 @@
 //! Meanings of real files that an importer can easily lose.
 
-use std::net::IpAddr;
+mod fake_environment;
 
-use weir_import::{
-    EmptyEnvironment, Environment, Imported, haproxy, keepalived, ldirectord, nginx,
-};
+use fake_environment::FakeEnvironment;
+use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, ldirectord, nginx};
 
 fn of_haproxy(text: &str) -> Imported {
     checked(haproxy("haproxy.cfg", text, &EmptyEnvironment))
@@ -492,44 +491,15 @@ fn other_methods_than_the_excepted_are_refused() {
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
 }
 
-/// Some files exist.
-struct Files(&'static [&'static str]);
-
-impl Environment for Files {
-    fn read(&self, _: &str) -> Result<String, String> {
-        Err("only names".to_owned())
-    }
-
-    fn has_file(&self, path: &str) -> Option<bool> {
-        Some(self.0.contains(&path))
-    }
-
-    fn glob(&self, _: &str) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn address(&self, _: &str, _: bool) -> Option<IpAddr> {
-        None
-    }
-
-    fn port(&self, _: &str, _: &str) -> Option<u16> {
-        None
-    }
-
-    fn host_name(&self) -> String {
-        String::new()
-    }
-
-    fn variable(&self, _: &str) -> Option<String> {
-        None
-    }
-}
-
 #[test]
 fn missing_error_page_is_noted_and_left_out() {
     let text = "server { listen 80; root /srv;\n error_page 502 /a.html;\n error_page 404 /b.html;\n \
                 location / { return 204; } }";
-    let imported = checked(nginx("nginx.conf", text, &Files(&["/srv/a.html"])));
+    let environment = FakeEnvironment {
+        files: &[("/srv/a.html", "")],
+        ..FakeEnvironment::default()
+    };
+    let imported = checked(nginx("nginx.conf", text, &environment));
     assert!(
         imported.toml.contains("file = \"/srv/a.html\""),
         "{}",

@@ -1,7 +1,8 @@
 //! One line of haproxy.cfg that Weir has no counterpart for never costs the rest of the file.
 
-use std::net::IpAddr;
+mod fake_environment;
 
+use fake_environment::FakeEnvironment;
 use weir_import::{EmptyEnvironment, Environment, Imported, haproxy};
 
 const DEFAULTS: &str = "defaults\n mode http\n timeout client 5s\n";
@@ -216,38 +217,13 @@ fn stored_certificates_are_named_by_their_files() {
 }
 
 /// Has one file and one variable.
-struct OneFile;
-
-impl Environment for OneFile {
-    fn read(&self, path: &str) -> Result<String, String> {
-        match path {
-            "/etc/haproxy/list" => {
-                Ok("# all\na.pem\n/b.pem b.example\nc.pem [alpn h2] !d.example\n".to_owned())
-            }
-            _ => Err("no such file".to_owned()),
-        }
-    }
-
-    fn glob(&self, _: &str) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn address(&self, _: &str, _: bool) -> Option<IpAddr> {
-        None
-    }
-
-    fn port(&self, _: &str, _: &str) -> Option<u16> {
-        None
-    }
-
-    fn host_name(&self) -> String {
-        String::new()
-    }
-
-    fn variable(&self, name: &str) -> Option<String> {
-        (name == "SET").then(|| "yes".to_owned())
-    }
-}
+const ENVIRONMENT: FakeEnvironment = FakeEnvironment {
+    files: &[(
+        "/etc/haproxy/list",
+        "# all\na.pem\n/b.pem b.example\nc.pem [alpn h2] !d.example\n",
+    )],
+    variables: &[("SET", "yes")],
+};
 
 #[test]
 fn certificates_of_a_list_are_read() {
@@ -255,7 +231,7 @@ fn certificates_of_a_list_are_read() {
         "global\n crt-base /base\n{DEFAULTS}frontend web\n bind :443 ssl crt-list /etc/haproxy/list\n \
          default_backend app\n{BACKEND}"
     );
-    let imported = import(&text, &OneFile);
+    let imported = import(&text, &ENVIRONMENT);
     let list = "certificates = [\"/base/a.pem\", \"/b.pem\", \"/base/c.pem\"]";
     assert_has(&imported, list);
     let notes = imported.losses.join("\n");
@@ -271,7 +247,7 @@ fn only_lines_of_blocks_that_apply_are_imported() {
     let front = ".if streq(\"$MINE\",1) && version_atleast(2.4)\n  bind :80\n .if 0\n  bind :81\n .else\n  bind :82\n \
                  .endif\n .elif feature(OPENSSL)\n  bind :83\n .else\n  bind :84\n .endif\n .notice \"text\"";
     let text = format!("{blocks}{DEFAULTS}frontend web\n {front}\n default_backend app\n{BACKEND}");
-    let imported = import(&text, &OneFile);
+    let imported = import(&text, &ENVIRONMENT);
     assert_has(&imported, "listen = [\"0.0.0.0:80\", \"0.0.0.0:82\"]");
     assert_eq!(lost_lines(&imported), [] as [usize; 0]);
     assert!(

@@ -1,7 +1,7 @@
 //! Options that a command or a tunnel type allows, requires and forbids.
 
 use crate::TunnelKind;
-use crate::parse::Exit;
+use crate::exit::Exit;
 
 /// An option, as named in messages; the order decides which of several errors is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

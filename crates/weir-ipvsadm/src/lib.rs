@@ -10,6 +10,7 @@
 
 mod connection;
 mod estimate;
+mod exit;
 mod format;
 mod import;
 mod legality;
@@ -28,11 +29,12 @@ mod value;
 
 pub use connection::{Connection, connections};
 pub use estimate::{Estimate, Estimator};
+pub use exit::Exit;
 pub use import::{Imported, import};
 pub use listing::{Columns, Counters, ListedServer, ListedService, Listing, Rates, timeouts};
 pub use lower::{lower, name_of, server_name};
 pub use names::{Names, Numeric};
-pub use parse::{Command, Exit, List, parse};
+pub use parse::{Command, List, parse};
 pub use restore::{read_error, words};
 pub use table::{Edit, Errno, Refusal, Table, TableService};
 pub use usage::{usage, version};

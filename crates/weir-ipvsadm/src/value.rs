@@ -65,7 +65,7 @@ pub enum ServiceKey {
         protocol: Protocol,
         /// The VIP.
         address: IpAddr,
-        /// Port; 0 = every port without a service of its own.
+        /// Port; 0 = every port without a separate service.
         port: u16,
     },
     /// A firewall mark.

@@ -22,35 +22,13 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "weir-control",
-        &["api::(itself)", "api::policy", "api::serve"],
-        "the error answers are defined next to the routes",
-    ),
-    (
-        "weir-control",
         &["daemon::director::(itself)", "daemon::director::probation"],
         "the director holds the reload on probation, which its methods end",
     ),
     (
         "weir-control",
-        &[
-            "metrics::(itself)",
-            "metrics::check",
-            "metrics::exchanges",
-            "metrics::latency",
-            "metrics::proxy",
-            "metrics::vrrp",
-        ],
-        "the labels of servers are defined next to the layer 4 metrics",
-    ),
-    (
-        "weir-control",
         &["status::(itself)", "status::made", "status::proxy"],
         "the document is defined next to its readers",
-    ),
-    (
-        "weir-control",
-        &["status::table::(itself)", "status::table::row"],
-        "the view is defined next to the tables that use it",
     ),
     (
         "weir-control",
@@ -75,11 +53,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "the plan of an open reads and returns the data plane, and the layout record is a pin",
     ),
     (
-        "weir-discovery",
-        &["(itself)", "persisted"],
-        "the saved lists contain entries of the running ones",
-    ),
-    (
         "weir-engine",
         &[
             "engine::(itself)",
@@ -87,11 +60,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
             "engine::local_client",
         ],
         "the engine holds their state next to its methods",
-    ),
-    (
-        "weir-flow",
-        &["key", "parse"],
-        "the parser returns keys, and keys are made from parsed packets",
     ),
     (
         "weir-ipvsadm",
@@ -102,11 +70,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "weir-ipvsadm",
         &["import", "lower"],
         "lowering and reading convert the same table in both directions",
-    ),
-    (
-        "weir-ipvsadm",
-        &["legality", "parse"],
-        "the parser checks what it has read so far",
     ),
     (
         "weir-lab",

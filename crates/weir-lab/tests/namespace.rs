@@ -3,7 +3,7 @@
 //! `WEIR_TEST_REQUIRE_ROOT` is set.
 
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
@@ -97,11 +97,8 @@ fn one_server_and_haproxy_at_a_high_rate() {
     assert_eq!(traces(pid), Vec::<String>::new());
 }
 
-#[test]
-fn signal_ends_the_run_and_cleans_up() {
-    if !weir_testing::require_root() {
-        return;
-    }
+/// Starts an experiment that does not end within a test, and waits until its hosts exist.
+fn start_slow_run(directory: &str) -> Child {
     let words = [
         "run",
         "saturated-uplink",
@@ -110,15 +107,25 @@ fn signal_ends_the_run_and_cleans_up() {
         "--rate",
         "1mbit",
     ];
-    let mut child = lab(&words, "signal")
+    let child = lab(&words, directory)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("the lab starts");
-    let pid = child.id();
-    wait_for("the making of hosts", || {
-        traces(pid).iter().any(|name| name.ends_with("-client"))
+    wait_for("the hosts", || {
+        let traces = traces(child.id());
+        traces.iter().any(|name| name.ends_with("-client"))
     });
+    child
+}
+
+#[test]
+fn signal_ends_the_run_and_cleans_up() {
+    if !weir_testing::require_root() {
+        return;
+    }
+    let mut child = start_slow_run("signal");
+    let pid = child.id();
     let process = Pid::from_raw(i32::try_from(pid).expect("a process id")).expect("not zero");
     rustix::process::kill_process(process, Signal::INT).expect("the lab runs");
     let mut status = None;
@@ -135,23 +142,8 @@ fn the_next_run_removes_what_a_killed_one_left() {
     if !weir_testing::require_root() {
         return;
     }
-    let words = [
-        "run",
-        "saturated-uplink",
-        "--methods",
-        "one-server",
-        "--rate",
-        "1mbit",
-    ];
-    let mut child = lab(&words, "killed")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the lab starts");
+    let mut child = start_slow_run("killed");
     let pid = child.id();
-    wait_for("the making of hosts", || {
-        traces(pid).iter().any(|name| name.ends_with("-client"))
-    });
     child.kill().expect("the lab runs");
     child.wait().expect("own child");
     assert_ne!(

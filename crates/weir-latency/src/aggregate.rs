@@ -31,7 +31,7 @@ const LOWEST_US: f64 = 16.0;
 const BUCKETS: usize = 22 * PER_OCTAVE;
 /// The histogram covers one to two of these.
 const WINDOW_NS: u64 = 30_000_000_000;
-/// Without samples for so long, the average says nothing about the present.
+/// Without samples for this time, the average is no longer representative.
 pub const FRESH_NS: u64 = 5_000_000_000;
 
 /// Weight of a sample in the moving average: about 130 samples, which reduces the noise of a 1 ms clock to 0.04 ms.

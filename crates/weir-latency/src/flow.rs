@@ -27,10 +27,10 @@ const US: u64 = 1_000;
 
 /// A slot that is idle for so long may be taken by another flow.
 pub const SLOT_IDLE_NS: u64 = 1_000 * MS;
-/// Longest handshake: below the initial retransmission timeout of 1 s (RFC 6298 section 2.1). A retransmitted SYN-ACK
-/// carries a later clock than the SYN's arrival.
+/// Maximum duration of a handshake: below the initial retransmission timeout of 1 s (RFC 6298 section 2.1). A
+/// retransmitted SYN-ACK carries a later clock than the SYN's arrival.
 pub const HANDSHAKE_NS: u64 = 900 * MS;
-/// Longest use of a handshake's mapping: clocks that differ by 100 ppm are then 1 ms apart.
+/// Maximum age of a handshake's mapping: clocks that differ by 100 ppm are then 1 ms apart.
 pub const ANCHOR_NS: u64 = 10_000 * MS;
 /// Payload that follows the last one of a request by more than this is another request, unless segments are full.
 pub const OVERLAP_NS: u64 = 250 * US;

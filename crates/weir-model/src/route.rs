@@ -166,7 +166,7 @@ pub struct Mirror {
     pub share: u32,
     /// Requests with a longer body, in bytes, are not copied; 0 = the copies have no body.
     pub body: u32,
-    /// Most copies in progress.
+    /// Maximum number of copies in progress.
     pub concurrent: u32,
 }
 
@@ -219,7 +219,7 @@ pub struct RouteLimits {
 }
 
 impl RouteLimits {
-    /// Most requests per minute.
+    /// Maximum number of requests per minute.
     pub const RATE_MAX: u32 = 60 * 60_000;
 
     /// Requests at once.

@@ -92,7 +92,7 @@ impl SchedulerKind {
         Self::ALL.into_iter().filter(|kind| kind.hashes())
     }
 
-    /// Whether the choice depends on nothing but the packet and the list of servers; `max_load` adds the load.
+    /// Whether the choice depends only on the packet and the server list; `max_load` adds the load.
     pub const fn is_stateless(self) -> bool {
         self.traits().stateless
     }
@@ -120,7 +120,7 @@ impl SchedulerKind {
     }
 }
 
-/// Where a scheduler exists, and what its choice depends on.
+/// Where a scheduler is available, and what its choice depends on.
 struct Traits {
     ipvs: bool,
     layer4: bool,
@@ -169,8 +169,8 @@ impl fmt::Display for UnknownScheduler {
 
 impl std::error::Error for UnknownScheduler {}
 
-/// Flags of `sh` and `mh`, written `sh-port`, `sh-fallback`, `mh-port`, `mh-fallback`; the other two are what the
-/// aliases `ip_hash` and `first` add.
+/// Flags of `sh` and `mh`, written `sh-port`, `sh-fallback`, `mh-port`, `mh-fallback`; the aliases `ip_hash` and
+/// `first` set the other two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SchedulerFlags {
     /// Hash the client's port too.
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traits_of_schedulers_are_as_documented() {
+    fn traits_of_schedulers_match_documentation() {
         let named = |test: fn(SchedulerKind) -> bool| {
             let kinds = SchedulerKind::ALL.into_iter().filter(|kind| test(*kind));
             kinds

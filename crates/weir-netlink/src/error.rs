@@ -25,7 +25,7 @@ pub enum Error {
     /// A table changed during each attempt to read it.
     #[error("{request}: the table changed during each attempt to read it")]
     Unstable {
-        /// What was asked for.
+        /// The request.
         request: String,
     },
     /// A sysctl cannot be read or written.

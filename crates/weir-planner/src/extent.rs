@@ -11,10 +11,12 @@ use weir_abi::{
     Scheduler as Number,
 };
 use weir_model::{Scheduler, SchedulerKind};
-use weir_sched::{Counts, Member, Mode, Start, availability, bucket, hash, maglev, mh, tournament};
+use weir_sched::{
+    Counts, HashTable, Member, Mode, Start, availability, hash, maglev, mh, tournament,
+};
 
 use crate::allocation::{DestSlot, ServiceSlot};
-use crate::scheduler::{self, HashTable};
+use crate::scheduler;
 use crate::{Error, Result};
 
 /// Elements of the header.
@@ -47,7 +49,7 @@ pub struct Rule {
     pub scheduler: Scheduler,
     /// `strict_ipvs`.
     pub strict: bool,
-    /// The port of the service's only listener, otherwise 0: the port of a server that has none of its own.
+    /// The port of the service's only listener, otherwise 0: the port of servers that have none.
     pub port: u16,
     /// Number of server rows; rows of shared counts follow them.
     pub dests: u32,
@@ -137,12 +139,10 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
 /// # Errors
 /// More servers than the table has entries.
 fn owners(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
-    Ok(match scheduler::hash_table(rule.scheduler.kind) {
-        Some(HashTable::Source) => bucket::sh_owners(&slot.members()).to_vec(),
-        Some(HashTable::Destination) => bucket::dh_owners(&slot.members()).to_vec(),
-        Some(HashTable::Maglev) => mh::table(&mh_entries(slot, rule))?,
-        None => Vec::new(),
-    })
+    match HashTable::of(rule.scheduler.kind) {
+        Some(table) => table.owners(&slot.members(), || mh_entries(slot, rule)),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Servers that accept new flows, the newest first.
@@ -179,7 +179,7 @@ pub fn spread(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, 
 
 fn entry(dest: &DestSlot, weight: u32) -> maglev::Entry {
     maglev::Entry {
-        name: lasting_name(dest),
+        name: stable_name(dest),
         dest: dest.id,
         weight,
     }
@@ -254,7 +254,7 @@ fn former(slot: &ServiceSlot) -> std::result::Result<Vec<u32>, weir_sched::Error
     Ok(table)
 }
 
-fn lasting_name(dest: &DestSlot) -> u64 {
+fn stable_name(dest: &DestSlot) -> u64 {
     name_of(dest.address, dest.port)
 }
 

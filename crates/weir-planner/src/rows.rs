@@ -283,7 +283,7 @@ impl Part {
     }
 
     fn add_listeners(&mut self, desired: &Indexed, service: &Service, row: u32) {
-        // Packets to the VIP pass: the listeners are in a map of their own (`crate::socket`).
+        // Packets to the VIP pass: the listeners are in a separate map (`crate::socket`).
         if !service.forward.handles_packets() {
             return;
         }

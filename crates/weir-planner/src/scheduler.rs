@@ -34,42 +34,6 @@ pub const fn number(kind: SchedulerKind) -> Option<Scheduler> {
     })
 }
 
-/// A hash table that maps clients or VIPs to servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HashTable {
-    /// Of `sh`.
-    Source,
-    /// Of `dh`.
-    Destination,
-    /// Of `mh`.
-    Maglev,
-}
-
-/// The hash table of a scheduler, if it has one. The spread table of `maglev` is not one.
-#[must_use]
-pub const fn hash_table(kind: SchedulerKind) -> Option<HashTable> {
-    match kind {
-        SchedulerKind::Sh => Some(HashTable::Source),
-        SchedulerKind::Dh => Some(HashTable::Destination),
-        SchedulerKind::Mh => Some(HashTable::Maglev),
-        SchedulerKind::Rr
-        | SchedulerKind::Wrr
-        | SchedulerKind::Lc
-        | SchedulerKind::Wlc
-        | SchedulerKind::Sed
-        | SchedulerKind::Nq
-        | SchedulerKind::Fo
-        | SchedulerKind::Ovf
-        | SchedulerKind::Twos
-        | SchedulerKind::Lblc
-        | SchedulerKind::Lblcr
-        | SchedulerKind::Maglev
-        | SchedulerKind::P2c
-        | SchedulerKind::LeastTime
-        | SchedulerKind::Hash => None,
-    }
-}
-
 /// The tree of a long list and its `RULE_*` for packets; `None` for a scheduler that does not search the whole list.
 #[must_use]
 pub const fn tree(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {

@@ -119,7 +119,7 @@ impl Checks {
     }
 
     /// Returns the state changes since the last call.
-    pub fn take_news(&self) -> Vec<HealthEvent> {
+    pub fn take_results(&self) -> Vec<HealthEvent> {
         let collected = std::mem::take(&mut *locked(&self.shared.changes));
         let changes = collected.into_iter();
         changes

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::process::Stdio;
 
 use rustix::process::Signal;
 use tokio::process::Command;
@@ -19,31 +18,16 @@ pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
     if let Some(helper) = privileged::helper() {
         return run_by_helper(helper, script, target).await;
     }
-    let Some((user, group)) = account(&script.user) else {
+    let Some(account) = weir_sys::account(&script.user) else {
         return Outcome::unknown(format!("no such user: {}", script.user));
     };
-    let mut command = Command::new(program);
+    let mut command = command(program, arguments, account);
+    let port = target
+        .port
+        .map_or_else(String::new, |port| port.to_string());
     command
-        .args(arguments)
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .env("WEIR_ADDRESS", target.address.to_string())
-        .env(
-            "WEIR_PORT",
-            target
-                .port
-                .map_or_else(String::new, |port| port.to_string()),
-        )
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .kill_on_drop(true);
-    if rustix::process::geteuid().is_root() {
-        command.uid(user).gid(group);
-    }
-    weir_sys::restore_nofile(command.as_std_mut());
+        .env("WEIR_PORT", port);
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Outcome::unknown(format!("{program}: {error}")),
@@ -92,6 +76,15 @@ pub(crate) async fn by_helper(
         .unwrap_or_else(|_| Err(io::Error::other("the helper has ended")))
 }
 
+/// Prepares a program to run under an account. It is killed when its handle is dropped.
+pub(crate) fn command(program: &str, arguments: &[String], account: (u32, u32)) -> Command {
+    let mut command = weir_sys::account_command(program, arguments, account);
+    weir_sys::restore_nofile(&mut command);
+    let mut command = Command::from(command);
+    command.kill_on_drop(true);
+    command
+}
+
 /// The process group of a program. Dropping it kills the processes.
 pub(crate) struct ProcessGroup(pub(crate) Option<u32>);
 
@@ -117,16 +110,6 @@ fn evaluate(code: Option<i32>, dynamic: bool) -> Outcome {
         }
         _ => Outcome::failed(note),
     }
-}
-
-/// Returns the user and group IDs of a user in `/etc/passwd`.
-pub(crate) fn account(name: &str) -> Option<(u32, u32)> {
-    let text = std::fs::read_to_string("/etc/passwd").ok()?;
-    let line = text
-        .lines()
-        .find(|line| line.split(':').next() == Some(name))?;
-    let mut fields = line.split(':').skip(2).map(str::parse);
-    Some((fields.next()?.ok()?, fields.next()?.ok()?))
 }
 
 /// Maximum size of a file with a weight, in bytes.
@@ -168,11 +151,5 @@ mod tests {
         );
         assert_eq!(result(Some(2), false), (Verdict::Failed, None));
         assert_eq!(result(None, true), (Verdict::Failed, None));
-    }
-
-    #[test]
-    fn account_is_found_in_passwd() {
-        assert_eq!(account("root"), Some((0, 0)));
-        assert_eq!(account("no such account"), None);
     }
 }

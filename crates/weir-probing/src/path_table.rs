@@ -64,7 +64,7 @@ pub trait RemotePaths: std::fmt::Debug + Send + Sync {
     fn claims_vip(&self, packets: PathPackets) -> bool;
 }
 
-/// See the module.
+/// The table of path probes: a map of this process, or of the privileged process of layer 4.
 #[derive(Clone, Debug)]
 pub enum PathTable {
     /// This process has the map.
@@ -73,7 +73,7 @@ pub enum PathTable {
     Remote(Arc<dyn RemotePaths>),
 }
 
-/// The other process has no answer, which says nothing about the server.
+/// The other process has no answer, so the state of the server is unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Unavailable(io::Error);

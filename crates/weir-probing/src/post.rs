@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use weir_model::HttpReceiver;
 use weir_proxy::server_verifier;
 
-/// Longest status line.
+/// Maximum length of a status line.
 const STATUS_LINE_MAX: u64 = 1_024;
 
 /// Sends requests to one receiver.

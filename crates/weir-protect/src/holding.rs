@@ -13,13 +13,13 @@ use crate::error::{Error, io_error};
 use crate::frame::{self, Loopback};
 use crate::migration::ProtectionGuard;
 
-/// Interval at which the ring buffer is read, which is before it can be full, and the deadline of the programs is
-/// renewed.
+/// Interval at which the ring buffer is read and the deadline of the programs is renewed; the buffer cannot fill up in
+/// this time.
 const RENEWAL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time for which the programs hold frames after a renewal.
 const HOLD_TIME: Duration = Duration::from_millis(500);
 
-/// Maximum number of held frames: a server could not accept more at once.
+/// Maximum number of held frames; a server could not accept more connections at once.
 const MAX_FRAMES: usize = 1 << 17;
 
 /// Holds new connections until it is released; see the module.
@@ -125,7 +125,7 @@ impl Holding {
     fn release_early(&mut self, reason: &str) {
         tracing::warn!(reason, "released held connections before the command ended");
         self.release();
-        // The command may itself wait for another `weir protect`, or never end.
+        // Released early, because the command may wait for another `weir protect`, or never end.
         self.guard = None;
     }
 

@@ -1,4 +1,4 @@
-//! What a worker's connections share: buffers, server connections, clocks.
+//! Shared by a worker's connections: buffers, server connections, clocks.
 
 mod upstream;
 mod waiting;
@@ -92,7 +92,7 @@ pub(crate) struct MirrorCopy {
     pub(crate) hash: u64,
 }
 
-/// See the module.
+/// The parts of a worker that its sessions use.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) worker: usize,
@@ -303,7 +303,7 @@ pub(crate) fn local(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<Local
 }
 
 /// A worker's view of a service that is no longer configured.
-pub(crate) fn gone(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<Local> {
+pub(crate) fn removed(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<Local> {
     new_local(service, balancers, true)
 }
 

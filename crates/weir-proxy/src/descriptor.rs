@@ -17,13 +17,13 @@ const RESERVE: (usize, usize) = (32, 1024);
 const RESERVE_SHARE: usize = 8;
 /// Descriptors of a process without clients, if they cannot be counted.
 const USUAL: usize = 64;
-/// How long workers close idle clients after one worker has found none of its own.
+/// How long all workers close idle clients after one worker has found no idle client itself.
 const WANTED_MS: u64 = 500;
 
 /// The process's descriptors.
 pub(crate) static TABLE: Table = Table::new();
 
-/// See the module.
+/// The budget of descriptors of all workers.
 #[derive(Debug)]
 pub(crate) struct Table {
     /// RLIMIT_NOFILE.
@@ -178,7 +178,7 @@ impl Table {
     }
 
     /// Requests idle clients of other workers to be closed.
-    pub(crate) fn want(&self, now_ms: u64) {
+    pub(crate) fn request_idle_close(&self, now_ms: u64) {
         self.wanted_until.store(now_ms + WANTED_MS, Relaxed);
     }
 

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 /// Result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// See the module.
+/// Why the proxy cannot be prepared or started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A listener cannot be opened.

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::plan::Shared;
 use crate::status::{self, ServiceStatus};
 
-/// Most buffered bytes of a connection that is handed over; with more it waits.
-pub const TAKEN_ALONG_MAX: usize = 32 << 10;
+/// Maximum number of buffered bytes of a connection that is handed over; with more it waits.
+pub const HANDOVER_BUFFER_MAX: usize = 32 << 10;
 
 /// A connection between two processes.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Handed {
     /// The listener's port.
     pub port: u16,
     /// The address that the client connected to, as reported by a proxy in front.
-    pub spoken_to: Option<SocketAddr>,
+    pub destination: Option<SocketAddr>,
     /// It had requests before.
     pub served: bool,
     /// Input that was not processed.

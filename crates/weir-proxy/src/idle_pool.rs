@@ -37,7 +37,7 @@ pub(crate) struct Parked {
 /// By target and port, the most recent last.
 type Piles = HashMap<(u32, u16), Vec<Parked>>;
 
-/// See the module.
+/// The idle connections that all workers share.
 #[derive(Debug, Default)]
 pub(crate) struct IdlePool {
     piles: Mutex<Piles>,

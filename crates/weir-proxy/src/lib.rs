@@ -48,7 +48,7 @@ use rustix::io::Errno;
 
 pub use descriptor::Descriptors;
 pub use error::{Error, Result};
-pub use handover::{Handed, Inlet, TAKEN_ALONG_MAX, Tunnel};
+pub use handover::{HANDOVER_BUFFER_MAX, Handed, Inlet, Tunnel};
 pub use log::{reopen_logs, tap};
 pub use plan::Detail;
 pub use proxy::{Prepared, Proxy};

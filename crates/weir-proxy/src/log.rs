@@ -489,7 +489,7 @@ impl Open {
         if let Some(trouble) = self.trouble.take() {
             let (path, lost) = (&self.log.kind.path, trouble.lost_in_all);
             let seconds = now.saturating_duration_since(trouble.since).as_secs();
-            tracing::warn!(path, lost, seconds, "the access log is written again");
+            tracing::warn!(path, lost, seconds, "writing the access log works again");
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use weir_model::{ClientAuth, ServiceTls, SniHost};
 
-/// Longest name in DNS (RFC 1035 section 2.3.4).
+/// Maximum length of a name in DNS (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
 
 /// How well a service's certificates cover a name.

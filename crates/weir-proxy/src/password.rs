@@ -17,12 +17,12 @@ use md5::{Digest as _, Md5};
 use sha_crypt::{PasswordVerifier as _, ShaCrypt};
 use weir_model::PasswordHash;
 
-/// Most passwords that are remembered.
+/// Maximum number of passwords that are remembered.
 const REMEMBERED_MAX: usize = 1 << 16;
-/// Longest password in bytes.
+/// Maximum length of a password, in bytes.
 const LENGTH_MAX: usize = 1024;
 
-/// See the module.
+/// Valid passwords of all services, as keyed hashes.
 struct Remembered {
     key: hmac::Key,
     valid: Mutex<HashSet<[u8; 32]>>,

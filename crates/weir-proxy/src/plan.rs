@@ -191,7 +191,7 @@ pub(crate) struct Service {
     pub(crate) routes: Routes,
     /// By route, what replaces the service's settings; empty if no route has any.
     pub(crate) options: Vec<Option<Box<RouteOptions>>>,
-    /// Most bytes of the body of a request whose route does not say otherwise, if some route does; 0 = no limit.
+    /// Maximum body size of a request whose route sets none, if some route sets one; 0 = no limit.
     pub(crate) body_bytes: u64,
     /// Users by route; `None` = no route and no service has any.
     pub(crate) auth: Option<Auths>,
@@ -209,9 +209,9 @@ pub(crate) struct Service {
     pub(crate) head: HeadLimits,
     pub(crate) connections: u32,
     pub(crate) idle_servers: usize,
-    /// Most requests on one connection to a server; 0 = no limit.
+    /// Maximum number of requests on one connection to a server; 0 = no limit.
     pub(crate) server_requests: u32,
-    /// Most concurrent streams of an HTTP/2 client.
+    /// Maximum number of concurrent streams of an HTTP/2 client.
     pub(crate) streams: u32,
     pub(crate) retry: RetryPolicy,
     /// Retry budget in percent of the requests.
@@ -245,7 +245,7 @@ pub(crate) struct Service {
     pub(crate) counters: Arc<Sharded>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
     pub(crate) details: Arc<PerWorker<Details>>,
-    /// Most requests of a client per second; 0 = no limit.
+    /// Maximum number of requests of a client per second; 0 = no limit.
     pub(crate) rate: u32,
     /// One per route, with its conditions.
     pub(crate) route_exchanges: Vec<(String, Arc<PerWorker<Exchanges>>)>,
@@ -318,7 +318,7 @@ pub(crate) struct Auths {
 pub(crate) struct RouteOptions {
     pub(crate) timeouts: Millis,
     pub(crate) retry: RetryPolicy,
-    /// Most bytes of a request's body; 0 = no limit.
+    /// Maximum number of bytes of a request's body; 0 = no limit.
     pub(crate) body_bytes: u64,
     pub(crate) compression: Option<Compression>,
     pub(crate) logged: bool,
@@ -339,7 +339,7 @@ pub(crate) struct Mirror {
     pub(crate) pool: usize,
     /// Share of the requests, in hundredths of a percent.
     pub(crate) share: u32,
-    /// Most bytes of a body; 0 = copies have no body.
+    /// Maximum number of bytes of a body; 0 = copies have no body.
     pub(crate) body_bytes: usize,
     /// Copies in progress.
     pub(crate) concurrent: Arc<Concurrent>,

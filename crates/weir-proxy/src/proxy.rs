@@ -62,7 +62,7 @@ struct Known {
     all_clients: HashMap<(String, String, u32), Arc<Concurrent>>,
     /// Copies in progress, by service, route and limit.
     mirrors: HashMap<(String, String, u32), Arc<Concurrent>>,
-    /// Signs the cookies of pools that have no secret of their own.
+    /// Signs the cookies of pools without a configured secret.
     cookie_key: Option<Secret>,
     next_target: u32,
 }
@@ -105,7 +105,7 @@ struct Thread {
     handle: JoinHandle<()>,
 }
 
-/// See the module.
+/// The proxy: its workers, and the plan that they use.
 #[derive(Debug)]
 pub struct Proxy {
     cpus: Vec<usize>,
@@ -509,7 +509,7 @@ impl Proxy {
     }
 
     /// A function that returns [`status`](Self::status) at any time, from any thread.
-    pub fn asks_status(&self) -> impl Fn() -> Vec<ServiceStatus> + Send + 'static {
+    pub fn status_reader(&self) -> impl Fn() -> Vec<ServiceStatus> + Send + 'static {
         let shared = Arc::clone(&self.shared);
         move || status::of(&shared.plan())
     }

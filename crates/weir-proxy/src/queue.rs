@@ -68,7 +68,7 @@ struct Waiter {
 pub(crate) struct Queue {
     /// Number of entries; written under the lock, read without.
     waiting: AtomicU32,
-    /// Most entries at the same time; written under the lock.
+    /// Peak number of entries at the same time; written under the lock.
     peak: AtomicU32,
     next: AtomicU64,
     waiters: Mutex<VecDeque<Waiter>>,
@@ -80,7 +80,7 @@ impl Queue {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Most entries at the same time.
+    /// Peak number of entries at the same time.
     pub(crate) fn peak(&self) -> u32 {
         self.peak.load(Ordering::Relaxed)
     }

@@ -27,7 +27,7 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// See the module.
+/// A collection of values with stable keys that are never reused for another value.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,

@@ -1,8 +1,8 @@
-//! Files of a directory for requests (`files` of a route): which file, which part of it, and the fields about it.
+//! Static files (`files` of a route): selects the file, the range and the response fields of a request.
 //!
-//! Runs on threads of its own ([`crate::job`]). Files are opened by openat2(2) relative to the directory, so that
-//! neither `..` nor a link leads out of it. Names that begin with `.` do not exist, except `.well-known` at the top
-//! (RFC 8615).
+//! Runs on separate threads ([`crate::job`]). Files are opened by openat2(2) relative to the directory, so that neither
+//! `..` nor a symbolic link leads out of it. Names that begin with `.` are hidden, except `.well-known` at the top (RFC
+//! 8615).
 
 use std::fs::File;
 use std::io;
@@ -15,16 +15,16 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use weir_model::StaticFiles;
 
-/// Most bytes that are read at once.
+/// Maximum number of bytes per read.
 pub(crate) const PART_MAX: usize = 256 << 10;
 
-/// What a request asks for.
+/// The parts of a request that select a file.
 #[derive(Debug)]
 pub(crate) struct Query {
     pub(crate) files: Arc<StaticFiles>,
     /// Path without query, percent-encoded.
     pub(crate) path: Vec<u8>,
-    /// The content is not sent.
+    /// Whether it is a HEAD request: the content is not sent.
     pub(crate) to_head: bool,
     pub(crate) if_match: Option<String>,
     pub(crate) if_none_match: Option<String>,
@@ -37,13 +37,13 @@ pub(crate) struct Query {
 /// Response to a query.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Status and fields, and, unless it is empty, the content.
+    /// Status, fields and content.
     Response(Response),
-    /// A directory whose path lacks the `/` at its end.
+    /// A directory, requested without a trailing `/`.
     Directory,
     /// No file.
     Missing,
-    /// A file that the daemon must not read.
+    /// The daemon has no permission to read the file.
     Forbidden,
     /// Another error.
     Error(io::Error),
@@ -55,8 +55,9 @@ pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) fields: Vec<(&'static str, String)>,
     pub(crate) file: Arc<File>,
-    /// Position behind `first`, and the number of bytes that follow.
+    /// Position after `first`.
     pub(crate) next: u64,
+    /// Number of bytes from `next` on.
     pub(crate) left: u64,
     /// The first bytes of the content.
     pub(crate) first: Vec<u8>,
@@ -79,7 +80,7 @@ fn search(query: &Query) -> Result<Found, Errno> {
     for attempt in &files.attempts {
         let is_own = attempt.contains(StaticFiles::PATH);
         let candidate = attempt.replace(StaticFiles::PATH, &path);
-        // The path of a file has no slash at its end.
+        // A trailing slash of the request does not name a file.
         if candidate.ends_with('/') && !attempt.ends_with('/') {
             continue;
         }
@@ -117,7 +118,7 @@ pub(crate) fn open_root(root: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::open(root, flags, Mode::empty())
 }
 
-/// The path without percent-encoding and without the stripped beginning; it begins with `/`.
+/// Decodes the path and removes the prefix `strip`. The result is empty or begins with `/`.
 fn below_root(path: &[u8], strip: &str) -> Option<String> {
     let decoded = String::from_utf8(decoded(path)?).ok()?;
     let rest = decoded.strip_prefix(strip)?;
@@ -164,7 +165,7 @@ fn open_below(root: &OwnedFd, path: &str, flags: OFlags) -> Result<Option<OwnedF
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
         Ok(opened) => Ok(Some(opened)),
-        // XDEV and LOOP: a link leads out of the directory, or in a circle.
+        // XDEV and LOOP: a link leads out of the directory, or the links form a loop.
         Err(
             Errno::NOENT
             | Errno::NOTDIR
@@ -303,7 +304,7 @@ enum Part {
     Unsatisfiable,
 }
 
-/// The part that a request asks for (RFC 9110 section 14.2); `None` = the whole file. Several ranges, other units and
+/// Returns the requested range (RFC 9110 section 14.2); `None` = the whole file. Several ranges, other units and
 /// invalid ranges are ignored, which is allowed.
 fn range(query: &Query, tag: &str, modified: SystemTime, size: u64) -> Option<Part> {
     let wanted = query.range.as_deref()?;
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_those_of_rfc_9110() {
+    fn ranges_follow_rfc_9110() {
         let of = |text: &str, size| {
             let mut query = query("/");
             query.range = Some(text.to_owned());
@@ -397,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn condition_on_tags_precedes_that_on_dates() {
+    fn entity_tags_take_precedence_over_dates() {
         let at = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let date = |seconds: u64| {
             Some(httpdate::fmt_http_date(

@@ -19,7 +19,7 @@ pub struct ServiceStatus {
     pub name: String,
     /// Clients connected now.
     pub clients: u64,
-    /// Most clients that were connected at the same time.
+    /// Peak number of clients that were connected at the same time.
     pub clients_max: u64,
     /// Clients that have connected since the start.
     pub connections: u64,
@@ -55,13 +55,13 @@ pub struct ServiceStatus {
     pub accept_pauses: u64,
     /// In file order; backups behind the others, then the sorry server.
     pub servers: Vec<ServerStatus>,
-    /// Most clients that waited in the queue of one of its pools.
+    /// Peak number of clients that waited in the queue of one of its pools.
     pub queued_max: u64,
-    /// Most connections of clients, and requests, per second.
+    /// Peak number of connections of clients, and requests, per second.
     pub rate_max: [u64; 2],
-    /// Most clients at the same time, as configured.
+    /// Maximum number of clients at the same time, as configured.
     pub clients_limit: u64,
-    /// Most requests of a client per second, as configured; 0 = no limit.
+    /// Maximum number of requests of a client per second, as configured; 0 = no limit.
     pub rate_limit: u64,
     /// In the order of [`Detail::ALL`].
     pub details: [u64; Detail::ALL.len()],
@@ -90,7 +90,7 @@ pub struct ServerStatus {
     pub effective_weight: u32,
     /// Requests under way, or connections of a TCP service.
     pub active: u64,
-    /// Most of them at the same time.
+    /// Peak number of them at the same time.
     pub active_max: u64,
     /// Connections that wait for a request.
     pub idle: u64,
@@ -102,7 +102,7 @@ pub struct ServerStatus {
     pub bytes_in: u64,
     /// Bytes to clients.
     pub bytes_out: u64,
-    /// Most connections, and requests, per second.
+    /// Peak number of connections, and requests, per second.
     pub rate_max: [u64; 2],
     /// Milliseconds since its last exchange ended; `None` = there was none.
     pub unused_ms: Option<u64>,

@@ -14,7 +14,7 @@ use crate::h2::{PipeState, StreamPipeEnd};
 use crate::socket::{self, Read, Written};
 use crate::tls::{Channel, Handshake, TlsDetails};
 
-/// See the module.
+/// The byte stream of a session: a plain socket, TLS, or a stream of an HTTP/2 connection.
 #[derive(Debug)]
 pub(crate) struct Transport {
     kind: Kind,
@@ -79,7 +79,7 @@ impl Transport {
         Self::new(Kind::Nowhere)
     }
 
-    /// Whether it has no socket of its own: a stream of an HTTP/2 connection, or no peer.
+    /// Whether it has no socket: a stream of an HTTP/2 connection, or no peer.
     pub(crate) const fn is_stream(&self) -> bool {
         matches!(self.kind, Kind::Stream(_) | Kind::Nowhere)
     }
@@ -101,7 +101,7 @@ impl Transport {
         }
     }
 
-    /// The underlying socket, if it has one of its own.
+    /// The underlying socket, if it has one.
     pub(crate) const fn socket(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::Plain(socket) | Kind::Secure(socket, _) => Some(socket),
@@ -188,7 +188,7 @@ impl Transport {
         self.channel()?.sni.as_deref()
     }
 
-    /// What routes and texts may say about the client's TLS connection; `None` = no TLS.
+    /// Facts about the client's TLS connection for routes and texts; `None` = no TLS.
     pub(crate) fn tls_details(&self) -> Option<TlsDetails> {
         self.channel().map(Channel::details)
     }

@@ -10,7 +10,7 @@ use crate::slab::Key;
 const SLOT_MS: u64 = 100;
 const SLOTS: u64 = 512;
 
-/// See the module.
+/// A timer wheel.
 #[derive(Debug)]
 pub(crate) struct Wheel {
     slots: Vec<Vec<Key>>,

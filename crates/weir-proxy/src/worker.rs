@@ -41,7 +41,7 @@ const EVENTS: usize = 256;
 /// Interval of checks whether a paused listener can be resumed.
 const PAUSE_MS: u64 = 100;
 
-/// See the module.
+/// A worker thread and everything that it owns.
 #[derive(Debug)]
 pub(crate) struct Worker {
     shared: Arc<Shared>,

@@ -25,7 +25,7 @@ use weir_sys::names;
 use kind::{DIRECTORY, FILE, LINK, SOCKET, expected_kind};
 use ownership::is_account;
 pub use ownership::{
-    ACCOUNT, Sharing, account_that_owns, give, give_socket, give_to_root, share, share_again,
+    ACCOUNT, Sharing, account_that_owns, chown_socket, give, return_to_root, share, share_again,
     share_from_start, sharing,
 };
 
@@ -341,7 +341,7 @@ fn set_mode_of(path: &Path, examined: &Metadata, mode: u32) -> io::Result<()> {
     let opened = openat(CWD, path, flags, Mode::empty())?;
     let known = fstat(&opened)?;
     if (known.st_dev, known.st_ino) != (examined.dev(), examined.ino()) {
-        return Err(io::Error::other("it was exchanged at this moment"));
+        return Err(io::Error::other("it was replaced during the check"));
     }
     // fchmod(2) does not take such a descriptor; this link of the kernel leads to the opened file.
     let link = format!("/proc/self/fd/{}", opened.as_raw_fd());

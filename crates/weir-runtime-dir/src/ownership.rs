@@ -126,7 +126,7 @@ pub fn share_from_start(directory: &Path, is_for_group: bool) {
     };
     let shared = || {
         // The account cannot write to the directory yet.
-        give_files(directory, user)?;
+        chown_files(directory, user)?;
         remove_planted(directory)?;
         lchown(directory, Some(0), Some(group))?;
         fs::set_permissions(directory, fs::Permissions::from_mode(mode))
@@ -140,7 +140,7 @@ pub fn share_from_start(directory: &Path, is_for_group: bool) {
 ///
 /// # Errors
 /// The kernel's.
-pub fn give_socket(directory: &Path, socket: &Path) -> io::Result<()> {
+pub fn chown_socket(directory: &Path, socket: &Path) -> io::Result<()> {
     match account_that_owns(directory).filter(|_| geteuid().is_root()) {
         Some(user) => lchown(socket, Some(user), None),
         None => Ok(()),
@@ -174,7 +174,7 @@ fn end_sharing(directory: &Path) -> io::Result<()> {
 /// This process must be root.
 pub fn give(directory: &Path, user: u32) {
     let gave = end_sharing(directory)
-        .and_then(|()| give_files(directory, user))
+        .and_then(|()| chown_files(directory, user))
         .and_then(|()| lchown(directory, Some(user), None));
     if let Err(error) = gave {
         tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
@@ -182,20 +182,20 @@ pub fn give(directory: &Path, user: u32) {
 }
 
 /// Takes the directory back from the account, if it belongs to it. Errors are logged.
-pub fn give_to_root(directory: &Path) {
+pub fn return_to_root(directory: &Path) {
     if account_that_owns(directory).is_none() {
         return;
     }
     // First, so that the account cannot replace files in the meantime.
     let took = lchown(directory, Some(0), None)
         .and_then(|()| end_sharing(directory))
-        .and_then(|()| give_files(directory, 0));
+        .and_then(|()| chown_files(directory, 0));
     if let Err(error) = took {
         tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
     }
 }
 
-fn give_files(directory: &Path, user: u32) -> io::Result<()> {
+fn chown_files(directory: &Path, user: u32) -> io::Result<()> {
     for entry in entries(directory)? {
         let (name, path) = (entry.file_name(), entry.path());
         let name = name.to_str().unwrap_or_default();

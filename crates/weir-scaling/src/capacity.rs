@@ -1,4 +1,4 @@
-//! What one director of a group needs, calculated from measured costs.
+//! Calculates the resources that one director of a group needs, from measured costs.
 
 use serde::Serialize;
 

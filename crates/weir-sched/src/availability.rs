@@ -1,4 +1,4 @@
-//! What happens if a hash selects a server that accepts no new flow.
+//! Policy for a hash that selects a server which accepts no new flow.
 //!
 //! `dh`, `sh` and `mh` find a server by address without searching for a free one, so each needs a rule for servers that
 //! are unavailable. It is separate from the tables because it is a property of the service and may change

@@ -30,6 +30,7 @@ pub mod bound;
 pub mod bucket;
 pub mod choice;
 pub mod hash;
+mod hash_table;
 pub mod least_time;
 pub mod load;
 pub mod locality;
@@ -42,6 +43,7 @@ pub mod tournament;
 
 pub use availability::{Availability, Mode};
 pub use choice::Flags;
+pub use hash_table::HashTable;
 pub use load::Counts;
 pub use table::{Cursor, Start};
 pub use weir_model::SchedulerKind as Kind;

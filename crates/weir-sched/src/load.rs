@@ -124,7 +124,7 @@ fn better(
     }
 }
 
-/// Most redraws for an unbiased number. The kernel has no limit; one draw in `2^32 / ceiling` needs one.
+/// Maximum number of redraws for an unbiased number. The kernel has no limit; one draw in `2^32 / ceiling` needs one.
 const REDRAWS: u32 = 8;
 
 /// A number below `ceiling`, computed like the kernel's `get_random_u32_below`.

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use crate::load::{self, Rule};
 use crate::{Counts, Kind, Member};
 
-/// Most servers that `lblcr` caches for an address; a further one is used but not cached.
+/// Maximum number of servers that `lblcr` caches for an address; a further one is used but not cached.
 pub const SET: usize = 16;
 
 /// The cache entry of an address.

@@ -19,7 +19,7 @@ pub const SIZES: [u32; 10] = [
 const PLACES_PER_SERVER: usize = 100;
 
 /// Minimum entries per server in a spare table.
-const SPARE_PLACES_PER_SERVER: usize = 20;
+const SPARE_ENTRIES_PER_SERVER: usize = 20;
 
 /// One server of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub fn size_for(servers: usize) -> u32 {
 /// and ten thousand services have one each.
 #[must_use]
 pub fn spare_size_for(servers: usize) -> u32 {
-    let size = size_for(servers.div_ceil(PLACES_PER_SERVER / SPARE_PLACES_PER_SERVER));
+    let size = size_for(servers.div_ceil(PLACES_PER_SERVER / SPARE_ENTRIES_PER_SERVER));
     if servers > size as usize {
         return size_for(servers);
     }

@@ -6,11 +6,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use statrs::distribution::{ChiSquared, ContinuousCDF};
 use weir_sched::choice::{Arrival, Service};
 use weir_sched::locality::Cache;
 use weir_sched::table::{rr, wrr};
 use weir_sched::{Counts, Cursor, Flags, Kind, Member, Mode, Start, bucket, hash, maglev, mh};
+use weir_testing::p_value;
 
 const FALSE_ALARM: f64 = 1e-6;
 const FLOWS: u32 = 6000;
@@ -135,28 +135,6 @@ impl World {
             usable[member.dest as usize - 1] = member.weight;
         }
         usable
-    }
-}
-
-/// The probability of a deviation at least this large if the shares are correct.
-fn p_value(observed: &[u64], shares: &[f64]) -> f64 {
-    let (all, whole) = (
-        observed.iter().sum::<u64>() as f64,
-        shares.iter().sum::<f64>(),
-    );
-    let mut sum = 0.0;
-    for (observed, share) in observed.iter().zip(shares) {
-        if *share == 0.0 {
-            assert_eq!(*observed, 0, "a server that is out was chosen");
-            continue;
-        }
-        let expected = all * share / whole;
-        sum += (*observed as f64 - expected).powi(2) / expected;
-    }
-    match shares.iter().filter(|share| **share > 0.0).count() {
-        // All went to the one that they should.
-        1 => 1.0,
-        servers => ChiSquared::new((servers - 1) as f64).unwrap().sf(sum),
     }
 }
 

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use weir_model::{SchedulerKind, SplitMix64};
 use weir_sched::load::{self, Rule};
 use weir_sched::table::{Cursor, Start, rr, wrr};
-use weir_sched::{Availability, Counts, Member, Mode, bucket, hash, mh, p2c};
+use weir_sched::{Availability, Counts, HashTable, Member, Mode, bucket, hash, mh, p2c};
 
 use self::draw::{Drawable, Tier};
 use crate::{Load, Pool, Server, Tried};
@@ -272,13 +272,8 @@ fn source_key(client: SocketAddr, flags: weir_model::SchedulerFlags) -> (u32, u1
     (hash::fold(address), port)
 }
 
+/// The hash table of the pool's scheduler; empty if it has none.
 fn table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
-    if pool.scheduler.kind == SchedulerKind::Sh {
-        return bucket::sh_owners(members).to_vec();
-    }
-    if pool.scheduler.kind != SchedulerKind::Mh {
-        return Vec::new();
-    }
     let entry = |member: &Member| {
         let server = &pool.servers[member.slot as usize];
         mh::Entry {
@@ -288,8 +283,10 @@ fn table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
             port: server.port().unwrap_or(0),
         }
     };
-    let entries: Vec<mh::Entry> = members.iter().map(entry).collect();
-    mh::table(&entries).unwrap_or_default()
+    let entries = || members.iter().map(entry).collect();
+    HashTable::of(pool.scheduler.kind)
+        .and_then(|table| table.owners(members, entries).ok())
+        .unwrap_or_default()
 }
 
 /// A backup, or else the sorry server.

@@ -1,12 +1,12 @@
-//! The budget of a service's retries. Servers with too much load must not receive more requests because they fail:
-//! retries are limited to a share of the requests, plus ten per second, so that a service with few requests has some.
+//! The retry budget of a service. Retries must not add load to servers that fail because they are overloaded, so they
+//! are limited to a share of the requests, plus ten per second for services with few requests.
 
 use std::cell::Cell;
 
 /// Cost of a retry; a request earns the configured percentage of it.
-const PRICE: u64 = 100;
-/// Savings at the start, and at most: as many requests may be in progress when a server dies.
-const SAVED_MAX: u64 = 500 * PRICE;
+const RETRY_COST: u64 = 100;
+/// Initial and maximum savings: 500 retries, for the requests that are in progress when a server fails.
+const SAVED_MAX: u64 = 500 * RETRY_COST;
 /// Interval of free retries; up to ten can be used at once.
 const FREE_EVERY_MS: u64 = 100;
 const FREE_BURST_MS: u64 = 900;
@@ -37,7 +37,7 @@ impl Budget {
 
     /// Takes one retry from the budget; false if there is none.
     pub fn spend(&self, now_ms: u64) -> bool {
-        if let Some(rest) = self.saved.get().checked_sub(PRICE) {
+        if let Some(rest) = self.saved.get().checked_sub(RETRY_COST) {
             self.saved.set(rest);
             return true;
         }

@@ -1,4 +1,4 @@
-//! When a failed request is sent again.
+//! Rules for retrying failed requests.
 
 use weir_model::{RetryCondition, RetryOn};
 
@@ -7,9 +7,9 @@ use weir_model::{RetryCondition, RetryOn};
 pub enum Fault {
     /// No connection, or no TLS session on it.
     Unreachable,
-    /// It closed the connection, timed out, or sent an invalid response.
+    /// The server closed the connection, timed out, or sent an invalid response.
     Broken,
-    /// It responded with a status of 500 or higher, or one that the service retries.
+    /// The server returned a status of 500 or higher, or one that the service retries.
     Status,
 }
 
@@ -21,7 +21,7 @@ impl Fault {
 /// A service's rules for retries.
 #[derive(Debug, Clone)]
 pub struct RetryPolicy {
-    /// Most retries of a request.
+    /// Maximum number of retries of a request.
     pub limit: u32,
     /// The failures that cause a retry.
     pub on: RetryOn,
@@ -30,7 +30,7 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Rules from the configuration.
+    /// Creates the rules from the configuration.
     pub fn new(limit: u32, on: RetryOn) -> Self {
         Self {
             limit,

@@ -13,7 +13,7 @@ use crate::limit::{Admission, Concurrent, Rate, Slot};
 /// A service's limits for one client.
 #[derive(Debug)]
 pub struct Limits {
-    /// Most bytes of a request's body; 0 = no limit.
+    /// Maximum number of bytes of a request's body; 0 = no limit.
     pub body_bytes: u64,
     /// Requests per second.
     pub rate: Option<Arc<Rate>>,

@@ -157,7 +157,7 @@ pub enum Unwanted {
     Status(u16),
 }
 
-/// Result of a failure. The driver records the fault, then does what `next` says.
+/// Result of a failure. The driver records the fault, then performs `next`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     /// The server's fault, if it is one.

@@ -9,11 +9,11 @@ use weir_health::Regime;
 pub enum PoolState {
     /// Its own, by their states.
     Up,
-    /// All of its own, whatever their states: too many are down.
+    /// All servers, regardless of their states: too many are down.
     Panic,
     /// The sorry server, if there is one: the total weight is below the quorum.
     BelowQuorum,
-    /// None of its own: none is usable.
+    /// No server: none is usable.
     Down,
 }
 

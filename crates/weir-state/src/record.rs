@@ -1,4 +1,4 @@
-//! What is persisted of servers.
+//! Persistent records of server state.
 //!
 //! [`OrderFile`] is `RUNTIME_DIR/proxy.json`, the owner of all overrides. `state.json` with its journal, which the
 //! layer 4 plane writes, holds a copy of them and the standings ([`SavedServers`]); `proxy-left.json` holds standings

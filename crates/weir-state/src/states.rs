@@ -30,7 +30,7 @@ pub struct ServerStates {
 
 /// Persistence.
 impl ServerStates {
-    /// The state that the owner file and an earlier daemon's proxy left.
+    /// Restores the state from the owner file and from an earlier daemon's proxy.
     pub fn restored(
         overrides: Overrides,
         standings: SavedStandings,
@@ -74,7 +74,7 @@ impl ServerStates {
         self.pools.regimes.extend(regimes);
     }
 
-    /// Results of checks, to be written.
+    /// Returns the results of checks to persist.
     pub fn saved_standings(&self) -> SavedStandings {
         let servers = self.standings.0.iter().map(|(pool, servers)| {
             let servers = servers.iter();
@@ -90,7 +90,7 @@ impl ServerStates {
         }
     }
 
-    /// What the layer 4 plane's state file holds of servers.
+    /// Returns the servers' part of the layer 4 plane's state file.
     pub fn saved_servers(&self) -> SavedServers {
         SavedServers {
             overrides: self.overrides.clone(),
@@ -99,7 +99,7 @@ impl ServerStates {
         }
     }
 
-    /// Since when servers of proxy services are in their override's state, since the Unix epoch, to be written.
+    /// Returns the times to persist: since when servers of proxy services are in their override's state.
     pub const fn since_times(&self) -> &BTreeMap<String, BTreeMap<String, Duration>> {
         &self.since
     }
@@ -107,12 +107,13 @@ impl ServerStates {
 
 /// Events.
 impl ServerStates {
-    /// Results of checks changed. Returns the records to persist; [`Self::update_pool`] is due for the events' pools.
+    /// Applies changed results of checks. Returns the records to persist; the caller must call [`Self::update_pool`]
+    /// for the pools of the events.
     pub fn handle_health(&mut self, events: Vec<HealthEvent>) -> Vec<StandingRecord> {
         self.standings.apply(events)
     }
 
-    /// The clients' traffic was counted again, in all pools of one source. `explain` may replace the reason of an
+    /// Applies new samples of clients' traffic, of all pools of one source. `explain` may replace the reason of an
     /// ejection. Returns what to log, and the pools whose weights may have changed.
     pub fn handle_samples(
         &mut self,
@@ -129,8 +130,8 @@ impl ServerStates {
             .observe(source, pools, &is_down, explain, now)
     }
 
-    /// The weights of a layer 4 service's servers follow their latency: percentages by server. Servers that are not
-    /// listed keep all of their weight.
+    /// Sets the percentages to which the latency reduces the weights of a layer 4 service's servers. Servers that are
+    /// not listed keep their weight.
     pub fn handle_latency(&mut self, service: String, percent: BTreeMap<String, u32>) {
         if percent.is_empty() {
             self.adjusted.remove(&service);
@@ -144,8 +145,7 @@ impl ServerStates {
         self.ejections.end_all_but(then)
     }
 
-    /// A configuration with these pools was applied: servers that are in none are forgotten, except for their
-    /// overrides.
+    /// Removes servers that no pool of the applied configuration contains, except for their overrides.
     pub fn handle_configuration<'a>(&mut self, pools: impl Iterator<Item = &'a Pool>) {
         let pools: BTreeMap<&str, &Pool> = pools.map(|pool| (pool.name.as_str(), pool)).collect();
         self.standings.retain(&pools);
@@ -153,7 +153,7 @@ impl ServerStates {
         pools.values().for_each(|pool| self.update_pool(pool));
     }
 
-    /// Proxy services use these servers from now on, by pool and name.
+    /// Sets the servers that proxy services use, by pool and name.
     pub fn handle_proxied<'a>(
         &mut self,
         servers: impl Iterator<Item = (&'a str, &'a str)>,
@@ -167,7 +167,7 @@ impl ServerStates {
         }
     }
 
-    /// Determines a pool's state again.
+    /// Updates a pool's state.
     pub fn update_pool(&mut self, pool: &Pool) {
         let (weighed, regime) = self.weigh(pool, None);
         let has_weight = weighed.iter().any(|one| one.effective > 0);
@@ -270,7 +270,7 @@ impl ServerStates {
         self.standings.get(pool, server)
     }
 
-    /// The same in a layer 4 service.
+    /// As [`Self::standing`], in a layer 4 service.
     pub fn standing_in(&self, pool: &str, server: &str, service: &str) -> Option<&Standing> {
         Some(self.standing(pool, server)?.in_service(service))
     }
@@ -306,7 +306,7 @@ impl ServerStates {
         })
     }
 
-    /// Whether clients of a pool are served, by its servers or its sorry server. A pool without events is.
+    /// Whether a pool serves clients, by its servers or its sorry server; true for a pool without events.
     pub fn serves(&self, pool: &str) -> bool {
         self.pools.serves(pool).unwrap_or(true)
     }
@@ -339,7 +339,7 @@ impl ServerStates {
                 && is_down(&self.standings, &pool.name, &server.name, service),
         };
         let servers = pool.servers.iter().zip(weighed);
-        // A sorry server is the last resort: an override or a weight of 0 does not take it out.
+        // A sorry server is the last resort: an override or a weight of 0 does not exclude it.
         let sorry = pool.sorry.as_ref().map(|server| {
             let serves = self.sorry_serves(pool, service);
             let effective = if serves { base(server).max(1) } else { 0 };
@@ -394,7 +394,7 @@ impl ServerStates {
             .then(|| service.map_or(standing, |service| standing.in_service(service)))
     }
 
-    /// Whether a pool has a sorry server that its own checks have not taken out.
+    /// Whether a pool has a sorry server that its own checks do not exclude.
     fn sorry_serves(&self, pool: &Pool, service: Option<&str>) -> bool {
         pool.sorry.as_ref().is_some_and(|server| {
             let before_first = initial(pool, server);
@@ -405,7 +405,7 @@ impl ServerStates {
     }
 }
 
-/// Most weight of all servers together that source hashing distributes: the number of its slots (`ip_vs_sh.c`).
+/// Maximum total weight of the servers that source hashing distributes: the number of its slots (`ip_vs_sh.c`).
 const SH_SLOTS: u32 = 256;
 /// Greatest factor for weights that are adjusted, so that percentages of small weights are integers.
 const FINEST: u32 = 100;

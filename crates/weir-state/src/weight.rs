@@ -17,7 +17,7 @@ pub struct ServerWeight {
     /// The weight by configuration and override alone, without checks, ejection, slow start and `adapt`; 0 in drain
     /// and maintenance.
     pub ordered: u32,
-    /// Failed checks remove the server from the list, as `on_remove` of its pool says.
+    /// Failed checks remove the server from the list, according to `on_remove` of its pool.
     pub removed: bool,
     /// Weight 0 by the configuration or by a weight override: persistent clients may still use the server.
     pub quiesced: bool,

@@ -16,7 +16,7 @@ use std::fmt;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hkdf;
 
-/// Largest datagram in bytes: fits an Ethernet frame with IPv6, and with a tunnel around it.
+/// Maximum size of a datagram, in bytes: fits an Ethernet frame with IPv6, and with a tunnel around it.
 pub const MAX_DATAGRAM: usize = 1400;
 
 const MAGIC: [u8; 4] = *b"WRS\x01";

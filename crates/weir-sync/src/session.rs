@@ -28,7 +28,7 @@ const TRANSFER_LOW: usize = 512;
 const PREPARED: usize = 8;
 /// Replaced sessions that are remembered; then the challenge changes.
 const RETIRED_MAX: usize = 64;
-/// Longest record with its item's header.
+/// Maximum length of a record with its item's header.
 const RECORD_MAX: usize = 160;
 
 /// The flow table that a session sends.
@@ -120,8 +120,8 @@ pub struct Status {
     pub lag: Duration,
     /// Entries that wait to be sent.
     pub queued: usize,
-    /// Time since the peer was heard; `None` = never.
-    pub heard: Option<Duration>,
+    /// Time since the last datagram of the peer; `None` = never.
+    pub silent_for: Option<Duration>,
     /// Whether the peer has sent its whole table.
     pub complete: bool,
     /// Counters.
@@ -132,7 +132,7 @@ pub struct Status {
 struct InFlight {
     at: Duration,
     entries: Vec<u32>,
-    /// It says that the whole table was sent.
+    /// It has reported that the whole table was sent.
     completes: bool,
 }
 
@@ -142,7 +142,7 @@ struct Remote {
     cipher: Cipher,
     window: Window,
     challenge: u64,
-    heard: Duration,
+    received_at: Duration,
     complete: bool,
 }
 
@@ -204,14 +204,14 @@ impl Session {
         }
     }
 
-    fn is_heard(&self, now: Duration) -> bool {
+    fn is_alive(&self, now: Duration) -> bool {
         let remote = self.remote.as_ref();
-        remote.is_some_and(|it| now.saturating_sub(it.heard) < SILENCE)
+        remote.is_some_and(|it| now.saturating_sub(it.received_at) < SILENCE)
     }
 
     /// Queues a changed entry.
     pub fn note(&mut self, entry: u32, now: Duration) {
-        if !self.is_heard(now) {
+        if !self.is_alive(now) {
             // It gets the whole table when it returns.
             return;
         }
@@ -272,7 +272,7 @@ impl Session {
             if !remote.window.accept(header.sequence) {
                 return Err(Ignored::Replayed);
             }
-            remote.heard = now;
+            remote.received_at = now;
             self.take(items(body), records);
             return Ok(());
         }
@@ -295,7 +295,7 @@ impl Session {
             cipher,
             window,
             challenge: hello.ok_or(Ignored::Stale)?,
-            heard: now,
+            received_at: now,
             complete: false,
         });
         self.take(items(body), records);
@@ -390,17 +390,22 @@ impl Session {
             self.answered_at = Some(now);
             return self.seal(challenge, &self.hello());
         }
-        let heard = self.is_heard(now);
-        if !heard {
+        let is_alive = self.is_alive(now);
+        if !is_alive {
             self.forget(now);
         }
         let mut body = Vec::with_capacity(BODY);
         if now >= self.hello_at {
-            self.hello_at = now + if heard { HELLO_INTERVAL } else { JOIN_INTERVAL };
+            self.hello_at = now
+                + if is_alive {
+                    HELLO_INTERVAL
+                } else {
+                    JOIN_INTERVAL
+                };
             body = self.hello();
         }
         let challenge = self.remote.as_ref().map_or(0, |remote| remote.challenge);
-        if !heard {
+        if !is_alive {
             return (!body.is_empty())
                 .then(|| self.seal(challenge, &body))
                 .flatten();
@@ -528,7 +533,7 @@ impl Session {
 
     /// What an operator sees.
     pub fn status(&self, now: Duration) -> Status {
-        let state = if !self.is_heard(now) {
+        let state = if !self.is_alive(now) {
             PeerState::Silent
         } else if self.transfer.is_some() || self.announce_complete {
             PeerState::Transfer
@@ -542,7 +547,10 @@ impl Session {
             state,
             lag: oldest.map_or(Duration::ZERO, |at| now.saturating_sub(at)),
             queued: self.queue.len(),
-            heard: self.remote.as_ref().map(|it| now.saturating_sub(it.heard)),
+            silent_for: self
+                .remote
+                .as_ref()
+                .map(|it| now.saturating_sub(it.received_at)),
             complete: self.remote.as_ref().is_some_and(|it| it.complete),
             counts: self.counts.clone(),
         }

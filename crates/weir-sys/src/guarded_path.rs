@@ -68,7 +68,7 @@ fn open_last(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
 /// A file in the directory of another account.
 fn check(file: &Stat, directory: &Stat) -> io::Result<()> {
     if FileType::from_raw_mode(file.st_mode) != FileType::RegularFile {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     if file.st_nlink > 1 && file.st_uid != directory.st_uid {
         return Err(denied(format!(
@@ -149,7 +149,7 @@ fn resolve(path: &Path) -> io::Result<Last> {
                 }
                 if directory.is_foreign() && !is_own(known.st_uid) {
                     return Err(denied(format!(
-                        "it leads through a link of user {} in a directory that others than root can write",
+                        "it leads through a link of user {} in a directory that other users can write",
                         known.st_uid
                     )));
                 }

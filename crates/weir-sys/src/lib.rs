@@ -53,9 +53,9 @@ pub use netns::{Entered, NetNs, NetNsId};
 pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;
 pub use privilege::{
-    account, close_stdin, end_with_parent, forbid_new_privileges, keep_net_raw, may_change_account,
-    peer_groups, read_stdout_file, replace_stdout_file, run_at_normal_priority, run_in_real_time,
-    set_process_name, shared_file, write_stdout_file,
+    account, account_command, close_stdin, end_with_parent, forbid_new_privileges, keep_net_raw,
+    may_change_account, peer_groups, read_stdout_file, replace_stdout_file, run_at_normal_priority,
+    run_in_real_time, set_process_name, shared_file, write_stdout_file,
 };
 pub use raw_ip::{RawIpSocket, RawPacket};
 pub use service_socket::{Peer, ServiceSocket, connect_to_service, private_listener};

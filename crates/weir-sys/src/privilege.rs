@@ -4,6 +4,8 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
@@ -52,7 +54,7 @@ pub fn forbid_new_privileges() -> Result<()> {
     rustix::thread::set_no_new_privs(true).map_err(failed)
 }
 
-/// User and group of an account, by `/etc/passwd`.
+/// Returns the user and group IDs of an account in `/etc/passwd`.
 pub fn account(name: &str) -> Option<(u32, u32)> {
     let text = fs::read_to_string("/etc/passwd").ok()?;
     let line = text
@@ -60,6 +62,29 @@ pub fn account(name: &str) -> Option<(u32, u32)> {
         .find(|line| line.split(':').next() == Some(name))?;
     let mut fields = line.split(':').skip(2).map(str::parse);
     Some((fields.next()?.ok()?, fields.next()?.ok()?))
+}
+
+/// The `PATH` of programs that run under an account.
+const ACCOUNT_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Prepares a program to run as a user and group, in its own process group, in `/`, with an environment that
+/// consists of `PATH`, without input and output. A process that is not root cannot change the account and runs the
+/// program under its own.
+pub fn account_command(program: &str, arguments: &[String], (user, group): (u32, u32)) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .env("PATH", ACCOUNT_PATH)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0);
+    if rustix::process::geteuid().is_root() {
+        command.uid(user).gid(group);
+    }
+    command
 }
 
 /// Whether this process may give a directory to another account, become that account and lose its capabilities. Root in
@@ -123,7 +148,7 @@ pub fn peer_groups(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<Vec<u32>> 
     Ok(groups)
 }
 
-/// The most groups of a process (NGROUPS_MAX).
+/// Maximum number of groups of a process (NGROUPS_MAX).
 const GROUPS_MAX: usize = 65_536;
 
 /// Ends the calling process with SIGTERM when its parent ends; the calling thread must have been started by it.

@@ -15,13 +15,13 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type}
 
 use crate::{Error, Result};
 
-/// The longest packet that is received; longer ones are truncated, and the protocol's length check rejects them.
+/// Maximum length of a received packet; longer ones are truncated, and the protocol's length check rejects them.
 const PACKET_MAX: usize = 4096;
 const HEADER_V4: usize = 20;
 /// Class selector 6, network control (RFC 2474).
 const TRAFFIC_CLASS: u8 = 0xc0;
 
-/// See the module.
+/// A raw IP socket.
 #[derive(Debug)]
 pub struct RawIpSocket {
     socket: Socket,

@@ -1,11 +1,15 @@
-//! What tests of all crates need of the machine that runs them: rights, CPUs, and addresses that no other test uses.
+//! Shared by the tests of all crates: required rights, free addresses, programs, statistics.
 //!
 //! A test whose requirement is not met is skipped on a developer's machine and fails in CI ([`REQUIRE`]), so that CI
 //! passes only if every test ran. Not part of the product.
 
 mod address;
+mod program;
+mod statistics;
 
 pub use address::free_address;
+pub use program::output_with_input;
+pub use statistics::p_value;
 
 /// The environment variable that forbids to skip a test; `make test` sets it.
 pub const REQUIRE: &str = "WEIR_TEST_REQUIRE_ROOT";

@@ -149,7 +149,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         }
         has_more = agent.receive();
         agent.router.handle_timeout(now());
-        agent.look_at_tracked()?;
+        agent.check_tracked()?;
         agent.flush()?;
     }
     agent.stop(&answers).await
@@ -200,7 +200,7 @@ impl Agent {
         .await;
     }
 
-    /// Handles waiting packets, before any timer: they may say that another director is active. Returns whether there
+    /// Handles waiting packets, before any timer: they may show that another director is active. Returns whether there
     /// may be more.
     fn receive(&mut self) -> bool {
         let mut has_more = false;
@@ -296,7 +296,7 @@ impl Agent {
     }
 
     /// Requests the state of tracked objects that are due.
-    fn look_at_tracked(&mut self) -> Result<(), Error> {
+    fn check_tracked(&mut self) -> Result<(), Error> {
         let now = now();
         let mut names = None;
         for at in 0..self.watched.len() {
@@ -348,7 +348,7 @@ impl Agent {
                 if self.settings.is_empty() {
                     return Err(Error::Policy { reason });
                 }
-                tracing::error!(reason, "the virtual routers stay as they are");
+                tracing::error!(reason, "the virtual routers are unchanged");
             }
             (Awaited::Add(name), reply) => self.handle_added(&name, &reply),
             (Awaited::Track(at), reply) => self.handle_tracked(at, reply),

@@ -21,9 +21,9 @@ const SOCKET: &str = "vrrp.sock";
 const BACKLOG: i32 = 128;
 /// Connections that are served at the same time; more are closed.
 const CLIENTS_MAX: usize = 64;
-/// The longest request, in bytes.
+/// Maximum size of a request, in bytes.
 const REQUEST_MAX: u64 = 4 << 20;
-/// The longest answer, in bytes.
+/// Maximum size of an answer, in bytes.
 const ANSWER_MAX: u64 = 4 << 20;
 /// How long a client may take for its request.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -99,7 +99,7 @@ pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
     }
     let listener = weir_sys::private_listener(&path, BACKLOG).map_err(failed)?;
     let listener = UnixListener::from_std(listener).map_err(failed)?;
-    weir_runtime_dir::give_socket(runtime_dir, &path).map_err(failed)?;
+    weir_runtime_dir::chown_socket(runtime_dir, &path).map_err(failed)?;
     Ok(listener)
 }
 

@@ -39,7 +39,7 @@ pub struct RouterStatus {
     pub ignored: IgnoredPackets,
     /// Accepted packets that list other addresses.
     pub address_mismatches: u64,
-    /// How often it became active.
+    /// Number of times it became active.
     pub takeovers: u64,
     /// Tracked objects.
     pub tracked: Vec<TrackedStatus>,

@@ -19,7 +19,7 @@ const TYPE_SHA256: u8 = 1;
 const BLOCK: usize = 64;
 /// Position of the checksum in the message.
 const CHECKSUM: std::ops::Range<usize> = 6..8;
-/// Senders whose last sequence number is remembered; the one heard longest ago is replaced.
+/// Senders whose last sequence number is remembered; the one whose last packet is oldest is replaced.
 const SENDERS: usize = 16;
 
 /// Limits of a key's length, in bytes.
@@ -67,7 +67,7 @@ pub struct HmacConfig {
     pub window: Duration,
 }
 
-/// See the module.
+/// Signs and verifies the packets of one virtual router.
 #[derive(Debug)]
 pub(crate) struct Hmac {
     config: HmacConfig,

@@ -64,7 +64,7 @@ pub struct Config {
     pub preempt_delay: Duration,
     /// How long it waits before it takes part, from its creation.
     pub start_delay: Duration,
-    /// Missed advertisements after which a backup becomes active, 1 to 100; the RFC says 3.
+    /// Missed advertisements after which a backup becomes active, 1 to 100; 3 in the RFC.
     pub down_adverts: u32,
     /// Which checksum its packets have until it has received one.
     pub checksum: ChecksumForm,
@@ -188,7 +188,7 @@ pub enum Output {
     },
 }
 
-/// See the module.
+/// The state machine of one virtual router.
 #[derive(Debug)]
 pub struct Instance {
     config: Config,
@@ -433,7 +433,7 @@ impl Instance {
         unknown.map(|(tracked, _)| format!("waiting for the first result of {}", tracked.name))
     }
 
-    /// Whether something of its own keeps it in fault. A router that was not started is in none.
+    /// Whether the router itself, not its group, keeps it in fault. A router that was not started has no fault.
     pub(crate) fn own_fault(&self) -> bool {
         self.state == State::Fault && self.fault().is_some()
     }
@@ -602,38 +602,38 @@ impl Instance {
         from: IpAddr,
         now: Duration,
     ) -> Result<(), Ignored> {
-        let heard = &received.advertisement;
-        if heard.version != self.config.version {
+        let advertisement = &received.advertisement;
+        if advertisement.version != self.config.version {
             return Err(Ignored::Version);
         }
         if Some(from) == self.source {
             return Err(Ignored::Own);
         }
-        if heard.password != self.config.password {
+        if advertisement.password != self.config.password {
             return Err(Ignored::Authentication);
         }
-        if heard.version == Version::V2 && heard.interval != self.config.interval {
+        if advertisement.version == Version::V2 && advertisement.interval != self.config.interval {
             return Err(Ignored::Interval);
         }
-        if heard.addresses.is_empty() && !self.config.addresses.is_empty() {
+        if advertisement.addresses.is_empty() && !self.config.addresses.is_empty() {
             return Err(Ignored::Addresses);
         }
         self.checksum = received.checksum;
-        if !same_addresses(&heard.addresses, &self.config.addresses) {
+        if !same_addresses(&advertisement.addresses, &self.config.addresses) {
             self.mismatches += 1;
         }
         self.handle_stall(now);
         match self.state {
-            State::Backup => self.hear_as_backup(heard, from, now),
-            State::Active => self.hear_as_active(heard, from, now),
-            State::Fault => self.active_peer = (heard.priority > 0).then_some(from),
+            State::Backup => self.receive_as_backup(advertisement, from, now),
+            State::Active => self.receive_as_active(advertisement, from, now),
+            State::Fault => self.active_peer = (advertisement.priority > 0).then_some(from),
             State::Init => {}
         }
         Ok(())
     }
 
-    fn hear_as_backup(&mut self, heard: &Advertisement, from: IpAddr, now: Duration) {
-        if heard.priority == 0 {
+    fn receive_as_backup(&mut self, advertisement: &Advertisement, from: IpAddr, now: Duration) {
+        if advertisement.priority == 0 {
             if self.active_peer == Some(from) || self.active_peer.is_none() {
                 self.active_peer = None;
                 self.timer = Some(now + self.skew());
@@ -641,7 +641,7 @@ impl Instance {
             }
             return;
         }
-        let is_lower = heard.priority < self.priority();
+        let is_lower = advertisement.priority < self.priority();
         let preempts = self.config.preempt || self.config.priority == OWNER;
         self.active_peer = Some(from);
         if is_lower && preempts {
@@ -654,24 +654,24 @@ impl Instance {
         } else {
             self.preempt_at = None;
         }
-        if heard.version == Version::V3 {
-            self.active_interval = heard.interval;
+        if advertisement.version == Version::V3 {
+            self.active_interval = advertisement.interval;
         }
         self.restart_down_timer(now);
     }
 
-    fn hear_as_active(&mut self, heard: &Advertisement, from: IpAddr, now: Duration) {
-        if heard.priority == 0 {
+    fn receive_as_active(&mut self, advertisement: &Advertisement, from: IpAddr, now: Duration) {
+        if advertisement.priority == 0 {
             return self.send(now);
         }
         let own = self.priority();
-        let wins = heard.priority > own
-            || (heard.priority == own && self.source.is_none_or(|source| from > source));
+        let wins = advertisement.priority > own
+            || (advertisement.priority == own && self.source.is_none_or(|source| from > source));
         if wins {
-            if heard.version == Version::V3 {
-                self.active_interval = heard.interval;
+            if advertisement.version == Version::V3 {
+                self.active_interval = advertisement.interval;
             }
-            let what = if heard.priority > own {
+            let what = if advertisement.priority > own {
                 "a higher priority"
             } else {
                 "a higher address"
@@ -748,8 +748,9 @@ impl Instance {
     }
 }
 
-fn same_addresses(heard: &[IpAddr], configured: &[IpAddr]) -> bool {
-    heard.len() == configured.len() && configured.iter().all(|address| heard.contains(address))
+fn same_addresses(received: &[IpAddr], configured: &[IpAddr]) -> bool {
+    received.len() == configured.len()
+        && configured.iter().all(|address| received.contains(address))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! All virtual routers of a director. Members of a group move together, as in keepalived's `vrrp_sync_group`: they
-//! become active and backup together, and a fault of one is a fault of all.
+//! All virtual routers of a director. Members of a group change state together, as in keepalived's `vrrp_sync_group`:
+//! they become active and backup together, and a fault of one member is a fault of all.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ pub struct Counters {
     pub ignored: BTreeMap<Ignored, u64>,
 }
 
-/// See the module.
+/// The virtual routers of a director; see the module.
 #[derive(Debug, Default)]
 pub struct Router {
     instances: Vec<(Instance, Counters)>,
@@ -30,7 +30,7 @@ pub struct Router {
 }
 
 impl Router {
-    /// Virtual routers that are not started.
+    /// Creates virtual routers in the state init.
     pub fn new(configs: Vec<Config>, now: Duration) -> Self {
         let hmacs = configs.iter().map(|it| it.hmac.clone().map(Hmac::new));
         let hmacs = hmacs.collect();
@@ -50,13 +50,13 @@ impl Router {
             .map(|(instance, counters)| (instance, counters))
     }
 
-    /// A virtual router.
+    /// Returns a virtual router.
     pub fn instance(&self, index: usize) -> Option<&Instance> {
         self.instances.get(index).map(|(instance, _)| instance)
     }
 
-    /// The packets of an advertisement with `priority`, from `source` to each of `receivers`. `unix` is the time since
-    /// 1970, for the authentication trailer.
+    /// Builds the packets of an advertisement with `priority`, from `source` to each of `receivers`. `unix` is the time
+    /// since 1970, for the authentication trailer.
     pub fn packets(
         &mut self,
         index: usize,
@@ -88,10 +88,10 @@ impl Router {
         packets
     }
 
-    /// Handles a packet for one of them. `unix` is the time since 1970.
+    /// Handles a packet for a virtual router. `unix` is the time since 1970.
     ///
     /// # Errors
-    /// Why it is ignored; it is counted.
+    /// The reason why the packet is ignored; the counters include it.
     pub fn handle_packet(
         &mut self,
         index: usize,
@@ -130,7 +130,7 @@ impl Router {
         });
         match handled {
             Ok(()) => counters.received += 1,
-            // A packet of another virtual router on the same link is not a defect.
+            // A packet of another virtual router on the same link is not an error.
             Err(Ignored::RouterId) => {}
             Err(reason) => *counters.ignored.entry(reason).or_default() += 1,
         }
@@ -168,7 +168,7 @@ impl Router {
         self.change(index, now, |instance| instance.handle_blocked(blocked, now));
     }
 
-    /// Handles the timers that have ended.
+    /// Handles expired timers.
     pub fn handle_timeout(&mut self, now: Duration) {
         for (instance, _) in &mut self.instances {
             instance.handle_timeout(now);
@@ -176,7 +176,7 @@ impl Router {
         self.settle(now);
     }
 
-    /// Stops one of them.
+    /// Stops a virtual router.
     pub fn stop(&mut self, index: usize, now: Duration) {
         if let Some((instance, _)) = self.instances.get_mut(index) {
             instance.stop(now);
@@ -184,19 +184,23 @@ impl Router {
         self.collect();
     }
 
-    /// The virtual routers that do not continue with `configs`; the driver stops them before [`Self::handle_configs`].
-    pub fn departing(&self, configs: &[Config]) -> Vec<usize> {
+    /// Returns the virtual routers that `configs` does not contain; the driver stops them before
+    /// [`Self::handle_configs`].
+    pub fn removed_by(&self, configs: &[Config]) -> Vec<usize> {
         let instances = self.instances.iter().enumerate();
-        let departs = |(_, (instance, _)): &(usize, &(Instance, Counters))| {
+        let is_removed = |(_, (instance, _)): &(usize, &(Instance, Counters))| {
             !configs
                 .iter()
                 .any(|config| continues(instance.config(), config))
         };
-        instances.filter(departs).map(|(index, _)| index).collect()
+        instances
+            .filter(is_removed)
+            .map(|(index, _)| index)
+            .collect()
     }
 
-    /// Replaces the configuration. A virtual router that remains, by name, version, ID and addresses, continues;
-    /// others stop or begin. Returns, for each new one, whether it continues.
+    /// Replaces the configuration. A virtual router with the same name, version, ID and addresses continues; others are
+    /// removed or created. Returns, for each configured one, whether it continues.
     pub fn handle_configs(&mut self, configs: Vec<Config>, now: Duration) -> Vec<bool> {
         let mut former = std::mem::take(&mut self.instances);
         let mut hmacs = std::mem::take(&mut self.hmacs);
@@ -292,8 +296,8 @@ impl Router {
         }
     }
 
-    /// A fault of a member is a fault of its group. A member that waits for its first results is one, too, for those
-    /// that are ready.
+    /// Applies the fault of a member to the other members of its group. For members that are ready, a member that waits
+    /// for its first results counts as a fault, too.
     fn spread_faults(&mut self, now: Duration) {
         let mut faults: BTreeMap<String, Vec<(usize, String)>> = BTreeMap::new();
         for (index, (instance, _)) in self.instances.iter().enumerate() {
@@ -319,7 +323,7 @@ impl Router {
     }
 }
 
-/// Whether a virtual router is the same one on the wire.
+/// Whether both configurations describe the same virtual router on the wire.
 fn continues(old: &Config, new: &Config) -> bool {
     (&old.name, old.version, old.vrid, &old.addresses)
         == (&new.name, new.version, new.vrid, &new.addresses)

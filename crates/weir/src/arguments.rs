@@ -354,7 +354,7 @@ pub(crate) struct Protect {
     /// Hold connections to this address [default: all addresses that listen now]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Vec<SocketAddr>,
-    /// Longest time that a connection is held
+    /// Maximum time that a connection is held
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     pub(crate) max: Duration,
     /// Command to run, such as another program's reload

@@ -123,7 +123,7 @@ fn drifted_objects_are_restored() {
     wait_for("the service", TIMEOUT, || reaches(&world));
     let mut load = Load::on(&world);
 
-    restored(&world, "program", "a program was put back", || {
+    restored(&world, "program", "restored a program", || {
         let links = Command::new("find")
             .arg(world.pin_dir("director"))
             .args(["-path", "*link*", "-name", "*balance*"])
@@ -136,25 +136,20 @@ fn drifted_objects_are_restored() {
             .unwrap_or_else(|| panic!("no link at tc: {text}"));
         bpftool(&format!("link detach pinned {link}"));
     });
-    restored(
-        &world,
-        "element",
-        "elements of maps were written again",
-        || {
-            let map = pin(&world, "weir_vips");
-            let dump: serde_json::Value =
-                serde_json::from_str(&bpftool(&format!("-j map dump pinned {map}"))).expect("JSON");
-            let key = dump[0]["key"].as_array().expect("a key");
-            let key: Vec<&str> = key
-                .iter()
-                .map(|byte| byte.as_str().expect("a byte"))
-                .collect();
-            bpftool(&format!(
-                "map delete pinned {map} key hex {}",
-                key.join(" ").replace("0x", "")
-            ));
-        },
-    );
+    restored(&world, "element", "map elements were rewritten", || {
+        let map = pin(&world, "weir_vips");
+        let dump: serde_json::Value =
+            serde_json::from_str(&bpftool(&format!("-j map dump pinned {map}"))).expect("JSON");
+        let key = dump[0]["key"].as_array().expect("a key");
+        let key: Vec<&str> = key
+            .iter()
+            .map(|byte| byte.as_str().expect("a byte"))
+            .collect();
+        bpftool(&format!(
+            "map delete pinned {map} key hex {}",
+            key.join(" ").replace("0x", "")
+        ));
+    });
     restored(&world, "address", "a VIP was added again", || {
         world.ip("director", &format!("addr del {VIP}/32 dev eth0"));
     });
@@ -198,7 +193,7 @@ fn large_table_elements_are_restored() {
             "00 00 00 00 00 00 00 00 00 00 ff ff 0a 47 00 63 {high:02x} {low:02x} 06 00 00 00 00 00"
         )
     };
-    let words = "elements of maps were written again";
+    let words = "map elements were rewritten";
     for port in [10_000, 13_000, 15_999] {
         restored(&world, "element", words, || {
             bpftool(&format!("map delete pinned {map} key hex {}", key(port)));
@@ -313,7 +308,7 @@ fn replaced_program_is_restored() {
         source.display(),
         object.display()
     ));
-    restored(&world, "program", "a program was put back", || {
+    restored(&world, "program", "restored a program", || {
         let links = Command::new("find")
             .arg(world.pin_dir("director"))
             .args(["-path", "*link*", "-name", "*xdp*"])

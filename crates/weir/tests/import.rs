@@ -96,19 +96,6 @@ fn wait_for_states(world: &World, states: [&str; 2]) {
     });
 }
 
-/// The servers that answer.
-fn answering(world: &World) -> Vec<String> {
-    let url = format!("http://{}/name", Family::V4.vip());
-    let get = |_| {
-        let body = world.get(&url).expect("an answer");
-        String::from_utf8_lossy(&body).trim().to_owned()
-    };
-    let mut seen: Vec<String> = (0..6).map(get).collect();
-    seen.sort();
-    seen.dedup();
-    seen
-}
-
 fn balances_and_fails_over(program: &str, text: &str) {
     if !privileged() {
         return;
@@ -121,13 +108,13 @@ fn balances_and_fails_over(program: &str, text: &str) {
     world.start_director(&config);
 
     wait_for_states(&world, ["up", "up"]);
-    assert_eq!(answering(&world), ["server0", "server1"]);
+    assert_eq!(world.responding_servers(), ["server0", "server1"]);
     world.kill_nginx(0);
     wait_for_states(&world, ["down", "up"]);
-    assert_eq!(answering(&world), ["server1"]);
+    assert_eq!(world.responding_servers(), ["server1"]);
     world.start_nginx_on("server0", 0, "");
     wait_for_states(&world, ["up", "up"]);
-    assert_eq!(answering(&world), ["server0", "server1"]);
+    assert_eq!(world.responding_servers(), ["server0", "server1"]);
 }
 
 #[test]

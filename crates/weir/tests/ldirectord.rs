@@ -90,19 +90,6 @@ fn wait_for_table(world: &World, what: &str, condition: impl Fn(&str) -> bool) {
     }
 }
 
-/// The servers that answer.
-fn answering(world: &World) -> Vec<String> {
-    let url = format!("http://{}/name", Family::V4.vip());
-    let get = |_| {
-        let body = world.get(&url).expect("an answer");
-        String::from_utf8_lossy(&body).trim().to_owned()
-    };
-    let mut seen: Vec<String> = (0..6).map(get).collect();
-    seen.sort();
-    seen.dedup();
-    seen
-}
-
 #[test]
 fn ldirectord_removes_dead_server_and_restores_it() {
     if !privileged() {
@@ -126,14 +113,14 @@ fn ldirectord_removes_dead_server_and_restores_it() {
     let both = "-A -t 10.71.0.10:80 -s lc\n-a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 1\n\
                 -a -t 10.71.0.10:80 -r 10.71.0.21:80 -g -w 1\n";
     wait_for_table(&world, "both servers", |table| table == both);
-    assert_eq!(answering(&world), ["server0", "server1"]);
+    assert_eq!(world.responding_servers(), ["server0", "server1"]);
 
     let pid = fs::read_to_string(world.path("www0/pid")).expect("nginx's process");
     world::sh(&format!("kill {}", pid.trim()));
     wait_for_table(&world, "the dead server to go", |table| {
         !table.contains("10.71.0.20")
     });
-    assert_eq!(answering(&world), ["server1"]);
+    assert_eq!(world.responding_servers(), ["server1"]);
 
     wait_for("nginx's end", Duration::from_secs(10), || {
         !world.path("www0/pid").exists()
@@ -141,5 +128,5 @@ fn ldirectord_removes_dead_server_and_restores_it() {
     world.start_nginx_on("server0", 0, "");
     wait_for_table(&world, "both servers again", |table| table == both);
     // It has fewer connections than the other one.
-    assert!(answering(&world).contains(&"server0".to_owned()));
+    assert!(world.responding_servers().contains(&"server0".to_owned()));
 }

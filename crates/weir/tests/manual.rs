@@ -6,11 +6,11 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
+use weir_testing::output_with_input;
 use world::{Family, World, bracketed, privileged, wait_for};
 
 fn page(name: &str) -> PathBuf {
@@ -219,17 +219,9 @@ fn metrics_page(answer: &str) -> String {
 
 /// promtool objects to deprecated names only, and the manual lists each of them with its replacement.
 fn check_names(answer: &str) {
-    let mut child = Command::new("promtool")
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("promtool runs; `make deps` installs it");
-    let mut input = child.stdin.take().expect("a pipe");
-    input.write_all(answer.as_bytes()).expect("it reads");
-    drop(input);
-    let output = child.wait_with_output().expect("it ends");
+    let mut promtool = Command::new("promtool");
+    promtool.args(["check", "metrics"]);
+    let output = output_with_input(&mut promtool, answer.as_bytes());
     let message = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     let manual = fs::read_to_string(page("observing.md")).expect("a page");
     for line in message.lines() {

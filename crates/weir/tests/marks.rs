@@ -357,7 +357,7 @@ fn mark_devices_are_restored() {
             serves(&world, routed(family));
         }
         assert_eq!(
-            world.log().matches("the way of marked packets").count(),
+            world.log().matches("the route of marked packets").count(),
             count as usize,
             "{line}: {}",
             world.log()

@@ -94,7 +94,7 @@ fn rolled_back_reload_loses_no_nat_client() {
         }
     }
     let message = printed(&reload.wait_with_output().expect("its output"));
-    assert!(message.contains("taken back: web/"), "{message}");
+    assert!(message.contains("rolled back: web/"), "{message}");
     assert_eq!(states(), ["up", "up"]);
 }
 

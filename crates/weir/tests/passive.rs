@@ -94,7 +94,7 @@ fn found_out(family: Family, forward: &str, broken: &str, repair: &str) {
         server["ejected"].is_null() && server["connections"].as_u64() > before.map(|it| it + 5)
     });
     assert!((0..3).all(|n| ejected(&world, family, n).is_none()));
-    assert_eq!(world.log().matches("is on trial").count(), 1);
+    assert_eq!(world.log().matches("is being retried").count(), 1);
 }
 
 const DROPS: (&str, &str) = (
@@ -150,7 +150,7 @@ fn ejections_stay_below_max_ejected() {
     }
     // If no ejection is allowed, no server is ejected.
     world.reload(&config(family, "direct", 3, "max_ejected = 0"));
-    wait_for("all are taken back", TIMEOUT, || {
+    wait_for("all servers are back", TIMEOUT, || {
         (0..3).all(|n| ejected(&world, family, n).is_none())
     });
 }

@@ -150,14 +150,14 @@ const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
         "ask for a peer of flows",
         "does not permit the daemon to apply",
     ),
-    ("ask for a probe", "along a path that is not configured"),
+    ("ask for a probe", "the path is not configured"),
     (
         "ask for an edit of ipvsadm",
-        "not that of a client of the API",
+        "does not belong to a client of the API",
     ),
     (
         "ask for an edit by a socket of root",
-        "not that of a client of the API",
+        "does not belong to a client of the API",
     ),
 ];
 

@@ -1,13 +1,13 @@
-//! haproxy and nginx, and Weir with the imported file, in front of the same servers: clients and servers see the same.
+//! Compares haproxy and nginx with Weir and the imported file: clients and servers must observe the same behaviour.
 //!
-//! The files of `side_by_side/` are written for this test; `make corpus ARGS=--run` does the same for real ones.
+//! The files of `side_by_side/` are written for this test; `make corpus ARGS=--run` compares real files.
 
 use std::path::Path;
 use std::process::Command;
 
 use weir_testing::require_root as privileged;
 
-/// Runs the files of one program.
+/// Runs both programs with one file and compares them.
 fn compare(kind: &str, file: &str) {
     if !privileged() {
         return;
@@ -15,17 +15,17 @@ fn compare(kind: &str, file: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let tool = root.join("../../tools/side-by-side.py");
     let file = root.join("tests/side_by_side").join(file);
-    let done = Command::new("python3")
+    let output = Command::new("python3")
         .arg(tool)
         .args(["--weir", env!("CARGO_BIN_EXE_weir"), "--show"])
         .arg(format!("{kind}:{}", file.display()))
         .output()
         .expect("python3 runs");
-    let shown = String::from_utf8_lossy(&done.stdout);
-    let errors = String::from_utf8_lossy(&done.stderr);
+    let report = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
-        done.status.success() && shown.starts_with("identical "),
-        "{shown}{errors}"
+        output.status.success() && report.starts_with("identical "),
+        "{report}{errors}"
     );
 }
 

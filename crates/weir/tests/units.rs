@@ -48,7 +48,7 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ),
     (
         "ask for an edit of ipvsadm",
-        "not that of a client of the API",
+        "does not belong to a client of the API",
     ),
 ];
 

@@ -14,7 +14,7 @@ use super::{Change, TIMEOUT, prefix};
 use crate::Error;
 use crate::error::Result;
 
-/// Most bytes of a reply.
+/// Maximum number of bytes of a reply.
 const REPLY_MAX: usize = 64 * 1024;
 
 pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) -> Result<()> {
@@ -23,7 +23,7 @@ pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) ->
         source,
     };
     let text = render(change);
-    // BIRD runs as a user of its own, so the file is readable by everyone.
+    // BIRD runs as a separate user, so the file is readable by everyone.
     if fs::read_to_string(include).ok().as_deref() != Some(&text) {
         weir_sys::replace_public_file(include, text.as_bytes()).map_err(failed)?;
     }

@@ -10,7 +10,7 @@ use super::{Change, TIMEOUT, prefix};
 use crate::error::Result;
 use crate::{Error, Quality};
 
-/// The longest reply that an error quotes, in characters.
+/// Maximum length of a reply that an error quotes, in characters.
 const REPLY_MAX: usize = 200;
 
 pub(super) async fn gobgp(command: &[String], change: &Change<'_>) -> Result<()> {

@@ -338,7 +338,7 @@ impl Frame<'_> {
 /// A check of the first kind that supports the key; the key is omitted if `line` is empty.
 fn checked(key: &str, line: &str) -> String {
     let mut kinds = catalog::CheckKind::ALL.into_iter();
-    let kind = match catalog::OF_KINDS.contains(&key) {
+    let kind = match catalog::CheckKind::is_of_some(key) {
         // An account of the director, not of a database.
         true if key == "user" => Some(catalog::CheckKind::Script),
         true => kinds.find(|kind| kind.allows(key)),

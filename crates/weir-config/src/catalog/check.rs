@@ -4,7 +4,7 @@ mod choice;
 
 use weir_model::Timing;
 
-pub(crate) use self::choice::{CheckKind, OF_KINDS};
+pub(crate) use self::choice::CheckKind;
 use self::choice::{kinds, on_failures, records, starts, versions, vias};
 pub(super) use self::choice::{proxy_protocols, requires};
 use super::integer;

@@ -98,7 +98,7 @@ fn user(text: &str) -> Result<(String, String), &'static str> {
     let hash = hash.split(':').next().unwrap_or_default().trim();
     match (name.is_empty(), PasswordHash::of(hash)) {
         (true, _) => Err("the name of the user is empty"),
-        (_, None) => Err("the hash of the password has an unknown form"),
+        (_, None) => Err("unknown format of the password hash"),
         (false, Some(_)) => Ok((name.to_owned(), hash.to_owned())),
     }
 }

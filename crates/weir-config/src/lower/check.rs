@@ -14,7 +14,7 @@ use weir_model::{Check, OnFailure, ProbeTarget, ProxyHeader, Start, Timing, Via}
 
 use super::{node, refuse};
 use crate::address;
-use crate::catalog::{CHECK, CheckKind, OF_KINDS};
+use crate::catalog::{CHECK, CheckKind};
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::{Kind, quoted_list};
@@ -128,8 +128,8 @@ fn check(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Opt
 
 /// Reports keys that are not valid for the kind.
 fn foreign_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) {
-    for key in OF_KINDS {
-        if kind.allows(key) {
+    for key in CHECK.keys.iter().map(|key| key.name) {
+        if kind.allows(key) || !CheckKind::is_of_some(key) {
             continue;
         }
         if let Some((entry, _)) = view.get(key) {

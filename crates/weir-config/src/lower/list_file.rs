@@ -39,7 +39,7 @@ pub(super) fn read(
     }
 }
 
-/// The lines with an entry and their numbers, from 1, without comments, which are lines of their own.
+/// The lines with an entry and their numbers, from 1, without comments, which occupy whole lines.
 pub(super) fn lines(content: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = (1..).zip(content.lines().map(str::trim));
     lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))

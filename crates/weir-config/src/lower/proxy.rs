@@ -27,33 +27,15 @@ const LAYER_4: [&str; 7] = [
     "one_packet",
     "persistence",
 ];
-/// Keys for proxy services only.
-const PROXY: [&str; 26] = [
+/// Keys for proxy services of both protocols only.
+const PROXY: [&str; 8] = [
     "tls",
-    "http2",
     "protocol",
     "timeouts",
     "limits",
     "retry_on",
-    "forwarded",
-    "x_forwarded",
-    "set_header",
-    "add_header",
-    "remove_header",
-    "set_response_header",
-    "add_response_header",
-    "remove_response_header",
-    "normalize_path",
-    "underscores",
-    "connect",
-    "abort_on_close",
-    "request_buffering",
-    "error_pages",
-    "compression",
-    "basic_auth",
     "trusted",
     "proxy_protocol",
-    "request_id",
     "access_log",
 ];
 
@@ -78,6 +60,7 @@ const HTTP: [&str; 18] = [
     "basic_auth",
     "request_id",
 ];
+
 /// Keys of `limits` for `http` services only.
 pub(crate) const HTTP_LIMITS: [&str; 11] = [
     "head",
@@ -129,19 +112,20 @@ pub(crate) fn is_key_of_service(service: &Table<'_>, key: &str) -> bool {
         "snat" => "nat",
         "dscp" => "l3dsr",
         "cgroup" => "socket",
-        _ => return !PROXY.contains(&key),
+        _ => return !PROXY.contains(&key) && !HTTP.contains(&key),
     };
     text("forward") == Some(only)
 }
 
 /// Reports keys that only apply to the other kind of service.
 pub(super) fn without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, proxy: bool) {
-    let (keys, why): (&[&str], _) = if proxy {
-        (&LAYER_4, "it does not apply to proxy services")
-    } else {
-        (&PROXY, "it only applies to forward = \"proxy\"")
-    };
-    report_without_effect(sink, view, keys, why);
+    if proxy {
+        report_without_effect(sink, view, &LAYER_4, "it does not apply to proxy services");
+        return;
+    }
+    for keys in [&PROXY[..], &HTTP] {
+        report_without_effect(sink, view, keys, "it only applies to forward = \"proxy\"");
+    }
 }
 
 /// Reports keys without effect.

@@ -152,7 +152,7 @@ fn addresses(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<IpAddr> {
                     span,
                     format!("{address} is listed twice"),
                 )
-                .fix("take one of them out"),
+                .fix("remove one of them"),
             ),
             Ok((address, None)) => addresses.push(address),
             Ok((address, Some(_))) => sink.push(

@@ -22,7 +22,7 @@ use crate::lower::secret;
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
-/// The longest interval of version 3: 12 bits of centiseconds.
+/// Maximum interval of version 3: 12 bits of centiseconds.
 const INTERVAL_MAX_V3: Duration = Duration::from_millis(40_950);
 
 /// Length of version 2's password.

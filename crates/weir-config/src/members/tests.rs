@@ -1,6 +1,6 @@
 use super::*;
 
-fn named(text: &str) -> Vec<(String, u32)> {
+fn names_and_weights(text: &str) -> Vec<(String, u32)> {
     let members = members(text).unwrap().into_iter();
     members
         .map(|member| (member.server.name, member.server.weight))
@@ -15,10 +15,10 @@ fn all_formats_parse_to_same_servers() {
         "[\"10.0.0.5:80\", {\"address\": \"10.0.0.6\", \"weight\": 3}]",
         "{\"servers\": [\"10.0.0.5:80\", {\"address\": \"10.0.0.6\", \"weight\": 3}]}",
     ] {
-        assert_eq!(named(text), wanted, "{text}");
+        assert_eq!(names_and_weights(text), wanted, "{text}");
     }
-    assert!(named("").is_empty());
-    assert!(named("[]").is_empty());
+    assert!(names_and_weights("").is_empty());
+    assert!(names_and_weights("[]").is_empty());
 }
 
 #[test]

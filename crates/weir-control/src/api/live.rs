@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use hyper::body::Frame;
+use percent_encoding::percent_decode_str;
 use tokio::sync::mpsc;
 use weir_proxy::tap::{Match, Tap};
 
@@ -30,30 +31,13 @@ pub(super) fn parse(query: &str) -> Result<(bool, Vec<Match>), String> {
         match part.split_once('=') {
             None if part == "json" => is_json = true,
             Some(("match", text)) => {
-                let text = decoded(text);
+                let text = percent_decode_str(text).decode_utf8_lossy();
                 matches.push(Match::parse(&text)?);
             }
             _ => return Err(format!("unknown parameter `{part}`")),
         }
     }
     Ok((is_json, matches))
-}
-
-/// Decodes `%NN`; other text stays.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after
-            .get(..2)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        (rest, _) = match code.filter(|_| *first == b'%') {
-            Some(code) => (&after[2..], bytes.push(code)),
-            None => (after, bytes.push(*first)),
-        };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Sends the lines of a tap until the client or the service is gone.
@@ -103,6 +87,7 @@ mod tests {
         let expected = ["status=5*", "target=/a b"].map(|text| Match::parse(text).unwrap());
         assert_eq!(matches, expected);
         assert!(parse("match=nothing").is_err() && parse("x=1").is_err());
-        assert_eq!(decoded("%zz%4"), "%zz%4");
+        let (_, matches) = parse("match=host=%zz%4%+1").ok().unwrap();
+        assert_eq!(matches, [Match::parse("host=%zz%4%+1").unwrap()]);
     }
 }

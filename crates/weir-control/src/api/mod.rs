@@ -6,8 +6,10 @@
 //! kernel identifies the caller; over TCP [`Policy`] checks `Host` and token. Only the owner of the daemon may name
 //! files and programs, see [`Caller::is_owner`].
 
+mod body;
 mod caller;
 mod connection_limit;
+mod failure;
 mod host;
 mod live;
 mod message;
@@ -22,22 +24,25 @@ mod write_timeout;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Extension, FromRef, Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use crate::dashboard::dashboard;
 use crate::explain::Request;
 use crate::log_filter::{self, Filter};
 use crate::metrics::{self, Format, Process};
+use body::collect;
+use failure::{Failure, json};
 use policy::Gate;
 use weir_proxy::tap::{Tap, TapError};
 
+pub use body::{MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES};
 pub use caller::{Caller, Peer, Role, UnknownRole};
 pub use message::{
     ExplainRequest, FileRequest, NodeOrder, NodeState, PublishRequest, Published, Refusal,
@@ -49,12 +54,6 @@ pub use refusal::Refused;
 pub use serve::{Listener, serve};
 pub use token::{NamedToken, Token, TokenFileError, Tokens, add_token, named_tokens};
 pub use weir_state::{Override, ServerOrder};
-
-/// Largest body of a request, bytes.
-pub const MAX_BODY_BYTES: usize = 64 * 1024;
-
-/// Largest body that may hold a configuration, bytes; a file that is named by its path may be larger.
-pub const MAX_TEXT_BODY_BYTES: usize = 4 << 20;
 
 /// Access rights of a listener's clients.
 #[derive(Clone, Debug)]
@@ -130,41 +129,6 @@ pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router
 
 type Answered = Result<Response, Failure>;
 
-/// A rejection with its status code.
-struct Failure(StatusCode, Refusal);
-
-impl Failure {
-    fn new(status: StatusCode, error: impl ToString) -> Self {
-        Self(status, Refusal::new(error))
-    }
-}
-
-/// A rejection by the daemon is a client error: of a file, a name or a packet.
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        let status = if refusal.leaving {
-            StatusCode::SERVICE_UNAVAILABLE
-        } else {
-            StatusCode::UNPROCESSABLE_ENTITY
-        };
-        Self(status, refusal)
-    }
-}
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        (self.0, json(&self.1)).into_response()
-    }
-}
-
-/// JSON with a trailing newline.
-fn json(value: &impl Serialize) -> Response {
-    match serde_json::to_string(value) {
-        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
-}
-
 /// Changes of the configuration may contain what only operators should see, such as header values.
 async fn status(State(orders): State<Orders>, Extension(caller): Extension<Caller>) -> Answered {
     let mut report = orders.send(Order::Status).await?;
@@ -180,7 +144,7 @@ async fn status(State(orders): State<Orders>, Extension(caller): Extension<Calle
     Ok(json(&report))
 }
 
-/// Which history is asked for.
+/// Selects the history to return.
 #[derive(Debug, Deserialize)]
 struct HistoryQuery {
     /// A service; without it all services together.
@@ -446,12 +410,4 @@ async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     serde_json::from_slice(bytes)
         .map_err(|error| Failure::new(StatusCode::BAD_REQUEST, format!("the body: {error}")))
-}
-
-async fn collect(body: Body, most: usize) -> Result<axum::body::Bytes, Failure> {
-    // A client that has disconnected does not read this response, so the error is about the size.
-    to_bytes(body, most).await.map_err(|_| {
-        let error = format!("a body has at most {most} bytes");
-        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, error)
-    })
 }

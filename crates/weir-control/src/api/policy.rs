@@ -10,12 +10,13 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use rustls::ServerConfig;
 
+use super::caller::{Caller, Role};
+use super::failure::Failure;
 use super::host::{self, WrongHost};
 use super::refusal::{Reason, Refused};
 use super::token::{Tokens, bearer};
-use super::{Caller, Failure, Role};
 
-/// See the module.
+/// The names, tokens and roles that a TCP listener accepts.
 #[derive(Debug)]
 pub struct Policy {
     /// Tokens with their roles.

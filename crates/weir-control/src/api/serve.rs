@@ -23,11 +23,13 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::body::{MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES, collect};
+use super::caller::{Caller, Peer, Role};
 use super::connection_limit::{ConnectionLimit, Limits, Progress, Slot};
+use super::failure::Failure;
 use super::policy::{SharedPolicy, Via, required};
 use super::refusal::{Reason, Refused};
 use super::write_timeout::WriteTimeout;
-use super::{Caller, Failure, MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES, Peer, Role, collect};
 
 /// Time limit for a request header, and for a TLS handshake.
 const HEADER_DEADLINE: Duration = Duration::from_secs(5);

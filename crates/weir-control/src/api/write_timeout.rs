@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// See the module.
+/// A stream that fails if a write does not finish in time.
 pub(super) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,

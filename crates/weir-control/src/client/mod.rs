@@ -2,6 +2,7 @@
 
 mod tap;
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -27,7 +29,7 @@ use crate::plan::Plan;
 use crate::runtime_dir::SOCKET;
 use crate::status::{Group, Report};
 
-/// Largest response in bytes; enough for a hundred thousand servers.
+/// Maximum size of a response, in bytes; enough for a hundred thousand servers.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
 /// Why a request failed.
@@ -196,7 +198,7 @@ impl Client {
         self.send(Method::GET, &path, &()).await
     }
 
-    /// Drains this director, or ends that.
+    /// Drains this director, or makes it ready again.
     ///
     /// # Errors
     /// See [`Error`].
@@ -350,16 +352,16 @@ impl Client {
     }
 }
 
-/// One segment of a path: everything but RFC 3986's unreserved characters is escaped.
-fn segment(text: &str) -> String {
-    text.bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                char::from(byte).to_string()
-            }
-            other => format!("%{other:02X}"),
-        })
-        .collect()
+/// All characters except the unreserved ones (RFC 3986 section 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// Encodes a text as one segment of a path.
+fn segment(text: &str) -> impl fmt::Display {
+    utf8_percent_encode(text, RESERVED)
 }
 
 #[cfg(test)]
@@ -368,8 +370,11 @@ mod tests {
 
     #[test]
     fn address_is_escaped_into_one_path_segment() {
-        assert_eq!(segment("10.0.0.5:80"), "10.0.0.5%3A80");
-        assert_eq!(segment("[2001:db8::1]:80"), "%5B2001%3Adb8%3A%3A1%5D%3A80");
-        assert_eq!(segment("a/b"), "a%2Fb");
+        assert_eq!(segment("10.0.0.5:80").to_string(), "10.0.0.5%3A80");
+        assert_eq!(
+            segment("[2001:db8::1]:80").to_string(),
+            "%5B2001%3Adb8%3A%3A1%5D%3A80"
+        );
+        assert_eq!(segment("a/b").to_string(), "a%2Fb");
     }
 }

@@ -54,7 +54,7 @@ fn open(path: &Path) -> io::Result<File> {
     // Opening a pipe would block until there is a writer.
     let opened = privileged::open_nonblocking(path)?;
     if !opened.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     Ok(opened)
 }

@@ -164,7 +164,7 @@ impl Admin {
             let access = Access::Tcp(self.policy.clone());
             let router = api::router(self.orders.clone(), &access, &self.refused);
             let encrypted = self.policy.get().tls.is_some();
-            tracing::info!(%address, encrypted, "admin listens");
+            tracing::info!(%address, encrypted, "listening for the admin interface");
             self.keeper.keep(SOCKETS, address, 0, listener.as_fd());
             let listener = Listener::Tcp {
                 listener,

@@ -50,7 +50,7 @@ pub(super) use upgrade::DrainingDaemon;
 /// used again, and its secret files may have changed or vanished by then.
 pub(super) const SECRETS: &str = "secrets";
 
-/// See the module.
+/// Owns the engine and the active configuration, and executes orders one at a time.
 #[derive(Debug)]
 pub struct Director<P> {
     plane: P,
@@ -166,7 +166,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// The keeper starts or ends the processes that the active configuration needs.
+    /// Requests from the keeper the processes that the active configuration needs.
     fn configure_processes(&mut self) {
         self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
         self.keeper
@@ -174,7 +174,7 @@ impl<P: Plane> Director<P> {
         self.announce();
     }
 
-    /// Reports to the announcer which VIPs can serve. Cheap: nothing is sent without a change.
+    /// Reports to the announcer which VIPs can serve. Sends nothing without a change.
     pub fn announce(&mut self) {
         let is_draining = self.node.is_draining();
         let facts = facts(&self.desired, &self.plane, (is_draining, self.is_new));
@@ -264,7 +264,7 @@ impl<P: Plane> Director<P> {
     /// # Errors
     /// The engine's; the next results try again.
     pub async fn apply_check_results(&mut self) -> Result<(), P::Error> {
-        let news = self.checks.take_news();
+        let news = self.checks.take_results();
         // A reload that takes a server down is rolled back before clients lose that server.
         if let Some(regression) = self.regression_in(&news) {
             self.roll_back(&regression).await;
@@ -276,7 +276,7 @@ impl<P: Plane> Director<P> {
         applied
     }
 
-    /// Another process synchronizes flows where it has the engine.
+    /// Configures flow synchronization, unless the process of the engine does.
     fn configure_sync(&mut self) {
         let config = self.configured.sync.as_ref();
         let is_own = !self.plane.synchronizes();
@@ -406,7 +406,7 @@ impl<P: Plane> Director<P> {
             vrrp: vrrp::report(self.runtime_dir.path(), &self.configured),
             drained: self.node.is_draining(),
             announce_error: match (&self.configured.announce, &announced) {
-                (Some(_), None) => Some("the announcer does not reply".to_owned()),
+                (Some(_), None) => Some("the announcer does not respond".to_owned()),
                 (_, report) => report.as_ref().and_then(|it| it.error.clone()),
             },
             announce: announced.map(announce::routes).unwrap_or_default(),
@@ -435,7 +435,7 @@ impl<P: Plane> Director<P> {
         let observed = if with_servers {
             self.plane.snapshot().map_or_else(
                 |error| {
-                    tracing::warn!(%error, "the data plane does not answer");
+                    tracing::warn!(%error, "the data plane does not respond");
                     tracked::unobservable(&self.desired)
                 },
                 |snapshot| tracked::observed(&snapshot, &self.desired),
@@ -446,7 +446,7 @@ impl<P: Plane> Director<P> {
         let directory = self.runtime_dir.path().to_owned();
         tokio::task::spawn_blocking(move || {
             if let Err(error) = weir_vrrp_agent::observe(&directory, &observed) {
-                tracing::debug!(%error, "the VRRP agent does not answer");
+                tracing::debug!(%error, "the VRRP agent does not respond");
             }
         });
     }

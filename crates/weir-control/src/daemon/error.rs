@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::configuration::Rejected;
 
-/// See the module.
+/// Why the daemon cannot start or has to end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration has an error; contains the rendered findings.
@@ -17,10 +17,10 @@ pub enum Error {
     /// The runtime directory cannot be used.
     #[error(transparent)]
     RuntimeDir(#[from] crate::runtime_dir::Error),
-    /// The access to the socket cannot be set.
+    /// Owner, group or mode of the socket cannot be set.
     #[error(transparent)]
     Access(#[from] weir_runtime_dir::Unusable),
-    /// `[node] admin` cannot be listened on.
+    /// Listening on `[node] admin` failed.
     #[error("[node] admin {address}: {source}")]
     Admin {
         /// The address.

@@ -6,7 +6,8 @@ use std::time::Duration;
 /// Interval at which the files are compared. A change takes effect after at most three intervals.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 
-/// See the module. Numbers are those of `weir_proxy::certificate_files` and `weir_proxy::number_of_files`.
+/// Decides when changed files are loaded, from numbers that identify their contents: those of
+/// `weir_proxy::certificate_files` and `weir_proxy::number_of_files`.
 #[derive(Debug, Default)]
 pub(super) struct FileWatch {
     /// Of the files in use.

@@ -50,7 +50,7 @@ struct Inbox {
     retries: VecDeque<(SharedKey, Value)>,
 }
 
-/// See the module.
+/// The daemon's membership in a group; does nothing without `[cluster]`.
 #[derive(Debug)]
 pub(super) struct Group {
     store: Store,

@@ -1,10 +1,10 @@
-//! This machine as a server of another director: keeps the settings of `weir real-server` in place.
+//! Keeps the settings of `weir real-server` in place if this machine is a server of another director.
 
 use std::path::Path;
 
 use weir_real_server::Options;
 
-/// See the module.
+/// Keeps the settings of `weir real-server` on this machine in place.
 #[derive(Debug, Default)]
 pub(super) struct LocalRealServer {
     /// `None` = this daemon does not manage them.

@@ -27,7 +27,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until};
-use weir_netlink::{Event, Netlink, Watch};
+use weir_netlink::ReopeningWatch;
 use weir_sys::{Notification, Notifier};
 
 use crate::api::{self, Access, Caller, FileRequest, Listener, Order, Refused};
@@ -113,7 +113,7 @@ pub async fn run<P: Plane>(
     }
     // Each proxied connection, running probe, map, program and link holds a descriptor.
     if let Err(error) = weir_sys::raise_nofile() {
-        tracing::warn!(%error, "few connections and probes can be open at a time");
+        tracing::warn!(%error, "failed to raise the limit of open files: few connections and probes can be open");
     }
     tracing::info!(file = %file.display(), "starting");
     let notifier = Notifier::from_env()?;
@@ -128,7 +128,7 @@ pub async fn run<P: Plane>(
     }
     let mut signals = Signals::new().map_err(|source| Error::Signals { source })?;
     // Open the watch before the engine reads its tables, so that no change is missed.
-    let network = Network::open()?;
+    let network = ReopeningWatch::open()?;
     let (orders, requests) = api::orders();
     let refused = Arc::new(Refused::default());
     let token = runtime_dir.token()?;
@@ -264,7 +264,7 @@ fn configuration_to_load(options: &Options, kept: &Kept) -> (PathBuf, PathBuf) {
 async fn serve<P: Plane>(
     director: &mut Director<P>,
     mut requests: mpsc::Receiver<Order>,
-    mut network: Network,
+    mut network: ReopeningWatch,
     signals: &mut Signals,
     notifier: &Notifier,
 ) {
@@ -299,11 +299,14 @@ async fn serve<P: Plane>(
             }
             () = director.wait_for_list_change() => director.apply_lists().await,
             event = director.wait_for_group() => director.handle_group(event).await,
-            event = network.next() => {
-                if let Err(error) = director.plane().network_event(&event).await {
-                    tracing::warn!(%error, "failed to handle a netlink event");
+            event = network.next() => match event {
+                Ok(event) => {
+                    if let Err(error) = director.plane().network_event(&event).await {
+                        tracing::warn!(%error, "failed to handle a netlink event");
+                    }
                 }
-            }
+                Err(error) => tracing::error!(%error, "the netlink watch failed"),
+            },
             () = sleep_until(handshakes_at) => handshakes_at = watch_clients(director),
             () = sleep_until(latency_at) => latency_at = publish_latency(director),
             () = sleep_until(history_at) => history_at = record_history(director),
@@ -413,50 +416,5 @@ impl Signals {
             terminate: unix::signal(SignalKind::terminate())?,
             interrupt: unix::signal(SignalKind::interrupt())?,
         })
-    }
-}
-
-/// Network events, from a watch that is reopened when it fails.
-#[derive(Debug)]
-struct Network {
-    netlink: Netlink,
-    watch: Option<Watch>,
-    missed: bool,
-}
-
-impl Network {
-    fn open() -> Result<Self, weir_netlink::Error> {
-        let netlink = Netlink::open()?;
-        let watch = Some(netlink.watch()?);
-        Ok(Self {
-            netlink,
-            watch,
-            missed: false,
-        })
-    }
-
-    /// Returns the next event; waits forever while there is no watch. Cancel-safe.
-    async fn next(&mut self) -> Event {
-        if std::mem::take(&mut self.missed) {
-            return Event::Lost;
-        }
-        if let Some(watch) = &mut self.watch {
-            match watch.next().await {
-                Ok(event) => return event,
-                Err(error) => tracing::error!(%error, "the netlink watch failed"),
-            }
-            self.watch = None;
-        }
-        std::future::pending().await
-    }
-
-    /// Reopens a failed watch; the events in between count as lost.
-    fn reopen(&mut self) {
-        if self.watch.is_none()
-            && let Ok(watch) = self.netlink.watch()
-        {
-            self.watch = Some(watch);
-            self.missed = true;
-        }
     }
 }

@@ -67,7 +67,7 @@ impl Health {
     }
 }
 
-/// See the module.
+/// Compares the time after a reload on probation with the time before.
 #[derive(Debug)]
 pub(super) struct Guard {
     before: Health,

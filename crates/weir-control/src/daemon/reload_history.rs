@@ -10,7 +10,7 @@ use crate::status::{Reload, rfc3339};
 const KEPT: usize = 20;
 const CHANGES_MAX: usize = 50;
 
-/// See the module. It begins with the process.
+/// The last reloads of this process, the newest last.
 #[derive(Debug, Default)]
 pub(super) struct ReloadHistory(VecDeque<Reload>);
 

@@ -30,7 +30,7 @@ use crate::traffic::{needs_engine, root_reason};
 /// Records of changes that only root reverts; a daemon maintains them.
 const RECORDS: &[&str] = &["real-server.json", "vips.json"];
 
-/// See the module. Call it before the process has other threads. Returns whether the rights were given up.
+/// Gives up the rights of root. Call it before the process has other threads. Returns whether the rights were given up.
 ///
 /// # Errors
 /// The kernel refuses. The process must end then.
@@ -67,7 +67,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     if !weir_helper::is_trusted(&options.config) {
         tracing::warn!(
             file = %options.config.display(),
-            "the daemon runs as root: others than root can write the configuration"
+            "the daemon runs as root: other users can write the configuration"
         );
         return Ok(false);
     }
@@ -81,7 +81,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
         && !kept.confined
     {
         tracing::info!("the daemon runs as root: {reason}");
-        give_to_root(options);
+        return_to_root(options);
         return Ok(false);
     }
     let roots = desired.as_ref().map(file_roots).unwrap_or_default();
@@ -106,10 +106,10 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     Ok(true)
 }
 
-fn give_to_root(options: &Options) {
-    weir_runtime_dir::give_to_root(&options.runtime_dir);
+fn return_to_root(options: &Options) {
+    weir_runtime_dir::return_to_root(&options.runtime_dir);
     if let Some(state) = group::state_directory(&options.runtime_dir) {
-        weir_runtime_dir::give_to_root(&state);
+        weir_runtime_dir::return_to_root(&state);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What virtual routers may track, for the VRRP agent.
+//! Reports the objects that virtual routers can track to the VRRP agent.
 
 use weir_model::Desired;
 use weir_vrrp_agent::Observed;

@@ -113,7 +113,6 @@ impl Request {
     }
 
     /// Explains the request. `file` is the configuration file, `report` contains the servers' states.
-    #[expect(clippy::too_many_lines, reason = "the steps of one request in order")]
     pub fn explain(&self, desired: &Desired, report: &Report, file: &Path) -> Answer {
         let mut answer = Answer {
             packet: self.text.clone(),
@@ -127,13 +126,7 @@ impl Request {
         let main = file.display().to_string();
         let file = desired.file_name(proxy.source, &main);
         answer.at = Some(format!("{file}:{}", proxy.source.line));
-        let limits = HeadLimits {
-            head: proxy.limits.head as usize,
-            target: proxy.limits.head as usize / 2,
-            fields: proxy.limits.fields as usize,
-            connect: proxy.connect,
-            underscores: proxy.underscores,
-        };
+        let limits = HeadLimits::from(proxy);
         let head = self.head.as_bytes();
         let mut fields = Vec::new();
         let request = match head::request(head, &limits, &mut fields) {
@@ -177,48 +170,7 @@ impl Request {
         if let Some(at) = chosen {
             rewritten(&proxy.routes[at], &from, &mut answer.steps);
         }
-        match chosen.map(|at| &proxy.routes[at].action) {
-            Some(RouteAction::Redirect { to, status }) => {
-                let to = route::location(to, &from);
-                answer.outcome = Some(format!(
-                    "redirect {status} to {}",
-                    String::from_utf8_lossy(&to)
-                ));
-            }
-            Some(RouteAction::Answer { status, .. }) => {
-                answer.outcome = Some(format!("response {status} from the route"));
-            }
-            Some(RouteAction::Mapped(map)) => {
-                let key = route::map_key(map, &from);
-                let (key, value) = (String::from_utf8_lossy(&key), map.value(&key));
-                answer
-                    .steps
-                    .push(format!("map {} has \"{value}\" for \"{key}\"", map.name));
-                let pool = if value.is_empty() { &proxy.pool } else { value };
-                servers(desired.pool(pool), proxy, report, &mut answer);
-            }
-            Some(RouteAction::Files(files)) if files.pool.is_some() => {
-                answer.outcome = Some(format!("{files}: a file, or a server of the pool"));
-            }
-            Some(RouteAction::Files(files)) => {
-                answer.outcome = Some(format!("{files}: a file, or response {}", files.missing));
-            }
-            Some(RouteAction::Close) => {
-                answer.outcome = Some("the connection is closed without a response".to_owned());
-            }
-            Some(RouteAction::Split(parts)) => {
-                for (pool, weight) in parts {
-                    answer
-                        .steps
-                        .push(format!("pool {pool} has weight {weight}"));
-                }
-                answer.outcome = Some("one of these pools, at random by weight".to_owned());
-            }
-            Some(RouteAction::Pool(pool)) => {
-                servers(desired.pool(pool), proxy, report, &mut answer)
-            }
-            None => servers(desired.pool(&proxy.pool), proxy, report, &mut answer),
-        }
+        decide(proxy, chosen, &from, desired, report, &mut answer);
         answer
     }
 
@@ -280,7 +232,7 @@ impl Request {
     }
 
     /// The service that listens on the request's port. Of several, the one that listens on the URL's address, otherwise
-    /// the first: a host name does not say which address a client connects to.
+    /// the first: a host name does not determine the address that a client connects to.
     fn service<'a>(&self, desired: &'a Desired, steps: &mut Vec<String>) -> Option<&'a Proxy> {
         let listens = |proxy: &&Proxy| {
             proxy.protocol == ProxyProtocol::Http
@@ -314,6 +266,57 @@ impl Request {
             ));
         }
         Some(proxy)
+    }
+}
+
+/// Explains the outcome of the route at position `chosen`, or of the service if no route matches.
+fn decide(
+    proxy: &Proxy,
+    chosen: Option<usize>,
+    from: &Surroundings<'_>,
+    desired: &Desired,
+    report: &Report,
+    answer: &mut Answer,
+) {
+    match chosen.map(|at| &proxy.routes[at].action) {
+        Some(RouteAction::Redirect { to, status }) => {
+            let to = route::location(to, from);
+            answer.outcome = Some(format!(
+                "redirect {status} to {}",
+                String::from_utf8_lossy(&to)
+            ));
+        }
+        Some(RouteAction::Answer { status, .. }) => {
+            answer.outcome = Some(format!("response {status} from the route"));
+        }
+        Some(RouteAction::Mapped(map)) => {
+            let key = route::map_key(map, from);
+            let (key, value) = (String::from_utf8_lossy(&key), map.value(&key));
+            answer
+                .steps
+                .push(format!("map {} has \"{value}\" for \"{key}\"", map.name));
+            let pool = if value.is_empty() { &proxy.pool } else { value };
+            servers(desired.pool(pool), proxy, report, answer);
+        }
+        Some(RouteAction::Files(files)) if files.pool.is_some() => {
+            answer.outcome = Some(format!("{files}: a file, or a server of the pool"));
+        }
+        Some(RouteAction::Files(files)) => {
+            answer.outcome = Some(format!("{files}: a file, or response {}", files.missing));
+        }
+        Some(RouteAction::Close) => {
+            answer.outcome = Some("the connection is closed without a response".to_owned());
+        }
+        Some(RouteAction::Split(parts)) => {
+            for (pool, weight) in parts {
+                answer
+                    .steps
+                    .push(format!("pool {pool} has weight {weight}"));
+            }
+            answer.outcome = Some("one of these pools, at random by weight".to_owned());
+        }
+        Some(RouteAction::Pool(pool)) => servers(desired.pool(pool), proxy, report, answer),
+        None => servers(desired.pool(&proxy.pool), proxy, report, answer),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Instant;
 
-/// Names that are asked for at a time. The resolver blocks, for as long as `resolv.conf` says.
+/// Maximum number of concurrent lookups. The resolver blocks for the time that `resolv.conf` sets.
 const AT_ONCE: usize = 64;
 
 /// The addresses of each name for which there was an answer by then: none, where that was that there are none. Threads
@@ -49,7 +49,7 @@ fn resolve(name: String) -> (String, Option<Vec<IpAddr>>) {
     let found = (name.as_str(), 0).to_socket_addrs();
     let addresses = match found {
         Ok(found) => Some(found.map(|address| address.ip()).collect()),
-        // EAI_AGAIN has no kind of its own in the standard library, only this text (netdb.h).
+        // The standard library has no error kind for EAI_AGAIN, only this text (netdb.h).
         Err(error) if error.to_string().contains("emporary failure") => None,
         Err(_) => Some(Vec::new()),
     };

@@ -1,5 +1,5 @@
-//! The announcer, from the keeper's side: started when the configuration announces VIPs, restarted when it ends, and
-//! ended last.
+//! Supervises the announcer for the keeper: it is started when the configuration announces VIPs, restarted when it
+//! ends, and stopped last.
 //!
 //! A new program is started next to the old one, which hands over and ends. If the keeper is killed, the announcer
 //! withdraws its routes after `withdraw_after` by itself.
@@ -25,7 +25,7 @@ enum Order {
     Stop,
 }
 
-/// See the module.
+/// Handle of the task that supervises the announcer.
 #[derive(Debug)]
 pub(super) struct Announcer {
     orders: mpsc::UnboundedSender<Order>,

@@ -1,4 +1,4 @@
-//! A daemon process, from the keeper's side: a process and a channel.
+//! A daemon process as the keeper manages it: a process and a channel.
 
 use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -33,7 +33,7 @@ pub(super) enum Event {
     Restart,
 }
 
-/// See the module.
+/// A daemon process and the channel to it.
 #[derive(Debug)]
 pub(super) struct Child {
     pid: Option<Pid>,

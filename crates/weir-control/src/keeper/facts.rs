@@ -1,4 +1,4 @@
-//! What the helper service finds out for a daemon without rights.
+//! Facts that the helper service determines for a daemon without rights.
 
 use std::path::PathBuf;
 

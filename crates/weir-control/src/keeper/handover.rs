@@ -17,8 +17,8 @@ struct Head {
     service: String,
     peer: SocketAddr,
     port: u16,
-    #[serde(default)]
-    spoken_to: Option<SocketAddr>,
+    #[serde(default, rename = "spoken_to")]
+    destination: Option<SocketAddr>,
     served: bool,
     input: usize,
     tunnel: Option<TunnelHead>,
@@ -87,7 +87,7 @@ fn message(handed: &Handed) -> Option<Vec<u8>> {
         service: handed.service.clone(),
         peer: handed.peer,
         port: handed.port,
-        spoken_to: handed.spoken_to,
+        destination: handed.destination,
         served: handed.served,
         input: handed.input.len(),
         tunnel: handed.tunnel.as_ref().map(|tunnel| TunnelHead {
@@ -156,7 +156,7 @@ fn connection(message: Message) -> Option<Handed> {
         client,
         peer: head.peer,
         port: head.port,
-        spoken_to: head.spoken_to,
+        destination: head.destination,
         served: head.served,
         input,
         tunnel,
@@ -178,7 +178,7 @@ mod tests {
             client: file(),
             peer: "192.0.2.1:40000".parse().unwrap(),
             port: 80,
-            spoken_to: Some("198.51.100.1:443".parse().unwrap()),
+            destination: Some("198.51.100.1:443".parse().unwrap()),
             served: true,
             input: b"GET".to_vec(),
             tunnel: Some(Tunnel {
@@ -206,8 +206,8 @@ mod tests {
             ("www", handed.peer, 80)
         );
         assert_eq!(
-            (came.input.as_slice(), came.spoken_to),
-            (&b"GET"[..], handed.spoken_to)
+            (came.input.as_slice(), came.destination),
+            (&b"GET"[..], handed.destination)
         );
         let tunnel = came.tunnel.unwrap();
         assert_eq!(

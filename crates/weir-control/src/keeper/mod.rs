@@ -115,7 +115,7 @@ pub async fn keep(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
     let (privileged, lock) = Privileged::open(paths, configuration)?;
     // The keeper holds every listening socket.
     if let Err(error) = weir_sys::raise_nofile() {
-        tracing::warn!(%error, "few listening sockets can be kept");
+        tracing::warn!(%error, "failed to raise the limit of open files: few listening sockets can be kept");
     }
     let program = std::env::current_exe().map_err(|source| Error::Program {
         path: "/proc/self/exe".into(),

@@ -1,4 +1,4 @@
-//! Who starts the privileged processes: this keeper with the rights of root, or the helper service for a keeper that a
+//! Starts the privileged processes: this keeper with the rights of root, or the helper service for a keeper that a
 //! service manager has started without rights.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ use super::service::{self, ServiceClient, Stopping};
 use super::vrrp::VrrpProcesses;
 use crate::runtime_dir::RuntimeDir;
 
-/// See the module.
+/// Starts privileged processes, directly or through the helper service.
 #[derive(Debug)]
 pub(super) enum Privileged {
     /// This process; without rights it starts no helpers.
@@ -66,7 +66,7 @@ impl Privileged {
         let lock = lock.as_fd().try_clone_to_owned();
         let lock = lock.map_err(|source| Error::Signals { source })?;
         // Of a keeper that was killed.
-        weir_runtime_dir::give_to_root(&paths.runtime_dir);
+        weir_runtime_dir::return_to_root(&paths.runtime_dir);
         let own = Self::Own {
             vrrp: VrrpProcesses::new(&paths.runtime_dir, configuration),
             announcer: Announcer::new(&paths.runtime_dir, configuration),
@@ -124,7 +124,7 @@ impl Privileged {
     /// Prepares the runtime directory for the start of a successor. Returns the program to start.
     ///
     /// # Errors
-    /// A daemon without rights has named a program that others than root can change; in words.
+    /// A daemon without rights has named a program that users other than root can change. Contains the reason.
     pub(super) fn begin_upgrade(&mut self, program: &Path) -> Result<PathBuf, String> {
         self.note_confinement();
         match self {
@@ -142,7 +142,7 @@ impl Privileged {
                 }
                 let program = helper::check_program(program)?;
                 // An earlier version rejects a directory of another account.
-                weir_runtime_dir::give_to_root(&paths.runtime_dir);
+                weir_runtime_dir::return_to_root(&paths.runtime_dir);
                 Ok(program)
             }
             // The service checks the program, and the directory remains shared.
@@ -235,7 +235,7 @@ impl Privileged {
                 announcer.end().await;
                 vrrp.end().await;
                 // An earlier version rejects a directory of another account.
-                weir_runtime_dir::give_to_root(&paths.runtime_dir);
+                weir_runtime_dir::return_to_root(&paths.runtime_dir);
             }
             Self::Service { stopping, .. } => {
                 if let Some(stopping) = stopping {

@@ -1,4 +1,4 @@
-//! What the supervisors of the keeper's processes share: the environment of a start, the pause before a restart, and
+//! Shared by the supervisors of the keeper's processes: the environment of a start, the pause before a restart, and
 //! the end.
 
 use std::path::Path;

@@ -1,9 +1,9 @@
-//! The VRRP agent and its helper, from the keeper's side: started when the configuration has virtual routers, restarted
-//! when one of them ends, and ended last.
+//! Supervises the VRRP agent and its helper for the keeper. They are started when the configuration has virtual
+//! routers, restarted when one of them ends, and stopped last.
 //!
-//! Each can be replaced without the other. A standby waits to continue when the agent dies, with the times of the last
-//! advertisements, so that a crash or an upgrade is no failover. If a process cannot be replaced, the helper, or the
-//! keeper in its place, removes the addresses.
+//! Each can be replaced without the other. A standby process takes over when the agent dies. It knows the times of the
+//! last advertisements, so a crash or an upgrade causes no failover. If a process cannot be replaced, the helper
+//! removes the addresses; if the helper cannot run, the keeper does.
 
 use std::ffi::OsStr;
 use std::io;
@@ -23,10 +23,11 @@ use weir_sys::Channel;
 use super::kept::KEEPER;
 use super::supervised::{self, Backoff, EARLY, check_lifetime, signal, wait_or_kill};
 
-/// How long the second process may take to end after the first.
+/// Maximum time for each process to end.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a new program may take to become a standby.
+/// Maximum time for a new program to become a standby.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Ends this process with SIGTERM when the keeper that has started it ends.
 ///
 /// # Errors
@@ -37,14 +38,14 @@ pub fn check_parent() -> weir_sys::Result<()> {
 
 #[derive(Debug)]
 enum Order {
-    /// The configuration was loaded; the program to start, if it has virtual routers.
+    /// A configuration was loaded; contains the program to start if it has virtual routers.
     Configure(Option<PathBuf>),
-    /// A daemon without rights records the active configuration from now on.
+    /// See [`VrrpProcesses::confine`].
     Confine,
     Stop,
 }
 
-/// See the module.
+/// Handle of the supervisor's task.
 #[derive(Debug)]
 pub(super) struct VrrpProcesses {
     orders: mpsc::UnboundedSender<Order>,
@@ -52,7 +53,8 @@ pub(super) struct VrrpProcesses {
 }
 
 impl VrrpProcesses {
-    /// Starts nothing yet. Must be called inside a tokio runtime, by a thread that lives as long as the process.
+    /// Creates the supervisor, which starts nothing yet. Must be called inside a tokio runtime, by a thread that lives
+    /// as long as the process.
     pub(super) fn new(runtime_dir: &Path, configuration: &Path) -> Self {
         let (orders, receiver) = mpsc::unbounded_channel();
         let supervisor = Supervisor {
@@ -74,12 +76,13 @@ impl VrrpProcesses {
         let _ = self.orders.send(Order::Configure(program));
     }
 
-    /// From now on the recorded configuration only selects among the contents of root's file, whoever owns it.
+    /// From now on, a daemon without rights writes the record of the active configuration. Whoever owns the record, the
+    /// helper uses it only to select among the contents of root's file.
     pub(super) fn confine(&self) {
         let _ = self.orders.send(Order::Confine);
     }
 
-    /// Hands over to another director.
+    /// Stops both processes; the active virtual routers are released to the peers.
     pub(super) fn stop(&self) {
         let _ = self.orders.send(Order::Stop);
     }
@@ -102,8 +105,8 @@ struct Supervisor {
     confined: bool,
 }
 
-/// The processes, and what they share. The keeper holds both ends of the channel, so that each process can be replaced
-/// without the other noticing.
+/// The processes and the objects that they share. The keeper holds both ends of the channel, so that each process can
+/// be replaced without the other noticing.
 struct Pair {
     program: PathBuf,
     runtime_dir: PathBuf,
@@ -119,7 +122,7 @@ struct Pair {
     helper_since: Instant,
     agent_end: OwnedFd,
     helper_end: OwnedFd,
-    /// What the agent leaves for its successor.
+    /// A shared file with the agent's state for its successor.
     handover: OwnedFd,
 }
 
@@ -158,13 +161,13 @@ impl Supervisor {
         }
     }
 
-    /// Watches running processes until one cannot be replaced or they are not needed any more. Returns whether the
-    /// keeper stops.
+    /// Watches the processes until one cannot be replaced or they are no longer needed. Returns whether the keeper
+    /// stops.
     async fn watch(&mut self, pair: &mut Pair) -> bool {
         loop {
             tokio::select! {
                 _ = pair.agent.wait() => {
-                    tracing::error!("the VRRP agent died; another one continues");
+                    tracing::error!("the VRRP agent died; replacing it");
                     if let Err(error) = pair.replace_agent() {
                         tracing::error!(%error, "the VRRP agent cannot be replaced; addresses are removed");
                         return false;
@@ -233,7 +236,7 @@ impl Supervisor {
         }
     }
 
-    /// Removes what a helper that was killed has left.
+    /// Removes addresses that a killed helper has left.
     async fn remove_addresses(&self) {
         match weir_helper::remove_recorded(&self.runtime_dir).await {
             Ok(0) => {}
@@ -298,11 +301,11 @@ impl Pair {
     fn start_standby(&mut self) {
         match self.spawn_standby(&self.program) {
             Ok(child) => self.standby = Some(child),
-            Err(error) => tracing::warn!(%error, "there is no standby for the VRRP agent"),
+            Err(error) => tracing::warn!(%error, "failed to start a standby for the VRRP agent"),
         }
     }
 
-    /// Lets the standby continue for the agent that has ended, or starts a new one.
+    /// Replaces an agent that has ended by the standby, or by a new one.
     fn replace_agent(&mut self) -> io::Result<()> {
         check_lifetime(self.agent_since)?;
         let standby = self.standby.take();
@@ -324,7 +327,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Starts a helper that adopts the addresses of the one that has ended. The agent repeats what it needs.
+    /// Starts a helper that adopts the addresses of the one that has ended. The agent repeats its requests.
     fn replace_helper(&mut self) -> io::Result<()> {
         check_lifetime(self.helper_since)?;
         self.helper = spawn_helper(
@@ -359,7 +362,7 @@ impl Pair {
         self.replace_agent()
     }
 
-    /// Waits for all; the agent ends first, and the helper when the channel is closed.
+    /// Waits until all have ended: first the agent, then the helper, which ends when the channel is closed.
     async fn end(mut self) {
         if let Some(mut standby) = self.standby.take() {
             let _ = standby.kill().await;
@@ -370,7 +373,7 @@ impl Pair {
     }
 }
 
-/// Whether a standby has reached the point where it waits: it handles the signal.
+/// Whether a standby is waiting: it has then installed its signal handler.
 fn is_ready(standby: &Child) -> bool {
     let Some(pid) = standby.id() else {
         return false;
@@ -389,7 +392,7 @@ fn is_running(child: &Child, program: &Path) -> bool {
         return true;
     };
     let running = file(Path::new(&format!("/proc/{pid}/exe")));
-    // A program that was removed cannot be started.
+    // If the file was removed, there is nothing to upgrade to.
     file(program).is_none_or(|file| running == Some(file))
 }
 

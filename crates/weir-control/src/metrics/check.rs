@@ -1,7 +1,7 @@
 //! Metrics of health checks.
 
+use super::server_row::{all_servers, of_service};
 use super::text::{Prepared, Seconds, Text, prepare};
-use super::{all_servers, of_service};
 use crate::status::{Check, Report};
 
 type Family = (&'static str, &'static str, fn(&Check) -> u64);
@@ -19,12 +19,12 @@ const COUNTS: [Family; 4] = [
     ),
     (
         "weir_check_downs_total",
-        "How often the check went down.",
+        "Number of times the check went down.",
         |check| check.downs,
     ),
     (
         "weir_check_downtime_seconds_total",
-        "How long the check has been down.",
+        "Total time that the check has been down.",
         |check| check.downtime_s,
     ),
 ];
@@ -49,12 +49,12 @@ pub(super) fn checks(text: &mut Text, report: &Report) {
         }
     }
     let name = "weir_check_seconds_total";
-    text.family(name, "counter", "How long the probes took together.");
+    text.family(name, "counter", "Total duration of the probes.");
     for (labels, check) in &checks {
         text.series((name, ""), labels, &[], Seconds(check.time_us));
     }
     let name = "weir_check_last_seconds";
-    text.family(name, "gauge", "How long the last probe took.");
+    text.family(name, "gauge", "Duration of the last probe.");
     for (labels, check) in &checks {
         text.series((name, ""), labels, &[], Seconds(check.last_us));
     }

@@ -2,8 +2,8 @@
 
 use weir_proxy::times::{BOUNDS_US, ErrorKind, Stage};
 
+use super::server_row::{ServerRow, of_service};
 use super::text::{Prepared, Seconds, Text, prepare};
-use super::{ServerRow, of_service};
 use crate::status::exchanges::{Exchanges, Time};
 use crate::status::{ProxiedServer, Report};
 
@@ -48,7 +48,7 @@ pub(super) fn exchanges(text: &mut Text, report: &Report, all: &[ServerRow<'_>])
             })
         })
         .collect();
-    // Responses and retries of services have names of their own.
+    // Responses and retries of services have separate names.
     group(text, "proxy", &services);
     for (prefix, rows) in [("pool", &pools), ("route", &routes)] {
         if !rows.is_empty() {
@@ -88,7 +88,7 @@ fn group(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     text.family(
         &name,
         "counter",
-        "Requests that failed, by kind and by whose fault it is.",
+        "Failed requests, by kind and responsible side.",
     );
     for (labels, exchanges) in rows {
         failures(text, &name, labels, exchanges);
@@ -207,7 +207,11 @@ fn servers(text: &mut Text, servers: &[ServerRow<'_>]) {
         }
     }
     let name = "weir_server_active_max";
-    text.family(name, "gauge", "Most requests in progress at the same time.");
+    text.family(
+        name,
+        "gauge",
+        "Peak number of requests in progress at the same time.",
+    );
     for (row, server) in &all {
         text.series((name, ""), &row.labels, &[], server.active_max);
     }
@@ -239,7 +243,7 @@ fn server_results(text: &mut Text, all: &[ProxiedRow<'_>]) {
     text.family(
         name,
         "counter",
-        "Requests that failed at the server, by kind and by whose fault it is.",
+        "Requests that failed at the server, by kind and responsible side.",
     );
     for (row, server) in all {
         let errors = &server.exchanges.errors;

@@ -1,6 +1,7 @@
 //! Estimated latency of layer 4 servers. The measured one of the proxy is the summary of response times.
 
-use super::{Text, all_servers};
+use super::server_row::all_servers;
+use super::text::Text;
 use crate::status::{Report, Server};
 
 /// Writes the latency of all servers that have one, and the counters of the estimator.

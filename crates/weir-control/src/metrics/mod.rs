@@ -10,16 +10,19 @@ mod group;
 mod latency;
 mod process;
 mod proxy;
+mod server_row;
 mod sync;
 mod text;
 mod traces;
 mod vrrp;
 
-use crate::status::{Counters, ProxiedServer, Report, Server, Service};
+use crate::status::{Counters, Report, Server};
+
+use server_row::{ServerRow, all_servers, of_service};
+use text::Text;
 
 pub use process::Process;
 pub use text::Format;
-use text::{Prepared, Text, prepare};
 
 type Count = (&'static str, &'static str, fn(&Counters) -> u64);
 
@@ -63,7 +66,7 @@ const SERVER_GAUGES: [Gauge; 9] = [
     ),
     (
         "persistent_connections",
-        "Persistent clients' choices that lead to the server.",
+        "Persistent clients assigned to the server.",
         |server| server.persistent_connections,
     ),
     (
@@ -81,7 +84,7 @@ const SERVER_GAUGES: [Gauge; 9] = [
     ),
     (
         "ejected",
-        "1 while the server is away for what clients' packets say of it.",
+        "1 while the server is ejected because of clients' packets or requests.",
         |server| u64::from(server.ejected.is_some()),
     ),
     (
@@ -89,9 +92,11 @@ const SERVER_GAUGES: [Gauge; 9] = [
         "1 while something is wrong with the server although its check passes.",
         |server| u64::from(server.warning.is_some()),
     ),
-    ("removed", "1 = removed, its flows live on.", |server| {
-        u64::from(server.removed)
-    }),
+    (
+        "removed",
+        "1 = removed from the pool, with remaining flows.",
+        |server| u64::from(server.removed),
+    ),
 ];
 
 /// Renders all metrics; `refused` are the requests that the API over TCP rejected, by reason.
@@ -215,33 +220,6 @@ fn services(text: &mut Text, report: &Report) {
     }
 }
 
-type ServerLabels<'a> = [(&'static str, &'a str); 3];
-
-/// A server with its labels as text.
-struct ServerRow<'a> {
-    labels: Prepared,
-    server: &'a Server,
-    /// Whether series that say nothing are written too: a pool may have thousands of servers.
-    full: bool,
-}
-
-impl<'a> ServerRow<'a> {
-    fn new(labels: &ServerLabels<'_>, server: &'a Server) -> Self {
-        Self {
-            labels: prepare(labels),
-            server,
-            full: server
-                .proxy
-                .as_ref()
-                .is_none_or(|proxied| proxied.exchanges.times.has_buckets()),
-        }
-    }
-
-    const fn proxied(&self) -> Option<&'a ProxiedServer> {
-        self.server.proxy.as_ref()
-    }
-}
-
 /// Families of servers that only the packet path counts; a proxied server has them with `metrics = "full"`.
 const PACKET_PATH: [&str; 7] = [
     "stateless_total",
@@ -252,17 +230,6 @@ const PACKET_PATH: [&str; 7] = [
     "warning",
     "removed",
 ];
-
-/// Every server of every service.
-fn all_servers(report: &Report) -> impl Iterator<Item = (ServerLabels<'_>, &Server)> {
-    report.services.iter().flat_map(|service| {
-        let [label, (name, own)] = of_service(service);
-        service.servers.iter().map(move |server| {
-            let pool = (name, server.pool.as_deref().unwrap_or(own));
-            ([label, pool, ("server", server.address.as_str())], server)
-        })
-    })
-}
 
 fn servers(text: &mut Text, all: &[ServerRow<'_>]) {
     for (name, help, count) in TOTALS {
@@ -297,13 +264,10 @@ fn server_family(
     }
 }
 
-fn of_service(service: &Service) -> [(&'static str, &str); 2] {
-    [("service", &service.name), ("pool", &service.pool)]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::ProxiedServer;
     use crate::status::tests::director;
 
     const PROCESS: Process = Process {

@@ -43,7 +43,7 @@ pub(super) fn process(text: &mut Text, process: Process) {
     text.single(
         "weir_start_time_seconds",
         "gauge",
-        "When the daemon's process started, since 1970.",
+        "Start time of the daemon's process, since the Unix epoch.",
         Seconds(process.started_ms * 1_000),
     );
     text.single(

@@ -16,7 +16,7 @@ const VALUES: [Value; 8] = [
     (
         "weir_sync_peer_up",
         "gauge",
-        "1 while the peer answers.",
+        "1 while the peer responds.",
         |peer| u64::from(peer.state != "silent"),
     ),
     (
@@ -55,7 +55,7 @@ const VALUES: [Value; 8] = [
     (
         "weir_sync_transfers_total",
         "counter",
-        "How often all flows were sent.",
+        "Number of times all flows were sent.",
         |peer| peer.transfers,
     ),
 ];
@@ -94,7 +94,7 @@ pub(super) fn peers(text: &mut Text, report: &Report) {
     text.single(
         name,
         "counter",
-        "Datagrams from addresses of no peer.",
+        "Datagrams from unknown addresses.",
         sync.unknown_senders,
     );
     let name = "weir_sync_overwritten_total";

@@ -1,6 +1,6 @@
 //! Virtual routers.
 
-use super::Text;
+use super::text::Text;
 use crate::status::{Report, Vrrp};
 
 type Value = (&'static str, &'static str, &'static str, fn(&Vrrp) -> u64);
@@ -27,7 +27,7 @@ const VALUES: [Value; 6] = [
     (
         "weir_vrrp_takeovers_total",
         "counter",
-        "How often it became active.",
+        "Number of times it became active.",
         |router| router.takeovers,
     ),
     (

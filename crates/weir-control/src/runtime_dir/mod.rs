@@ -14,6 +14,7 @@ use tokio::net::UnixListener;
 use weir_sys::{LockFile, create_private, private_listener, replace_file};
 
 use crate::api::Token;
+use crate::hex;
 use crate::status::Draining;
 use weir_runtime_dir::SocketAccess;
 
@@ -307,7 +308,7 @@ fn set_socket_group(name: &str) -> io::Result<()> {
 fn new_token(path: &Path) -> io::Result<String> {
     let mut bits = [0; 32];
     fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
-    let text: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = hex::encode(&bits);
     let made = path.with_extension("new");
     create_private(&made)?.write_all(text.as_bytes())?;
     fs::rename(&made, path)?;

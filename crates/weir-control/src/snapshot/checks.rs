@@ -21,7 +21,7 @@ impl Snapshot {
         }
         for service in &mut self.proxies {
             for server in &mut service.servers {
-                // Routes lead to pools of their own.
+                // Routes lead to other pools.
                 let (pool, name) = (&server.numbers.pool, &server.numbers.name);
                 if let Some(view) = checks.view(pool, name, None) {
                     if is_by_checks(server.state) {

@@ -17,14 +17,14 @@ pub struct Proxied {
     pub protocol: String,
     /// Clients connected now.
     pub clients: u64,
-    /// Most of them at the same time since the process started.
+    /// Peak number of them at the same time since the process started.
     #[serde(default)]
     pub clients_max: u64,
     /// Requests since the service was made; 0 of a TCP service.
     pub requests: u64,
     /// Responses that Weir generated instead of a server.
     pub errors: u64,
-    /// Attempts at another server.
+    /// Attempts on another server.
     pub retries: u64,
     /// Final responses by the status's first digit, 1xx first.
     #[serde(default)]
@@ -50,25 +50,25 @@ pub struct Proxied {
     /// TLS handshakes with clients that failed.
     #[serde(default)]
     pub tls_failures: u64,
-    /// Idle clients that were closed because descriptors were short.
+    /// Idle clients that were closed because descriptors ran short.
     #[serde(default)]
     pub shed: u64,
-    /// How often clients were left in the backlog because descriptors were short.
+    /// Number of times clients were left in the backlog because descriptors ran short.
     #[serde(default)]
     pub accept_pauses: u64,
-    /// Most clients that waited in the queue of one of its pools.
+    /// Peak number of clients that waited in the queue of one of its pools.
     #[serde(default)]
     pub queued_max: u64,
-    /// Most clients that connected in a second.
+    /// Peak number of clients that connected in a second.
     #[serde(default)]
     pub connections_per_second_max: u64,
-    /// Most requests in a second.
+    /// Peak number of requests in a second.
     #[serde(default)]
     pub requests_per_second_max: u64,
-    /// Most clients at the same time, as configured.
+    /// Maximum number of clients at the same time, as configured.
     #[serde(default)]
     pub clients_limit: u64,
-    /// Most requests of a client per second, as configured; 0 = no limit.
+    /// Maximum number of requests of a client per second, as configured; 0 = no limit.
     #[serde(default)]
     pub rate_limit: u64,
     /// Further numbers by name: see `weir_proxy_*` in the reference of metrics.
@@ -96,22 +96,23 @@ pub struct Proxied {
 pub struct ProxiedServer {
     /// Requests that were sent to it, repeated ones each time; 0 of a TCP service.
     pub requests: u64,
-    /// Most requests in progress at the same time, over all services of its pool; connections of a TCP service.
+    /// Peak number of requests in progress at the same time, over all services of its pool; connections of a TCP
+    /// service.
     pub active_max: u64,
     /// Failed connection attempts since the process started.
     pub connect_failures: u64,
     /// Exchanges with an early end, a timeout or a malformed response, those that were retried included.
     pub response_failures: u64,
-    /// Most connections to it in a second.
+    /// Peak number of connections to it in a second.
     #[serde(default)]
     pub connections_per_second_max: u64,
-    /// Most requests to it in a second.
+    /// Peak number of requests to it in a second.
     #[serde(default)]
     pub requests_per_second_max: u64,
     /// Milliseconds since its last exchange ended; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unused_ms: Option<u64>,
-    /// Most requests at the same time, as configured; 0 = no limit.
+    /// Maximum number of requests at the same time, as configured; 0 = no limit.
     #[serde(default)]
     pub max_connections: u32,
     /// Used only when no other server is available.

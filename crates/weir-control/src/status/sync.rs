@@ -22,7 +22,7 @@ pub struct Sync {
     pub peers: Vec<SyncPeerStatus>,
     /// Records of peers by result; results that never occurred are omitted.
     pub records: BTreeMap<String, u64>,
-    /// Datagrams from addresses of no peer.
+    /// Datagrams from unknown addresses.
     pub unknown_senders: u64,
     /// Changes that were overwritten before they were read; they are sent some seconds later.
     pub overwritten: u64,

@@ -6,6 +6,7 @@
 mod layout;
 mod row;
 mod select;
+mod view;
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,35 +16,10 @@ use crate::count::counted;
 use layout::{columns, cut, wrap};
 use row::{Columns, narrow, needs_attention, wide};
 pub use select::{UnknownPool, select};
+pub use view::{Earlier, View};
 
-/// Largest number of servers of a pool that are all listed on a terminal.
+/// Maximum number of servers of a pool that are all listed on a terminal.
 const LISTED_MAX: usize = 20;
-
-/// An earlier document and how long ago it was read; gives the rates.
-#[derive(Clone, Copy, Debug)]
-pub struct Earlier<'a> {
-    /// The document.
-    pub report: &'a Report,
-    /// Time between the two; not zero.
-    pub elapsed: Duration,
-}
-
-/// How the text is drawn.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct View<'a> {
-    /// Columns of the terminal, at least 80; `None` = not a terminal.
-    pub width: Option<usize>,
-    /// Whether states are coloured.
-    pub color: bool,
-    /// Every server is listed, however many there are.
-    pub all: bool,
-    /// Only servers that are down were selected.
-    pub down: bool,
-    /// The present time since 1970, for the age of states; `None` = their time is shown.
-    pub now: Option<Duration>,
-    /// For rates.
-    pub earlier: Option<Earlier<'a>>,
-}
 
 /// Draws `report`.
 pub fn render(report: &Report, view: &View<'_>) -> String {
@@ -77,7 +53,7 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
         out.push_str(&super::announce::table(&report.announce, error));
     }
     if report.drained {
-        out.push_str("\nthis director is drained; `weir node ready` ends that\n");
+        out.push_str("\nthis director is drained; `weir node ready` reverts this\n");
     }
     if let Some(sync) = &report.sync {
         out.push('\n');

@@ -21,7 +21,7 @@ use otlp::Identity;
 
 /// Interval of batches.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Most requests of a batch; each has two spans of about a kilobyte.
+/// Maximum number of requests of a batch; each has two spans of about a kilobyte.
 const BATCH: usize = 1_024;
 /// Time limit of a batch.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -14,11 +14,12 @@ use weir_model::{Desired, Secret, SecretSource};
 use weir_sys::replace_file;
 
 use super::Error;
+use crate::hex;
 
 const FILE: &str = "cookie.key";
 const BYTES: usize = 32;
 
-/// See the module.
+/// The file with the key for sticky cookies.
 #[derive(Debug)]
 pub(super) struct CookieKey {
     path: PathBuf,
@@ -63,7 +64,7 @@ impl CookieKey {
         }
         tracing::warn!(
             path = %self.path.display(),
-            "this file holds no key for sticky cookies; a new key replaces it, and clients choose their server again"
+            "this file contains no valid key for sticky cookies; replacing it, so sticky clients are balanced again"
         );
         Ok(None)
     }
@@ -71,7 +72,7 @@ impl CookieKey {
     fn generate(&self) -> Result<Vec<u8>, Error> {
         let mut bits = [0; BYTES];
         rand::fill(&mut bits).map_err(|_| Error::Random)?;
-        let text: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = hex::encode(&bits);
         replace_file(&self.path, text.as_bytes()).map_err(|source| self.failed(source))?;
         Ok(text.into_bytes())
     }

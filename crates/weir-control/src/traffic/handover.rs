@@ -13,7 +13,7 @@ use weir_proxy::{ServerStatus, ServiceStatus, ServiceTickets, TicketKey};
 use weir_state::{Overrides, SavedStandings, ServerStates};
 use weir_sys::sealed_file;
 
-/// See the module. Fields may be added; a missing one gets its default.
+/// The state for the successor. Fields may be added; a missing one gets its default.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Handover {

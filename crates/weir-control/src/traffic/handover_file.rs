@@ -17,7 +17,7 @@ const FILE: &str = "proxy-left.json";
 /// The pause between two writes, as a multiple of the duration of a write.
 const PAUSE_FACTOR: u32 = 100;
 
-/// See the module.
+/// Reads and writes the file with the state of proxy services.
 #[derive(Debug)]
 pub(super) struct HandoverFile {
     path: PathBuf,

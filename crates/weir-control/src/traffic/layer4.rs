@@ -29,7 +29,7 @@ use super::Error;
 use super::path::Paths;
 use crate::plane::Wanted;
 
-/// See the module.
+/// The layer 4 engine, in this process or in the privileged one.
 #[derive(Debug)]
 pub(super) enum Layer4 {
     /// This process has the rights.
@@ -572,11 +572,11 @@ impl Layer4 {
         if let Self::Remote(remote) = self
             && let Err(error) = remote.client.begin(&Request::Prepare, &[])
         {
-            tracing::debug!(%error, "the configuration file is read later");
+            tracing::debug!(%error, "reading the configuration file was postponed");
         }
     }
 
-    /// A successor opens an engine of its own: this one does nothing until [`Self::resume`]. The one in this process
+    /// A successor opens its own engine: this one does nothing until [`Self::resume`]. The one in this process
     /// has no task of its own.
     pub(super) fn pause(&self) {
         if let Self::Remote(remote) = self {

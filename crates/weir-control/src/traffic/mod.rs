@@ -80,7 +80,7 @@ pub(crate) fn root_reason(desired: &Desired, keeper_reads_file: bool) -> Option<
     None
 }
 
-/// See the module.
+/// The services of both kinds, under one configuration.
 #[derive(Debug)]
 pub struct Traffic {
     paths: Paths,

@@ -11,7 +11,7 @@ use super::server_state::Planes;
 use crate::order_file::OrderStore;
 use weir_engine::{Opening, Paths};
 
-/// See the module.
+/// An engine without a daemon, under the lock of the runtime directory.
 #[derive(Debug)]
 pub(crate) struct Offline {
     engine: Layer4,

@@ -7,7 +7,7 @@ use weir_engine_host::{EngineClient, ProbeId, ProbeWay, Query, Reply, Request};
 use weir_model::ProbePath;
 use weir_probing::{PathObservation, PathPackets, RemotePaths, path_entry};
 
-/// See the module.
+/// The rows of path probes, written by the privileged process of layer 4.
 #[derive(Debug)]
 pub(super) struct Paths(pub(super) EngineClient);
 

@@ -347,7 +347,7 @@ impl Plane for Traffic {
             return Ok(());
         }
         engine.transfer_counts();
-        tracing::warn!("the other program had begun to take over: what it changed is taken back");
+        tracing::warn!("the other program had begun to take over; its changes are reverted");
         self.open_engine_again().await
     }
 
@@ -360,7 +360,7 @@ impl Plane for Traffic {
         let (outlet, connections) = std::sync::mpsc::channel();
         self.proxy.hand_over(outlet);
         let (status, before) = (
-            self.proxy.asks_status(),
+            self.proxy.status_reader(),
             std::mem::take(&mut self.exported_counts),
         );
         self.sender = Some(std::thread::spawn(move || {
@@ -370,7 +370,7 @@ impl Plane for Traffic {
     }
 
     fn clients(&self) -> u64 {
-        let services = self.proxy.asks_status()();
+        let services = self.proxy.status_reader()();
         services.iter().map(|service| service.clients).sum()
     }
 
@@ -385,7 +385,7 @@ impl Plane for Traffic {
     }
 
     async fn close(&mut self, limit: Duration) {
-        let status = self.proxy.asks_status();
+        let status = self.proxy.status_reader();
         let proxy = std::mem::take(&mut self.proxy);
         let stopped = tokio::task::spawn_blocking(move || proxy.stop(limit)).await;
         if let Err(error) = stopped {

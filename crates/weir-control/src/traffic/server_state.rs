@@ -186,7 +186,7 @@ impl Traffic {
             tracing::debug!(
                 service = adjusted.service,
                 percent = ?adjusted.percent,
-                "weights follow the latency"
+                "adjusted weights to the latency"
             );
             self.states
                 .handle_latency(adjusted.service, adjusted.percent);
@@ -288,7 +288,7 @@ pub(super) fn log_ejections(events: &[EjectionEvent], now: Duration) {
                 seconds = ejection.until.saturating_sub(now).as_secs(),
                 "a server was ejected"
             ),
-            None => tracing::info!(pool, service, server, "an ejected server is on trial"),
+            None => tracing::info!(pool, service, server, "an ejected server is being retried"),
         }
     }
 }

@@ -10,7 +10,7 @@ use aya::programs::links::LinkError;
 /// The result of every fallible function of this module.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// See the module.
+/// Why the real server's programs cannot be installed, read or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The object could not be loaded.

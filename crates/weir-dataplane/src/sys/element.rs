@@ -44,7 +44,7 @@ pub(crate) unsafe fn lookup(
     value: &mut [u8],
 ) -> io::Result<Option<()>> {
     let mut attr = ElementAttr::new(map, key.as_ptr() as u64, value.as_mut_ptr() as u64);
-    // SAFETY: the caller vouches for the sizes, the borrows for the memory.
+    // SAFETY: the caller guarantees the sizes; the references keep the memory valid.
     absent_as_none(unsafe { call(Command::MapLookup, &mut attr) })
 }
 
@@ -54,7 +54,7 @@ pub(crate) unsafe fn lookup(
 /// As for [`lookup`].
 pub(crate) unsafe fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
     let mut attr = ElementAttr::new(map, key.as_ptr() as u64, value.as_ptr() as u64);
-    // SAFETY: the caller vouches for the sizes, the borrows for the memory.
+    // SAFETY: the caller guarantees the sizes; the references keep the memory valid.
     unsafe { call(Command::MapUpdate, &mut attr) }.map(drop)
 }
 
@@ -64,7 +64,7 @@ pub(crate) unsafe fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io
 /// `key` has the map's key size.
 pub(crate) unsafe fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<Option<()>> {
     let mut attr = ElementAttr::new(map, key.as_ptr() as u64, 0);
-    // SAFETY: the caller vouches for the size, the borrow for the memory.
+    // SAFETY: the caller guarantees the size; the reference keeps the memory valid.
     absent_as_none(unsafe { call(Command::MapDelete, &mut attr) })
 }
 
@@ -79,7 +79,7 @@ pub(crate) unsafe fn next_key(
 ) -> io::Result<Option<()>> {
     let key = key.map_or(0, |key| key.as_ptr() as u64);
     let mut attr = ElementAttr::new(map, key, next.as_mut_ptr() as u64);
-    // SAFETY: the caller vouches for the sizes, the borrows for the memory.
+    // SAFETY: the caller guarantees the sizes; the references keep the memory valid.
     absent_as_none(unsafe { call(Command::MapNextKey, &mut attr) })
 }
 
@@ -113,7 +113,7 @@ pub(crate) unsafe fn update_batch(
         descriptor: map.as_raw_fd() as u32,
         ..BatchAttr::default()
     };
-    // SAFETY: the caller vouches for the sizes, the borrows for the memory.
+    // SAFETY: the caller guarantees the sizes; the references keep the memory valid.
     let result = unsafe { call(Command::MapUpdateBatch, &mut attr) };
     (attr.count, result.map(drop))
 }
@@ -133,7 +133,7 @@ pub(crate) unsafe fn delete_batch(
         descriptor: map.as_raw_fd() as u32,
         ..BatchAttr::default()
     };
-    // SAFETY: the caller vouches for the sizes, the borrow for the memory.
+    // SAFETY: the caller guarantees the sizes; the reference keeps the memory valid.
     let result = unsafe { call(Command::MapDeleteBatch, &mut attr) };
     (attr.count, result.map(drop))
 }
@@ -165,7 +165,7 @@ pub(crate) unsafe fn lookup_batch(
         descriptor: map.as_raw_fd() as u32,
         ..BatchAttr::default()
     };
-    // SAFETY: the caller vouches for the sizes, the borrows for the memory; positions are 32 bits wide.
+    // SAFETY: the caller guarantees the sizes; the references keep the memory valid; positions are 32 bits wide.
     let ended = absent_as_none(unsafe { call(Command::MapLookupBatch, &mut attr) })?.is_none();
     *position = Some(after);
     Ok((attr.count, ended))

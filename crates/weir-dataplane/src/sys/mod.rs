@@ -1,4 +1,4 @@
-//! bpf(2): one function per command. The caller guarantees sizes that the kernel cannot check.
+//! bpf(2): one function per command. Callers guarantee the sizes that the kernel cannot check.
 //!
 //! aya parses and loads the objects. The commands here are those that it does not provide (batches, test runs with a
 //! context, map information) or that it wraps in types that detach on drop (links).
@@ -50,7 +50,7 @@ pub(super) enum Command {
 /// `attr` is the `repr(C)` layout of the command without implicit padding, and its pointers are valid for what the
 /// kernel reads and writes through them.
 pub(super) unsafe fn call<T>(command: Command, attr: &mut T) -> io::Result<i32> {
-    // SAFETY: the caller vouches for the attribute and its pointers; the size is the attribute's own.
+    // SAFETY: the caller guarantees the layout of the attribute and the validity of its pointers; the size is its own.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,

@@ -48,6 +48,11 @@ pub(crate) struct NewServer {
 }
 
 impl NewServer {
+    /// The server 10.0.0.`last`, by `direct`.
+    pub(crate) fn direct(last: u8) -> Self {
+        Self::new(Forward::Direct, &format!("10.0.0.{last}"))
+    }
+
     pub(crate) fn new(forward: Forward, address: &str) -> Self {
         let address: IpAddr = address.parse().unwrap();
         Self {
@@ -688,6 +693,14 @@ impl Bench {
             Ok(outcome) => outcome,
             Err(difference) => panic!("{difference}"),
         }
+    }
+
+    /// Sends a packet that must be forwarded, and returns the number of the server that received it.
+    #[track_caller]
+    pub(crate) fn send_to_server(&mut self, frame: &[u8]) -> u32 {
+        let outcome = self.send(frame);
+        assert_eq!(outcome.verdict, Xdp::Tx, "{outcome:?}");
+        outcome.frame[5].into()
     }
 
     /// Flows, counts and traffic are equal on both sides, and the counts are equal to those of a walk over the table.

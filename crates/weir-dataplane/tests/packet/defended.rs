@@ -6,10 +6,8 @@ use weir_abi::{Forward, KIND_FORWARD, SETTINGS_DROP_ENTRY, State};
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer};
-use crate::wire::{ACK, SYN, Shape, at};
+use crate::wire::{ACK, CLIENT, SYN, Shape, VIP, at};
 
-const VIP: &str = "192.0.2.10";
-const CLIENT: &str = "198.51.100.7";
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Flows in each state: half open, established, UDP.

@@ -9,41 +9,27 @@ use weir_abi::{
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, tick};
-use crate::wire::{ACK, FIN, RST, SYN, Shape, at};
-
-const VIP: &str = "192.0.2.10";
-const CLIENT: &str = "198.51.100.7";
-
-fn direct(last: u8) -> NewServer {
-    NewServer::new(Forward::Direct, &format!("10.0.0.{last}"))
-}
-
-fn tcp(port: u16, flags: weir_wire::TcpFlags) -> Vec<u8> {
-    Shape::tcp(flags).arriving(at(CLIENT, port), at(VIP, 80))
-}
-
-/// The server that received a packet.
-fn went(bench: &mut Bench, frame: &[u8]) -> u32 {
-    let outcome = bench.send(frame);
-    assert_eq!(outcome.verdict, Xdp::Tx, "{outcome:?}");
-    outcome.frame[5].into()
-}
+use crate::wire::{ACK, CLIENT, FIN, RST, SYN, Shape, VIP, at, client_tcp};
 
 #[test]
 fn removed_server_keeps_flows_until_they_end() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
+    let (service, dests) = bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[NewServer::direct(1), NewServer::direct(2)],
+    );
     let servers: Vec<u32> = (1000..1006)
-        .map(|port| went(&mut bench, &tcp(port, SYN)))
+        .map(|port| bench.send_to_server(&client_tcp(port, SYN)))
         .collect();
     bench.remove(service, dests[0], DEST_LIVE);
     for (port, server) in (1000..).zip(&servers) {
-        assert_eq!(went(&mut bench, &tcp(port, ACK)), *server);
-        assert_eq!(went(&mut bench, &tcp(port, FIN)), *server);
+        assert_eq!(bench.send_to_server(&client_tcp(port, ACK)), *server);
+        assert_eq!(bench.send_to_server(&client_tcp(port, FIN)), *server);
     }
-    assert_eq!(went(&mut bench, &tcp(2000, SYN)), dests[1]);
+    assert_eq!(bench.send_to_server(&client_tcp(2000, SYN)), dests[1]);
     bench.settle();
 }
 
@@ -52,17 +38,17 @@ fn flows_of_removed_server_are_rescheduled() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1)]);
-    went(&mut bench, &tcp(1000, SYN));
-    went(&mut bench, &tcp(1000, ACK));
+    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[NewServer::direct(1)]);
+    bench.send_to_server(&client_tcp(1000, SYN));
+    bench.send_to_server(&client_tcp(1000, ACK));
     bench.remove(service, dests[0], DEST_LIVE | DEST_RESCHEDULE);
-    let next = bench.add(service, direct(2));
+    let next = bench.add(service, NewServer::direct(2));
     assert_eq!(
-        went(&mut bench, &tcp(1000, ACK)),
+        bench.send_to_server(&client_tcp(1000, ACK)),
         next,
         "in the middle of a connection"
     );
-    assert_eq!(went(&mut bench, &tcp(1000, FIN)), next);
+    assert_eq!(bench.send_to_server(&client_tcp(1000, FIN)), next);
     bench.settle();
 }
 
@@ -71,11 +57,11 @@ fn missing_server_row_ends_its_flows() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1)]);
-    went(&mut bench, &tcp(1000, SYN));
+    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[NewServer::direct(1)]);
+    bench.send_to_server(&client_tcp(1000, SYN));
     bench.remove(service, dests[0], 0);
     assert_eq!(
-        bench.send(&tcp(1000, ACK)).counted,
+        bench.send(&client_tcp(1000, ACK)).counted,
         [Reason::DropServerGone]
     );
     bench.settle();
@@ -86,18 +72,26 @@ fn flows_stay_while_extents_change() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let (service, _) = bench.serve(Kind::Mh, (VIP, 80), &[direct(1), direct(2)]);
+    let (service, _) = bench.serve(
+        Kind::Mh,
+        (VIP, 80),
+        &[NewServer::direct(1), NewServer::direct(2)],
+    );
     let mut servers = Vec::new();
     for round in 0..4u16 {
         for port in 0..8 {
             servers.push((
                 1000 + round * 8 + port,
-                went(&mut bench, &tcp(1000 + round * 8 + port, SYN)),
+                bench.send_to_server(&client_tcp(1000 + round * 8 + port, SYN)),
             ));
         }
-        bench.add(service, direct(3 + round as u8));
+        bench.add(service, NewServer::direct(3 + round as u8));
         for (port, server) in &servers {
-            assert_eq!(went(&mut bench, &tcp(*port, ACK)), *server, "round {round}");
+            assert_eq!(
+                bench.send_to_server(&client_tcp(*port, ACK)),
+                *server,
+                "round {round}"
+            );
         }
     }
     bench.settle();
@@ -114,11 +108,19 @@ fn syn_starts_a_new_flow_only_after_the_end() {
         let Some(mut bench) = Bench::open() else {
             return;
         };
-        bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
-        let first = packets
-            .iter()
-            .fold(0, |_, flags| went(&mut bench, &tcp(1000, *flags)));
-        assert_eq!(went(&mut bench, &tcp(1000, SYN)) != first, is_new, "{name}");
+        bench.serve(
+            Kind::Rr,
+            (VIP, 80),
+            &[NewServer::direct(1), NewServer::direct(2)],
+        );
+        let first = packets.iter().fold(0, |_, flags| {
+            bench.send_to_server(&client_tcp(1000, *flags))
+        });
+        assert_eq!(
+            bench.send_to_server(&client_tcp(1000, SYN)) != first,
+            is_new,
+            "{name}"
+        );
         bench.settle();
     }
 }
@@ -148,17 +150,25 @@ fn syn_of_a_finished_flow_leaves_a_server_of_weight_zero() {
         let Some(mut bench) = Bench::open() else {
             return;
         };
-        let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
-        let first = packets
-            .iter()
-            .fold(0, |_, flags| went(&mut bench, &tcp(1000, *flags)));
+        let (service, dests) = bench.serve(
+            Kind::Rr,
+            (VIP, 80),
+            &[NewServer::direct(1), NewServer::direct(2)],
+        );
+        let first = packets.iter().fold(0, |_, flags| {
+            bench.send_to_server(&client_tcp(1000, *flags))
+        });
         assert!(dests.contains(&first), "{name}");
         bench.weigh(service, first, 0);
         bench.dest_row(first, |row| {
             row.flags |= if strict { DEST_STRICT } else { 0 };
             row.policy = if down { POLICY_DOWN } else { row.policy };
         });
-        assert_eq!(went(&mut bench, &tcp(1000, SYN)) != first, leaves, "{name}");
+        assert_eq!(
+            bench.send_to_server(&client_tcp(1000, SYN)) != first,
+            leaves,
+            "{name}"
+        );
         bench.settle();
     }
 }
@@ -173,13 +183,20 @@ fn overdue_flow_has_ended() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
-    let first = went(&mut bench, &tcp(1000, SYN));
-    let second = went(&mut bench, &tcp(1001, SYN));
+    bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[NewServer::direct(1), NewServer::direct(2)],
+    );
+    let first = bench.send_to_server(&client_tcp(1000, SYN));
+    let second = bench.send_to_server(&client_tcp(1001, SYN));
     expire(&mut bench, State::SynRecv);
-    assert_eq!(bench.send(&tcp(1000, ACK)).counted, [Reason::PassNoFlow]);
     assert_eq!(
-        went(&mut bench, &tcp(1001, SYN)),
+        bench.send(&client_tcp(1000, ACK)).counted,
+        [Reason::PassNoFlow]
+    );
+    assert_eq!(
+        bench.send_to_server(&client_tcp(1001, SYN)),
         first,
         "bound again, in turn"
     );
@@ -192,12 +209,16 @@ fn overdue_udp_flow_is_bound_again() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
+    bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[NewServer::direct(1), NewServer::direct(2)],
+    );
     let frame = Shape::udp().arriving(at(CLIENT, 1000), at(VIP, 80));
-    let first = went(&mut bench, &frame);
-    assert_eq!(went(&mut bench, &frame), first);
+    let first = bench.send_to_server(&frame);
+    assert_eq!(bench.send_to_server(&frame), first);
     expire(&mut bench, State::Udp);
-    assert_ne!(went(&mut bench, &frame), first);
+    assert_ne!(bench.send_to_server(&frame), first);
     assert_eq!(bench.plane.maps().live(first).unwrap().active, 0);
     bench.settle();
 }
@@ -210,8 +231,8 @@ fn overdue_nat_flow_ends_with_its_reverse_entry() {
     let nat = NewServer::new(Forward::Nat, "10.0.0.9").port(8080);
     bench.serve(Kind::Rr, (VIP, 80), &[nat]);
     bench.serve(Kind::Rr, ("192.0.2.11", 80), &[nat]);
-    went(&mut bench, &tcp(1000, SYN));
-    went(&mut bench, &tcp(1001, SYN));
+    bench.send_to_server(&client_tcp(1000, SYN));
+    bench.send_to_server(&client_tcp(1001, SYN));
     expire(&mut bench, State::SynRecv);
     let reply = Shape::tcp(ACK).arriving(at("10.0.0.9", 8080), at(CLIENT, 1000));
     assert_eq!(bench.send(&reply).counted, [Reason::PassNoFlow]);
@@ -234,12 +255,15 @@ fn the_sweep_removes_expired_entries_only() {
     bench.serve(
         Kind::Rr,
         (VIP, 80),
-        &[direct(1), NewServer::new(Forward::Nat, "10.0.0.9")],
+        &[
+            NewServer::direct(1),
+            NewServer::new(Forward::Nat, "10.0.0.9"),
+        ],
     );
     for port in 1000..1200 {
-        went(&mut bench, &tcp(port, SYN));
+        bench.send_to_server(&client_tcp(port, SYN));
         if port % 2 == 0 {
-            went(&mut bench, &tcp(port, ACK));
+            bench.send_to_server(&client_tcp(port, ACK));
         }
     }
     bench.settle();
@@ -281,17 +305,25 @@ fn flows_above_syn_budget_are_hashed() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2), direct(3)]);
+    bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[
+            NewServer::direct(1),
+            NewServer::direct(2),
+            NewServer::direct(3),
+        ],
+    );
     bench.settings(|settings| settings.syn_budget = 0);
     for port in 1000..1032 {
-        let outcome = bench.send(&tcp(port, SYN));
+        let outcome = bench.send(&client_tcp(port, SYN));
         assert_eq!(
             outcome.counted,
             [Reason::CountSynBudget, Reason::CountUntracked]
         );
         let server = outcome.frame[5];
         for flags in [ACK, FIN, RST] {
-            let outcome = bench.send(&tcp(port, flags));
+            let outcome = bench.send(&client_tcp(port, flags));
             assert_eq!(
                 (outcome.counted, outcome.frame[5]),
                 (vec![Reason::CountUntracked], server),
@@ -308,15 +340,15 @@ fn empty_service_above_syn_budget_rejects() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let (service, dests) = bench.serve(Kind::Lc, (VIP, 80), &[direct(1)]);
+    let (service, dests) = bench.serve(Kind::Lc, (VIP, 80), &[NewServer::direct(1)]);
     bench.weigh(service, dests[0], 0);
     // If the memory after the service's empty table is read as a table, it names one of these servers.
     for port in 81..85 {
-        bench.serve(Kind::Wlc, (VIP, port), &[2, 3, 4, 5].map(direct));
+        bench.serve(Kind::Wlc, (VIP, port), &[2, 3, 4, 5].map(NewServer::direct));
     }
     bench.settings(|settings| settings.syn_budget = 0);
     for port in 1000..1032 {
-        let outcome = bench.send(&tcp(port, SYN));
+        let outcome = bench.send(&client_tcp(port, SYN));
         assert!(outcome.counted.contains(&Reason::RejectNoServer));
     }
     bench.settle();
@@ -327,14 +359,18 @@ fn hashed_syn_above_syn_budget_skips_the_lookup() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let servers = [direct(1), direct(2), direct(3)];
+    let servers = [
+        NewServer::direct(1),
+        NewServer::direct(2),
+        NewServer::direct(3),
+    ];
     let (service, dests) = bench.serve(Kind::Maglev, (VIP, 80), &servers);
     let entered: Vec<u8> = (1000..1032)
-        .map(|port| bench.send(&tcp(port, SYN)).frame[5])
+        .map(|port| bench.send(&client_tcp(port, SYN)).frame[5])
         .collect();
     bench.settings(|settings| settings.syn_budget = 0);
     for (port, server) in (1000..1032).zip(&entered) {
-        let again = bench.send(&tcp(port, SYN));
+        let again = bench.send(&client_tcp(port, SYN));
         assert_eq!(
             (again.counted, again.frame[5]),
             (
@@ -348,7 +384,7 @@ fn hashed_syn_above_syn_budget_skips_the_lookup() {
     // A flow with an entry keeps its server, whatever the table contains now.
     bench.weigh(service, dests[0], 0);
     for (port, server) in (1000..1032).zip(&entered) {
-        let outcome = bench.send(&tcp(port, ACK));
+        let outcome = bench.send(&client_tcp(port, ACK));
         assert_eq!((outcome.counted, outcome.frame[5]), (vec![], *server));
     }
     bench.settle();
@@ -356,7 +392,11 @@ fn hashed_syn_above_syn_budget_skips_the_lookup() {
 
 #[test]
 fn directors_with_other_secrets_select_the_same_maglev_server() {
-    let servers = [direct(1), direct(2), direct(3)];
+    let servers = [
+        NewServer::direct(1),
+        NewServer::direct(2),
+        NewServer::direct(3),
+    ];
     let mut chosen = Vec::new();
     for (flags, secret) in [(SYN, [1, 2]), (ACK, [3, 4])] {
         let Some(mut bench) = Bench::with_secret(7 * 16384, secret) else {
@@ -364,7 +404,7 @@ fn directors_with_other_secrets_select_the_same_maglev_server() {
         };
         bench.serve(Kind::Maglev, (VIP, 80), &servers);
         let to: Vec<u8> = (1000..1064)
-            .map(|port| bench.send(&tcp(port, flags)).frame[5])
+            .map(|port| bench.send(&client_tcp(port, flags)).frame[5])
             .collect();
         chosen.push(to);
         bench.settle();
@@ -378,7 +418,15 @@ fn datagrams_over_the_budget_keep_their_server_when_they_get_an_entry() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2), direct(3)]);
+    bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[
+            NewServer::direct(1),
+            NewServer::direct(2),
+            NewServer::direct(3),
+        ],
+    );
     bench.settings(|settings| settings.syn_budget = 0);
     let datagram = |port| Shape::udp().arriving(at(CLIENT, port), at(VIP, 80));
     let mut servers = Vec::new();
@@ -405,10 +453,18 @@ fn over_the_budget_entries_are_still_met() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2), direct(3)]);
+    bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[
+            NewServer::direct(1),
+            NewServer::direct(2),
+            NewServer::direct(3),
+        ],
+    );
     let datagram = |port| Shape::udp().arriving(at(CLIENT, port), at(VIP, 80));
     let frames: Vec<Vec<u8>> = (1000..1064)
-        .flat_map(|port| [tcp(port, SYN), datagram(port)])
+        .flat_map(|port| [client_tcp(port, SYN), datagram(port)])
         .collect();
     let first: Vec<u8> = frames
         .iter()
@@ -445,12 +501,12 @@ fn budget_decreases_by_one_per_packet() {
         let Some(mut bench) = Bench::open() else {
             return;
         };
-        bench.serve(Kind::Rr, (VIP, 80), &[direct(1)]);
+        bench.serve(Kind::Rr, (VIP, 80), &[NewServer::direct(1)]);
         bench.settings(|settings| settings.syn_budget = 3);
         let before = tick();
         let over = (1000..1008).filter(|port| {
             bench
-                .run(&tcp(*port, SYN))
+                .run(&client_tcp(*port, SYN))
                 .counted
                 .contains(&Reason::CountSynBudget)
         });
@@ -474,7 +530,7 @@ fn nat_over_the_budget_is_dropped() {
         &[NewServer::new(Forward::Nat, "10.0.0.9")],
     );
     bench.settings(|settings| settings.syn_budget = 0);
-    let outcome = bench.send(&tcp(1000, SYN));
+    let outcome = bench.send(&client_tcp(1000, SYN));
     assert_eq!(
         (outcome.verdict, outcome.counted),
         (
@@ -491,15 +547,15 @@ fn active_and_inactive_follow_the_states() {
         return;
     };
     let shared = |row: &mut weir_abi::Dest| row.live = 300;
-    let (_, dests) = bench.serve(Kind::Wlc, (VIP, 80), &[direct(1).row(shared)]);
-    let (_, others) = bench.serve(Kind::Wlc, (VIP, 81), &[direct(1).row(shared)]);
+    let (_, dests) = bench.serve(Kind::Wlc, (VIP, 80), &[NewServer::direct(1).row(shared)]);
+    let (_, others) = bench.serve(Kind::Wlc, (VIP, 81), &[NewServer::direct(1).row(shared)]);
     for (step, flags, active, inactive) in [
         ("syn", SYN, 1, 0),
         ("ack", ACK, 1, 0),
         ("fin", FIN, 0, 1),
         ("rst", RST, 0, 1),
     ] {
-        went(&mut bench, &tcp(1000, flags));
+        bench.send_to_server(&client_tcp(1000, flags));
         for row in [dests[0], 300] {
             let live = bench.plane.maps().live(row).unwrap();
             assert_eq!(
@@ -509,10 +565,7 @@ fn active_and_inactive_follow_the_states() {
             );
         }
     }
-    went(
-        &mut bench,
-        &Shape::udp().arriving(at(CLIENT, 1001), at(VIP, 81)),
-    );
+    bench.send_to_server(&Shape::udp().arriving(at(CLIENT, 1001), at(VIP, 81)));
     let live = |row: u32| bench.plane.maps().live(row).unwrap();
     assert_eq!(
         (live(others[0]).active, live(300).active, live(300).inactive),
@@ -530,11 +583,11 @@ fn strict_udp_flows_are_inactive() {
     bench.serve(
         Kind::Rr,
         (VIP, 80),
-        &[direct(1).row(|row| row.flags |= weir_abi::DEST_STRICT)],
+        &[NewServer::direct(1).row(|row| row.flags |= weir_abi::DEST_STRICT)],
     );
     let frame = Shape::udp().arriving(at(CLIENT, 1000), at(VIP, 80));
-    went(&mut bench, &frame);
-    went(&mut bench, &frame);
+    bench.send_to_server(&frame);
+    bench.send_to_server(&frame);
     let live = bench.plane.maps().live(1).unwrap();
     assert_eq!((live.active, live.inactive, live.total), (0, 1, 1));
     bench.settle();

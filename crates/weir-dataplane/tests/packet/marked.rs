@@ -10,7 +10,7 @@ use crate::bench::{Bench, INGRESS, NewServer, OTHER_DEVICE, Xdp, hop_macs};
 use crate::route::families;
 use crate::wire::{ACK, SYN, Shape, at};
 
-/// The packet as the tc program leaves it: the mark and the ingress device in place of the source MAC address.
+/// The packet as the tc program rewrites it: mark and ingress device replace the source MAC address.
 fn marked(mut frame: Vec<u8>, mark: u32, origin: u16) -> Vec<u8> {
     frame[..6].copy_from_slice(&MARK_MAC.to_le_bytes()[..6]);
     frame[6..10].copy_from_slice(&mark.to_ne_bytes());
@@ -18,12 +18,12 @@ fn marked(mut frame: Vec<u8>, mark: u32, origin: u16) -> Vec<u8> {
     frame
 }
 
-fn number(address: &str) -> u16 {
+fn family_number(address: &str) -> u16 {
     let address: IpAddr = address.parse().unwrap();
     if address.is_ipv4() { 4 } else { 6 }
 }
 
-fn opened() -> Option<Bench> {
+fn open_bench() -> Option<Bench> {
     let mut bench = Bench::open()?;
     bench.settings(|settings| settings.mark_exit = INGRESS);
     Some(bench)
@@ -31,13 +31,13 @@ fn opened() -> Option<Bench> {
 
 #[test]
 fn mark_selects_its_service() {
-    let Some(mut bench) = opened() else {
+    let Some(mut bench) = open_bench() else {
         return;
     };
     for (_, vip, client, server) in families() {
         let service = bench.service(Kind::Rr);
         let dest = bench.add(service, NewServer::new(Forward::Direct, server));
-        bench.listen_to_mark(service, 7, number(vip));
+        bench.listen_to_mark(service, 7, family_number(vip));
         for shape in [Shape::tcp(SYN), Shape::tcp(ACK), Shape::udp()] {
             let frame = shape.arriving(at(client, 1000), at(vip, 80));
             let outcome = bench.send(&marked(frame, 7, 3));
@@ -57,10 +57,10 @@ fn mark_selects_its_service() {
     bench.settle();
 }
 
-/// A frame to this address that comes from elsewhere has no effect.
+/// A frame to this MAC address that arrives on another device is not treated as marked.
 #[test]
-fn mark_applies_only_to_its_device() {
-    let Some(mut bench) = opened() else {
+fn mark_is_ignored_on_other_devices() {
+    let Some(mut bench) = open_bench() else {
         return;
     };
     let (_, vip, client, server) = families()[0];
@@ -77,7 +77,7 @@ fn mark_applies_only_to_its_device() {
     assert_eq!(
         bench.send(&frame).counted,
         [Reason::PassNotOurs],
-        "another address"
+        "another MAC address"
     );
     bench.settle();
 }
@@ -85,12 +85,12 @@ fn mark_applies_only_to_its_device() {
 /// The reply leaves through the stack, by the device named in the frame.
 #[test]
 fn reject_leaves_by_the_ingress_device() {
-    let Some(mut bench) = opened() else {
+    let Some(mut bench) = open_bench() else {
         return;
     };
     for (_, vip, client, _) in families() {
         let service = bench.service(Kind::Rr);
-        bench.listen_to_mark(service, 9, number(vip));
+        bench.listen_to_mark(service, 9, family_number(vip));
         let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(vip, 80));
         let outcome = bench.send(&marked(frame, 9, 41));
         assert_eq!(outcome.counted, [Reason::PassToTc, Reason::RejectNoServer]);

@@ -10,12 +10,11 @@ use weir_dataplane::TestInput;
 use weir_flow::model::VipRow;
 use weir_sched::Kind;
 
-use crate::bench::{Bench, NewServer, Xdp, tick};
+use crate::bench::{Bench, NewServer, tick};
 use crate::census::intact;
 use crate::support::two_cpus;
-use crate::wire::{ACK, FIN, SYN, Shape, at};
+use crate::wire::{ACK, FIN, SYN, Shape, VIP, at};
 
-const VIP: &str = "192.0.2.10";
 const OTHER_VIP: &str = "192.0.2.11";
 const VIP6: &str = "2001:db8::10";
 /// Ticks of a template that does not expire within a test, and of one that is always expired.
@@ -49,14 +48,6 @@ fn tcp(client: &str, port: u16, flags: weir_wire::TcpFlags) -> Vec<u8> {
     Shape::tcp(flags).arriving(at(client, port), at(VIP, 80))
 }
 
-/// The server that received a packet.
-#[track_caller]
-fn went(bench: &mut Bench, frame: &[u8]) -> u32 {
-    let outcome = bench.send(frame);
-    assert_eq!(outcome.verdict, Xdp::Tx, "{outcome:?}");
-    outcome.frame[5].into()
-}
-
 #[test]
 fn client_keeps_its_server_and_others_are_scheduled() {
     let Some(mut bench) = Bench::open() else {
@@ -74,12 +65,12 @@ fn client_keeps_its_server_and_others_are_scheduled() {
         let mut first = Vec::new();
         for client in ["198.51.100.1", "198.51.100.2", "198.51.100.3"] {
             let syn = |port| Shape::tcp(SYN).arriving(at(client, port), at(vip, 80));
-            let chosen = went(&mut bench, &syn(1000));
+            let chosen = bench.send_to_server(&syn(1000));
             for port in 1001..1006 {
-                assert_eq!(went(&mut bench, &syn(port)), chosen, "{client}:{port}");
+                assert_eq!(bench.send_to_server(&syn(port)), chosen, "{client}:{port}");
             }
             let udp = Shape::udp().arriving(at(client, 1000), at(vip, 80));
-            went(&mut bench, &udp);
+            bench.send_to_server(&udp);
             first.push(chosen);
         }
         first.sort_unstable();
@@ -96,7 +87,7 @@ fn the_mask_makes_one_client_of_a_network() {
     };
     let (four, _) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2), direct(3)]);
     persist(&mut bench, four, LONG, (26, 64), TEMPLATE_PORT);
-    let mut go = |client: &str| went(&mut bench, &tcp(client, 1000, SYN));
+    let mut go = |client: &str| bench.send_to_server(&tcp(client, 1000, SYN));
     let first = go("198.51.100.1");
     assert_eq!(go("198.51.100.63"), first);
     assert_ne!(go("198.51.100.64"), first);
@@ -105,7 +96,7 @@ fn the_mask_makes_one_client_of_a_network() {
     persist(&mut bench, service, LONG, (32, 60), TEMPLATE_PORT);
     let mut go = |client: &str| {
         let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(VIP6, 80));
-        went(&mut bench, &frame)
+        bench.send_to_server(&frame)
     };
     let first = go("2001:db8:1:10::1");
     assert_eq!(go("2001:db8:1:1f:ffff::9"), first);
@@ -138,11 +129,11 @@ fn the_scope_says_which_ports_and_addresses_share_a_choice() {
             bench.vip(VIP, rest.clone());
             bench.vip(OTHER_VIP, rest);
             persist(&mut bench, service, LONG, (32, 128), scope);
-            let first = went(&mut bench, &tcp("198.51.100.1", 1000, SYN));
+            let first = bench.send_to_server(&tcp("198.51.100.1", 1000, SYN));
             let shape = if udp { Shape::udp() } else { Shape::tcp(SYN) };
             let second = shape.arriving(at("198.51.100.1", 1001), at(vip, port));
             assert_eq!(
-                went(&mut bench, &second) == first,
+                bench.send_to_server(&second) == first,
                 follows,
                 "scope {scope}, {vip}:{port} udp {udp}"
             );
@@ -163,7 +154,7 @@ fn service_wide_template_works_for_ipv6() {
     let client = "2001:db8:1::7";
     let mut go = |port| {
         let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(VIP6, port));
-        went(&mut bench, &frame)
+        bench.send_to_server(&frame)
     };
     assert_eq!(go(80), go(443));
     bench.settle();
@@ -176,9 +167,9 @@ fn template_stays_while_its_flows_live() {
     };
     let client = "198.51.100.1";
     serve(&mut bench, OVER, &[direct(1), direct(2)]);
-    let first = went(&mut bench, &tcp(client, 1000, SYN));
+    let first = bench.send_to_server(&tcp(client, 1000, SYN));
     assert_eq!(
-        went(&mut bench, &tcp(client, 1001, SYN)),
+        bench.send_to_server(&tcp(client, 1001, SYN)),
         first,
         "held by the first flow"
     );
@@ -190,7 +181,7 @@ fn template_stays_while_its_flows_live() {
         );
     }
     assert_ne!(
-        went(&mut bench, &tcp(client, 1002, SYN)),
+        bench.send_to_server(&tcp(client, 1002, SYN)),
         first,
         "nothing holds it"
     );
@@ -203,9 +194,9 @@ fn the_sweep_gives_a_held_choice_a_minute_and_takes_an_idle_one() {
         return;
     };
     serve(&mut bench, OVER, &[direct(1), direct(2)]);
-    went(&mut bench, &tcp("198.51.100.1", 1000, SYN));
-    went(&mut bench, &tcp("198.51.100.2", 1000, SYN));
-    went(&mut bench, &tcp("198.51.100.2", 1000, ACK));
+    bench.send_to_server(&tcp("198.51.100.1", 1000, SYN));
+    bench.send_to_server(&tcp("198.51.100.2", 1000, SYN));
+    bench.send_to_server(&tcp("198.51.100.2", 1000, ACK));
     bench.settings(|settings| settings.timeouts[State::SynRecv as usize] = OVER);
     assert_eq!(
         bench.send(&tcp("198.51.100.1", 1000, ACK)).counted,
@@ -241,9 +232,9 @@ fn established_flow_confirms_its_template() {
         return;
     };
     serve(&mut bench, LONG, &[direct(1)]);
-    went(&mut bench, &tcp("198.51.100.1", 1000, SYN));
+    bench.send_to_server(&tcp("198.51.100.1", 1000, SYN));
     bench.settle();
-    went(&mut bench, &tcp("198.51.100.1", 1000, ACK));
+    bench.send_to_server(&tcp("198.51.100.1", 1000, ACK));
     let states: Vec<u8> = intact(&bench.plane)
         .values()
         .filter(|flow| flow.meta().kind == KIND_TEMPLATE)
@@ -261,15 +252,18 @@ fn server_of_weight_0_keeps_clients_unless_expired() {
         };
         let (service, dests) = serve(&mut bench, LONG, &[direct(1), direct(2)]);
         let client = "198.51.100.1";
-        let first = went(&mut bench, &tcp(client, 1000, SYN));
+        let first = bench.send_to_server(&tcp(client, 1000, SYN));
         bench.weigh(service, first, 0);
         bench.dest_row(first, |row| row.policy = policy);
         let other = dests.iter().find(|dest| **dest != first).unwrap();
         let expected = if policy == 0 { *other } else { first };
-        assert_eq!(went(&mut bench, &tcp(client, 1001, SYN)), expected);
-        assert_eq!(went(&mut bench, &tcp("198.51.100.2", 1000, SYN)), *other);
+        assert_eq!(bench.send_to_server(&tcp(client, 1001, SYN)), expected);
         assert_eq!(
-            went(&mut bench, &tcp(client, 1000, ACK)),
+            bench.send_to_server(&tcp("198.51.100.2", 1000, SYN)),
+            *other
+        );
+        assert_eq!(
+            bench.send_to_server(&tcp(client, 1000, ACK)),
             first,
             "the flow stays"
         );
@@ -284,14 +278,14 @@ fn clients_of_removed_server_move_once() {
     };
     let (service, _) = serve(&mut bench, LONG, &[direct(1), direct(2), direct(3)]);
     let client = "198.51.100.1";
-    let first = went(&mut bench, &tcp(client, 1000, SYN));
+    let first = bench.send_to_server(&tcp(client, 1000, SYN));
     bench.remove(service, first, DEST_LIVE);
-    let second = went(&mut bench, &tcp(client, 1001, SYN));
+    let second = bench.send_to_server(&tcp(client, 1001, SYN));
     assert_ne!(second, first);
     for port in 1002..1006 {
-        assert_eq!(went(&mut bench, &tcp(client, port, SYN)), second);
+        assert_eq!(bench.send_to_server(&tcp(client, port, SYN)), second);
     }
-    assert_eq!(went(&mut bench, &tcp(client, 1000, ACK)), first);
+    assert_eq!(bench.send_to_server(&tcp(client, 1000, ACK)), first);
     // The first flow belongs to a template that is gone: its end must not reduce the new template's count.
     bench.settings(|settings| settings.timeouts[State::Established as usize] = OVER);
     assert_eq!(
@@ -308,7 +302,7 @@ fn reused_row_invalidates_template() {
     };
     serve(&mut bench, LONG, &[direct(1), direct(2)]);
     let client = "198.51.100.1";
-    let first = went(&mut bench, &tcp(client, 1000, SYN));
+    let first = bench.send_to_server(&tcp(client, 1000, SYN));
     let mut row = bench.plane.maps().dests.get(first).unwrap();
     row.generation += 1;
     bench.plane.maps().dests.set(first, &row).unwrap();
@@ -328,11 +322,11 @@ fn port_of_a_persistent_flow_is_not_reused() {
     );
     bench.learn_clients();
     let client = "198.51.100.1";
-    let first = went(&mut bench, &tcp(client, 1000, SYN));
-    went(&mut bench, &tcp(client, 1000, ACK));
-    went(&mut bench, &tcp(client, 1000, FIN));
+    let first = bench.send_to_server(&tcp(client, 1000, SYN));
+    bench.send_to_server(&tcp(client, 1000, ACK));
+    bench.send_to_server(&tcp(client, 1000, FIN));
     let total = |bench: &Bench| bench.plane.maps().live(first).unwrap().total;
-    assert_eq!(went(&mut bench, &tcp(client, 1000, SYN)), first);
+    assert_eq!(bench.send_to_server(&tcp(client, 1000, SYN)), first);
     assert_eq!(total(&bench), 1, "the same entry");
     bench.settle();
 }
@@ -383,7 +377,7 @@ fn one_packet_services_choose_for_every_datagram() {
         let (service, dests) = bench.serve(Kind::Rr, (vip, 53), &servers);
         bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
         let frame = Shape::udp().arriving(at("198.51.100.1", 1000), at(vip, 53));
-        let turns: Vec<u32> = (0..6).map(|_| went(&mut bench, &frame)).collect();
+        let turns: Vec<u32> = (0..6).map(|_| bench.send_to_server(&frame)).collect();
         assert_eq!(turns[..3], turns[3..], "each in its turn");
         assert_eq!(bench.plane.maps().flows.walk().count(), 0);
         for dest in dests {
@@ -402,7 +396,7 @@ fn one_packet_concerns_udp_only_and_needs_no_source_rewriting() {
     };
     let (service, _) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
     bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
-    went(&mut bench, &tcp("198.51.100.1", 1000, SYN));
+    bench.send_to_server(&tcp("198.51.100.1", 1000, SYN));
     assert_eq!(bench.plane.maps().flows.walk().count(), 1);
     let snat = server(Forward::Nat, 9).row(|row| row.flags |= DEST_SNAT);
     let (service, _) = bench.serve(Kind::Rr, (OTHER_VIP, 53), &[snat]);
@@ -420,9 +414,9 @@ fn persistent_one_packet_service_creates_no_entries() {
     let (service, _) = serve(&mut bench, LONG, &[direct(1), direct(2)]);
     bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
     let frame = |port| Shape::udp().arriving(at("198.51.100.1", port), at(VIP, 80));
-    let first = went(&mut bench, &frame(1000));
+    let first = bench.send_to_server(&frame(1000));
     for port in 1000..1005 {
-        assert_eq!(went(&mut bench, &frame(port)), first);
+        assert_eq!(bench.send_to_server(&frame(port)), first);
     }
     assert_eq!(bench.plane.maps().flows.walk().count(), 1, "the choice");
     bench.settle();

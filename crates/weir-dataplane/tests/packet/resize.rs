@@ -5,11 +5,9 @@ use weir_abi::{ABI_FLOW_LAYOUT, DEST_SNAT, Forward, Reason};
 use weir_sched::Kind;
 
 use crate::bench::{Bench, DIRECTOR_MAC, NewServer, Xdp, sizes};
-use crate::wire::{ACK, FIN, SYN, SYN_ACK, Shape, at};
+use crate::wire::{ACK, CLIENT, FIN, SYN, SYN_ACK, Shape, VIP, at};
 
-const VIP: &str = "192.0.2.10";
 const VIP6: &str = "2001:db8::10";
-const CLIENT: &str = "198.51.100.7";
 const CLIENT6: &str = "2001:db8:1::7";
 
 /// Ports of existing flows.

@@ -1,18 +1,11 @@
 //! Selection of the service for a packet, and services without servers.
 
-use weir_abi::{Forward, Reason, SERVICE_DROP_NO_SERVER};
+use weir_abi::{Reason, SERVICE_DROP_NO_SERVER};
 use weir_flow::model::{PortRange, VipRow};
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, hop_macs};
-use crate::wire::{ACK, Case, SYN, Shape, at, check_all};
-
-const VIP: &str = "192.0.2.10";
-const CLIENT: &str = "198.51.100.7";
-
-fn direct(last: u8) -> NewServer {
-    NewServer::new(Forward::Direct, &format!("10.0.0.{last}"))
-}
+use crate::wire::{ACK, CLIENT, Case, SYN, Shape, VIP, at, check_all};
 
 #[test]
 fn exact_then_range_then_any() {
@@ -22,7 +15,7 @@ fn exact_then_range_then_any() {
     let services: Vec<u32> = (1..=5)
         .map(|last| {
             let service = bench.service(Kind::Rr);
-            bench.add(service, direct(last));
+            bench.add(service, NewServer::direct(last));
             service
         })
         .collect();
@@ -81,9 +74,13 @@ fn service_without_servers_rejects_or_drops() {
         };
         let never = bench.service(Kind::Rr);
         bench.listen(never, VIP, 80);
-        let (gone, dests) = bench.serve(Kind::Rr, (VIP, 81), &[direct(1)]);
+        let (gone, dests) = bench.serve(Kind::Rr, (VIP, 81), &[NewServer::direct(1)]);
         bench.remove(gone, dests[0], 0);
-        let (quiesced, dests) = bench.serve(Kind::Wlc, (VIP, 82), &[direct(2), direct(3)]);
+        let (quiesced, dests) = bench.serve(
+            Kind::Wlc,
+            (VIP, 82),
+            &[NewServer::direct(2), NewServer::direct(3)],
+        );
         dests
             .iter()
             .for_each(|dest| bench.weigh(quiesced, *dest, 0));
@@ -156,7 +153,11 @@ fn weight_zero_takes_no_new_flow_and_keeps_the_old() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
+    let (service, dests) = bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[NewServer::direct(1), NewServer::direct(2)],
+    );
     let frame = |port, flags| Shape::tcp(flags).arriving(at(CLIENT, port), at(VIP, 80));
     let went = |bench: &mut Bench, port, flags| u32::from(bench.send(&frame(port, flags)).frame[5]);
     let old: Vec<u32> = (1000..1004)

@@ -5,9 +5,9 @@
 //! numbers are seeded: a test that passes once always passes. With other seeds a correct scheduler would fail in one
 //! case in a million.
 
-use statrs::distribution::{ChiSquared, ContinuousCDF};
 use weir_abi::{Forward, SERVICE_ONE_PACKET};
 use weir_sched::{Kind, Mode, hash};
+use weir_testing::p_value;
 
 use crate::bench::{Bench, NewServer, Xdp};
 use crate::scheduler::VIP;
@@ -60,28 +60,6 @@ fn shares(bench: &mut Bench, kind: Kind, weights: &[u32], out: usize, way: Exclu
             .unwrap()] += 1;
     }
     count
-}
-
-/// The probability that correct shares are at least as unequal as these.
-fn p_value(observed: &[u64], shares: &[f64]) -> f64 {
-    let (all, whole) = (
-        observed.iter().sum::<u64>() as f64,
-        shares.iter().sum::<f64>(),
-    );
-    let mut sum = 0.0;
-    for (observed, share) in observed.iter().zip(shares) {
-        if *share == 0.0 {
-            assert_eq!(*observed, 0, "a server that is out was chosen");
-            continue;
-        }
-        let expected = all * share / whole;
-        sum += (*observed as f64 - expected).powi(2) / expected;
-    }
-    match shares.iter().filter(|share| **share > 0.0).count() {
-        // All datagrams went to the expected server.
-        1 => 1.0,
-        servers => ChiSquared::new((servers - 1) as f64).unwrap().sf(sum),
-    }
 }
 
 /// Runs a scheduler for both reasons and all numbers of unavailable servers, and compares the shares with those that

@@ -1,46 +1,40 @@
 //! The effect of the keys of `[ipvs]`, and the upper threshold of a server.
 
 use weir_abi::{
-    DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, Forward, POLICY_EXPIRE, POLICY_SILENT, Reason,
+    DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_EXPIRE, POLICY_SILENT, Reason,
     SETTINGS_EXPIRE_NODEST, SETTINGS_REUSE, SETTINGS_REUSE_FIN_WAIT, SETTINGS_SLOPPY_TCP, State,
 };
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp};
 use crate::support::two_cpus;
-use crate::wire::{ACK, FIN, RST, SYN, Shape, at};
-
-const VIP: &str = "192.0.2.10";
-const CLIENT: &str = "198.51.100.7";
-
-fn direct(last: u8) -> NewServer {
-    NewServer::new(Forward::Direct, &format!("10.0.0.{last}"))
-}
-
-fn tcp(port: u16, flags: weir_wire::TcpFlags) -> Vec<u8> {
-    Shape::tcp(flags).arriving(at(CLIENT, port), at(VIP, 80))
-}
-
-#[track_caller]
-fn went(bench: &mut Bench, frame: &[u8]) -> u32 {
-    let outcome = bench.send(frame);
-    assert_eq!(outcome.verdict, Xdp::Tx, "{outcome:?}");
-    outcome.frame[5].into()
-}
+use crate::wire::{ACK, CLIENT, FIN, RST, SYN, Shape, VIP, at, client_tcp};
 
 #[test]
 fn sloppy_tcp_lets_any_packet_but_a_reset_begin() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
-    assert_eq!(bench.send(&tcp(1000, ACK)).counted, [Reason::PassNoFlow]);
-    bench.settings(|settings| settings.flags |= SETTINGS_SLOPPY_TCP);
-    let first = went(&mut bench, &tcp(1000, ACK));
-    assert_ne!(went(&mut bench, &tcp(1001, FIN)), first);
-    assert_eq!(bench.send(&tcp(1002, RST)).counted, [Reason::PassNoFlow]);
+    bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[NewServer::direct(1), NewServer::direct(2)],
+    );
     assert_eq!(
-        bench.send(&tcp(1002, weir_wire::TcpFlags(0x06))).counted,
+        bench.send(&client_tcp(1000, ACK)).counted,
+        [Reason::PassNoFlow]
+    );
+    bench.settings(|settings| settings.flags |= SETTINGS_SLOPPY_TCP);
+    let first = bench.send_to_server(&client_tcp(1000, ACK));
+    assert_ne!(bench.send_to_server(&client_tcp(1001, FIN)), first);
+    assert_eq!(
+        bench.send(&client_tcp(1002, RST)).counted,
+        [Reason::PassNoFlow]
+    );
+    assert_eq!(
+        bench
+            .send(&client_tcp(1002, weir_wire::TcpFlags(0x06)))
+            .counted,
         [Reason::PassNoFlow]
     );
     bench.settle();
@@ -51,16 +45,20 @@ fn starts_new_flow(settings: u32, far: &[weir_wire::TcpFlags], weight: u32) -> b
     let Some(mut bench) = Bench::open() else {
         return false;
     };
-    let (service, _) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
+    let (service, _) = bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[NewServer::direct(1), NewServer::direct(2)],
+    );
     bench.settings(|row| row.flags = settings);
-    let first = went(&mut bench, &tcp(1000, SYN));
+    let first = bench.send_to_server(&client_tcp(1000, SYN));
     for flags in far {
-        went(&mut bench, &tcp(1000, *flags));
+        bench.send_to_server(&client_tcp(1000, *flags));
     }
     if weight == 0 {
         bench.weigh(service, first, 0);
     }
-    let again = went(&mut bench, &tcp(1000, SYN));
+    let again = bench.send_to_server(&client_tcp(1000, SYN));
     bench.settle();
     again != first
 }
@@ -100,17 +98,20 @@ fn expire_nodest_conn_ends_flows_unless_a_packet_starts_a_new_one() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1)]);
+    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[NewServer::direct(1)]);
     for port in 1000..1003 {
-        went(&mut bench, &tcp(port, SYN));
+        bench.send_to_server(&client_tcp(port, SYN));
     }
     bench.remove(service, dests[0], DEST_LIVE | DEST_RESCHEDULE);
     bench.dest_row(dests[0], |row| row.policy = POLICY_EXPIRE);
-    let next = bench.add(service, direct(2));
-    assert_eq!(bench.send(&tcp(1000, ACK)).counted, [Reason::PassNoFlow]);
-    assert_eq!(went(&mut bench, &tcp(1001, SYN)), next);
+    let next = bench.add(service, NewServer::direct(2));
+    assert_eq!(
+        bench.send(&client_tcp(1000, ACK)).counted,
+        [Reason::PassNoFlow]
+    );
+    assert_eq!(bench.send_to_server(&client_tcp(1001, SYN)), next);
     bench.settings(|settings| settings.flags |= SETTINGS_SLOPPY_TCP);
-    assert_eq!(went(&mut bench, &tcp(1002, ACK)), next);
+    assert_eq!(bench.send_to_server(&client_tcp(1002, ACK)), next);
     bench.settle();
 }
 
@@ -119,20 +120,20 @@ fn packets_to_a_server_that_the_kernel_would_miss_are_dropped_until_it_is_back()
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1)]);
-    went(&mut bench, &tcp(1000, SYN));
+    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[NewServer::direct(1)]);
+    bench.send_to_server(&client_tcp(1000, SYN));
     let before = bench.plane.maps().dests.get(dests[0]).unwrap();
     bench.remove(service, dests[0], DEST_LIVE | DEST_RESET);
     bench.dest_row(dests[0], |row| row.policy = POLICY_SILENT);
     for _ in 0..3 {
-        let outcome = bench.send(&tcp(1000, ACK));
+        let outcome = bench.send(&client_tcp(1000, ACK));
         assert_eq!(
             (outcome.verdict, outcome.counted),
             (Xdp::Drop, vec![Reason::DropServerGone])
         );
     }
     bench.dest_row(dests[0], |row| *row = before);
-    assert_eq!(went(&mut bench, &tcp(1000, ACK)), dests[0]);
+    assert_eq!(bench.send_to_server(&client_tcp(1000, ACK)), dests[0]);
     bench.settle();
 }
 
@@ -144,22 +145,25 @@ fn server_is_full_at_upper_and_open_below_lower_threshold() {
         let Some(mut bench) = Bench::open() else {
             return;
         };
-        let (_, dests) = bench.serve(Kind::Sh, (VIP, 80), &[direct(1)]);
+        let (_, dests) = bench.serve(Kind::Sh, (VIP, 80), &[NewServer::direct(1)]);
         bench.limit(dests[0], upper, lower);
         let overloaded = |bench: &Bench| bench.plane.maps().live(dests[0]).unwrap().overloaded;
         for port in 1..=upper as u16 {
             assert_eq!(overloaded(&bench), 0, "{port} of {upper}");
-            went(&mut bench, &tcp(port, SYN));
+            bench.send_to_server(&client_tcp(port, SYN));
         }
         assert_eq!(overloaded(&bench), 1, "at {upper}");
         bench.settings(|settings| settings.timeouts[State::Close as usize] = u32::MAX);
         for left in (0..upper).rev() {
             // A FIN before the ACK closes the flow, and a closed flow ends with the next packet.
             let port = (left + 1) as u16;
-            went(&mut bench, &tcp(port, FIN));
+            bench.send_to_server(&client_tcp(port, FIN));
             if left < upper {
                 bench.settings(|settings| settings.timeouts[State::TimeWait as usize] = u32::MAX);
-                assert_eq!(bench.send(&tcp(port, ACK)).counted, [Reason::PassNoFlow]);
+                assert_eq!(
+                    bench.send(&client_tcp(port, ACK)).counted,
+                    [Reason::PassNoFlow]
+                );
             }
             assert_eq!(
                 overloaded(&bench),
@@ -178,23 +182,30 @@ fn full_server_is_skipped_in_every_service_of_its_pool() {
     };
     // The counts of both services are in one row, after those of the servers.
     let shared = bench.plane.sizes().dests;
-    let of_pool = |last: u8, row: u32| direct(last).row(|dest| dest.live = row);
+    let of_pool = |last: u8, row: u32| NewServer::direct(last).row(|dest| dest.live = row);
     let pool = [of_pool(1, shared), of_pool(2, shared + 1)];
     let (_, one) = bench.serve(Kind::Rr, (VIP, 80), &pool);
     let (_, two) = bench.serve(Kind::Wlc, ("192.0.2.11", 80), &pool);
     one.iter().for_each(|dest| bench.limit(*dest, 2, 0));
     let other = |port| Shape::tcp(SYN).arriving(at(CLIENT, port), at("192.0.2.11", 80));
     let first = [
-        went(&mut bench, &tcp(1, SYN)),
-        went(&mut bench, &tcp(2, SYN)),
+        bench.send_to_server(&client_tcp(1, SYN)),
+        bench.send_to_server(&client_tcp(2, SYN)),
     ];
     assert_eq!(first.iter().filter(|dest| **dest == one[0]).count(), 1);
-    let second = [went(&mut bench, &other(1)), went(&mut bench, &other(2))];
+    let second = [
+        bench.send_to_server(&other(1)),
+        bench.send_to_server(&other(2)),
+    ];
     assert_eq!(second.iter().filter(|dest| **dest == two[0]).count(), 1);
-    for frame in [tcp(3, SYN), other(3)] {
+    for frame in [client_tcp(3, SYN), other(3)] {
         assert_eq!(bench.send(&frame).counted, [Reason::RejectNoServer]);
     }
-    assert_eq!(went(&mut bench, &tcp(1, ACK)), first[0], "its flows go on");
+    assert_eq!(
+        bench.send_to_server(&client_tcp(1, ACK)),
+        first[0],
+        "its flows go on"
+    );
     bench.settle();
 }
 
@@ -207,7 +218,11 @@ fn two_cpus_exceed_a_threshold_by_one_at_most() {
         return;
     }
     const UPPER: u32 = 500;
-    let (_, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
+    let (_, dests) = bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[NewServer::direct(1), NewServer::direct(2)],
+    );
     for dest in &dests {
         bench.limit(*dest, UPPER, 0);
     }
@@ -217,7 +232,7 @@ fn two_cpus_exceed_a_threshold_by_one_at_most() {
         weir_sys::pin_thread(cpu).unwrap();
         barrier.wait();
         for port in 0..1000u16 {
-            let frame = tcp(2 * port + cpu as u16, SYN);
+            let frame = client_tcp(2 * port + cpu as u16, SYN);
             let input = weir_dataplane::TestInput::xdp(&frame);
             plane.test_run("weir_xdp", &input).unwrap();
         }

@@ -11,14 +11,7 @@ use weir_sched::Kind;
 use crate::bench::{Bench, NewServer, Xdp, sizes};
 use crate::census::intact;
 use crate::support::two_cpus;
-use crate::wire::{ACK, SYN, Shape, at};
-
-const VIP: &str = "192.0.2.10";
-const CLIENT: &str = "198.51.100.7";
-
-fn tcp(port: u16, flags: weir_wire::TcpFlags) -> Vec<u8> {
-    Shape::tcp(flags).arriving(at(CLIENT, port), at(VIP, 80))
-}
+use crate::wire::{ACK, SYN, VIP, client_tcp};
 
 fn bench(flows: u32, forward: Forward) -> Option<Bench> {
     let mut bench = Bench::with_flows(flows)?;
@@ -34,19 +27,19 @@ fn flow_without_entry_is_hashed_to_a_stable_server() {
     };
     for port in 1000..1007 {
         assert_eq!(
-            bench.send(&tcp(port, SYN)).counted,
+            bench.send(&client_tcp(port, SYN)).counted,
             [],
             "port {port} has a place"
         );
     }
     for port in 1007..1030 {
-        let begin = bench.send(&tcp(port, SYN));
+        let begin = bench.send(&client_tcp(port, SYN));
         assert_eq!(
             begin.counted,
             [Reason::CountTableFull, Reason::CountUntracked]
         );
         for _ in 0..3 {
-            let continues = bench.send(&tcp(port, ACK));
+            let continues = bench.send(&client_tcp(port, ACK));
             assert_eq!(continues.counted, [Reason::CountUntracked]);
             assert_eq!(continues.frame[5], begin.frame[5], "port {port}");
         }
@@ -64,7 +57,7 @@ fn full_home_bucket_spills_and_reclaims() {
         return;
     };
     let placed = (1000..1040)
-        .filter(|port| bench.send(&tcp(*port, SYN)).counted.is_empty())
+        .filter(|port| bench.send(&client_tcp(*port, SYN)).counted.is_empty())
         .count();
     let flows = intact(&bench.plane);
     assert_eq!(flows.len(), placed);
@@ -74,7 +67,7 @@ fn full_home_bucket_spills_and_reclaims() {
         .count();
     assert!(second > 0, "{placed} flows, none in its second bucket");
     for flow in flows.values() {
-        let frame = tcp(flow.cold.sport.get(), ACK);
+        let frame = client_tcp(flow.cold.sport.get(), ACK);
         let outcome = bench.send(&frame);
         assert_eq!(
             (outcome.counted, u32::from(outcome.frame[5])),
@@ -85,7 +78,7 @@ fn full_home_bucket_spills_and_reclaims() {
     // All are established. With a lifetime of 0, the next SYN of each frees the entry and uses it again.
     bench.settings(|settings| settings.timeouts[State::Established as usize] = u32::MAX);
     for flow in flows.values() {
-        bench.send(&tcp(flow.cold.sport.get(), SYN));
+        bench.send(&client_tcp(flow.cold.sport.get(), SYN));
         intact(&bench.plane);
     }
 }
@@ -96,11 +89,11 @@ fn nat_without_place_leaves_nothing_behind() {
         return;
     };
     for port in 1000..1003 {
-        assert_eq!(bench.send(&tcp(port, SYN)).counted, []);
+        assert_eq!(bench.send(&client_tcp(port, SYN)).counted, []);
     }
     // One entry is free: the reverse tuple takes it, and the forward tuple finds none.
     for port in 1003..1010 {
-        let outcome = bench.send(&tcp(port, SYN));
+        let outcome = bench.send(&client_tcp(port, SYN));
         assert_eq!(
             (outcome.verdict, outcome.counted),
             (Xdp::Drop, vec![Reason::DropNoPlace])
@@ -116,7 +109,11 @@ const NEARLY: u16 = (SMALL * 9 / 20) as u16;
 /// Starts nat flows and asserts that each gets its entries.
 fn begin_all(bench: &mut Bench, ports: Range<u16>) {
     for port in ports {
-        assert_eq!(bench.send(&tcp(port, SYN)).counted, [], "port {port}");
+        assert_eq!(
+            bench.send(&client_tcp(port, SYN)).counted,
+            [],
+            "port {port}"
+        );
     }
 }
 
@@ -127,7 +124,7 @@ fn end_all(bench: &mut Bench, ports: Range<u16>) {
     };
     after(bench, u32::MAX);
     for port in ports {
-        let outcome = bench.send(&tcp(port, ACK));
+        let outcome = bench.send(&client_tcp(port, ACK));
         assert_eq!(outcome.counted, [Reason::PassNoFlow], "port {port}");
     }
     after(bench, 1_000_000);
@@ -158,11 +155,15 @@ fn nat_refuses_nothing_at_90_percent_through_ten_turnovers() {
     bench.settle();
     // An entry in another bucket is found there, from both directions, and its removal leaves no mark.
     for port in oldest..oldest + NEARLY {
-        assert_eq!(bench.send(&tcp(port, ACK)).verdict, Xdp::Tx, "port {port}");
+        assert_eq!(
+            bench.send(&client_tcp(port, ACK)).verdict,
+            Xdp::Tx,
+            "port {port}"
+        );
     }
     bench.settings(|settings| settings.timeouts[State::Established as usize] = u32::MAX);
     for port in oldest..oldest + NEARLY {
-        bench.send(&tcp(port, ACK));
+        bench.send(&client_tcp(port, ACK));
     }
     assert_eq!(intact(&bench.plane).len(), 0);
 }
@@ -185,7 +186,11 @@ fn nat_refuses_nothing_at_90_percent_across_a_resize() {
         assert_eq!((moved.moved, moved.lost), (flows as u64, 0));
         assert_eq!(intact(&bench.plane).len(), 2 * flows);
         for port in 1000..first + 5 {
-            assert_eq!(bench.send(&tcp(port, ACK)).verdict, Xdp::Tx, "port {port}");
+            assert_eq!(
+                bench.send(&client_tcp(port, ACK)).verdict,
+                Xdp::Tx,
+                "port {port}"
+            );
         }
     }
 }
@@ -209,7 +214,7 @@ fn nat_refuses_nothing_at_90_percent_on_two_cpus() {
             // get an entry.
             let began = (0..4).any(|_| {
                 let run = plane
-                    .test_run("weir_xdp", &TestInput::xdp(&tcp(port, SYN)))
+                    .test_run("weir_xdp", &TestInput::xdp(&client_tcp(port, SYN)))
                     .unwrap();
                 Xdp::from_number(run.verdict) == Xdp::Tx
             });

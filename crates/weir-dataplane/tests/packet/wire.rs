@@ -138,6 +138,15 @@ impl Shape {
     }
 }
 
+/// The VIP and the client of tests that need only one of each.
+pub(crate) const VIP: &str = "192.0.2.10";
+pub(crate) const CLIENT: &str = "198.51.100.7";
+
+/// A packet of [`CLIENT`] to port 80 of [`VIP`].
+pub(crate) fn client_tcp(port: u16, flags: TcpFlags) -> Vec<u8> {
+    Shape::tcp(flags).arriving(at(CLIENT, port), at(VIP, 80))
+}
+
 pub(crate) fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().unwrap(), port)
 }

@@ -143,7 +143,7 @@ impl Engine {
                 .inside(|| Features::read(&name).and_then(|features| features.set(&former)))?;
             if let Err(error) = given {
                 // The device may be gone, and its settings with it.
-                tracing::warn!(interface = name, %error, "its offloads are not as they were");
+                tracing::warn!(interface = name, %error, "failed to restore the offloads");
             }
         }
         self.persist_undo()
@@ -178,7 +178,7 @@ impl Engine {
             }
             Err(error) => {
                 // The loopback and some tunnels lack these features.
-                tracing::warn!(interface = name, %error, "merging of received packets stays as it is");
+                tracing::warn!(interface = name, %error, "receive offloads (GRO, LRO) were not changed");
                 Ok(())
             }
         }

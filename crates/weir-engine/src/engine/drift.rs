@@ -48,7 +48,7 @@ impl Engine {
         for ifindex in self.plane.restore_attachments()? {
             self.log_program_repair(ifindex, "another program had replaced Weir's");
         }
-        // Removed devices cause events of their own.
+        // Removed devices cause separate events.
         let wanted: Vec<u32> = self.network.attached.keys().copied().collect();
         let there = self.plane.attachments()?;
         let has = |ifindex: u32, hooks: &[Hook]| {
@@ -87,7 +87,7 @@ impl Engine {
         }
         if lost.is_empty() && !whole {
             self.drift.programs += 1;
-            tracing::warn!("a tc program was put back");
+            tracing::warn!("restored a tc program");
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ impl Engine {
     fn log_program_repair(&mut self, ifindex: u32, cause: &str) {
         self.drift.programs += 1;
         let interface = self.network.name_of(ifindex).unwrap_or("?");
-        tracing::warn!(interface, cause, "a program was put back");
+        tracing::warn!(interface, cause, "restored a program");
     }
 
     fn repair_maps(&mut self) -> Result<()> {
@@ -106,7 +106,7 @@ impl Engine {
         let elements = self.writer.repair_elements(maps, &self.rows)?;
         if elements > 0 {
             self.drift.elements += elements;
-            tracing::warn!(elements, "elements of maps were written again");
+            tracing::warn!(elements, "map elements were rewritten");
         }
         self.write_devices(self.plane.maps())
     }

@@ -91,7 +91,7 @@ impl Measured {
     }
 }
 
-/// See the module.
+/// Collects latency samples and computes the shares of servers.
 #[derive(Debug, Default)]
 pub(super) struct LatencyMonitor {
     positions: Option<RingPositions>,

@@ -1,4 +1,4 @@
-//! What changes with servers' latency, other than `least-time`: weights of pools with `adapt`, and ejection by
+//! Uses of servers' latency other than `least-time`: weights of pools with `adapt`, and ejection by
 //! `max_latency`.
 
 use std::collections::BTreeMap;

@@ -169,7 +169,7 @@ impl Engine {
 
     fn log_mark_repair(&mut self, cause: &str) {
         self.drift.marks += 1;
-        tracing::warn!(cause, "the way of marked packets was repaired");
+        tracing::warn!(cause, "the route of marked packets was repaired");
     }
 
     async fn make_pair(&mut self) -> Result<MarkRouting> {

@@ -92,7 +92,7 @@ impl SavedState {
         }
         let desired = std::mem::replace(&mut self.desired, Ok(Indexed::default()))?;
         if opened != Opened::Fresh && self.lost {
-            tracing::warn!("the state file is gone: rows are found again in the pinned maps");
+            tracing::warn!("the state file is gone: recovering rows from the pinned maps");
             memory.allocation =
                 adopt::recover_allocation(plane.maps(), &desired, plane.sizes().dests, now_ms())?;
         }
@@ -160,7 +160,7 @@ impl UndoStart {
         if self.first
             && let Err(error) = clean_pinned(paths, &self.added).await
         {
-            tracing::error!(%error, "the failed start leaves a data plane behind: run `weir clean`");
+            tracing::error!(%error, "the failed start left a data plane behind: run `weir clean`");
         }
     }
 }
@@ -287,16 +287,20 @@ impl Engine {
     /// Transfers counters to a program that has replaced this engine's maps and could not copy the counters.
     pub fn transfer_counts(&self) {
         match self.plane.transfer_counts() {
-            Ok(true) => tracing::info!("the other program began without counts and got them"),
+            Ok(true) => tracing::info!(
+                "the other program started without counters; they were handed over now"
+            ),
             Ok(false) => {}
-            Err(error) => tracing::warn!(%error, "counts could not be left to the other program"),
+            Err(error) => {
+                tracing::warn!(%error, "failed to hand counters over to the other program")
+            }
         }
     }
 
     /// Detaches the tc path where the successor runs XDP and does not know of it.
     pub fn detach_tc(&self) {
         if let Err(error) = self.plane.detach_tc() {
-            tracing::warn!(%error, "a program stays at tc: `weir clean` removes it");
+            tracing::warn!(%error, "failed to detach a program from tc: `weir clean` removes it");
         }
     }
 }

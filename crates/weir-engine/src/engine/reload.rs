@@ -162,20 +162,20 @@ impl Engine {
             return Vec::new();
         }
         let services = self.memory.allocation.services.iter();
-        let there = services.filter(|(_, slot)| {
+        let affected = services.filter(|(_, slot)| {
             let mut dests = slot.dests.iter();
             dests.any(|dest| addresses.contains(&dest.address))
         });
-        there.map(|(name, _)| name.clone()).collect()
+        affected.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Restores the former configuration after another one failed midway. Rows that the failed one allocated are
-    /// removed in the ordinary way: a packet may have bound a flow to them.
+    /// Restores the former configuration after a new one failed. Rows that the new one allocated are removed like any
+    /// other rows, because a packet may have bound a flow to them.
     async fn roll_back(&mut self, former: Indexed, states: &ServerStates) -> Result<()> {
         let touched = owned(former.changed_since(&self.desired));
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
         self.desired = former;
-        let refused = allocate(
+        let rejected = allocate(
             &mut self.memory,
             &self.desired,
             &self.plane,
@@ -185,7 +185,7 @@ impl Engine {
         let moved = self.add_servers(&touched).await?;
         self.replan(&touched)?;
         self.replan(&moved.iter().map(String::as_str).collect::<Vec<_>>())?;
-        self.persist_changes(&refused)?;
+        self.persist_changes(&rejected)?;
         self.commit().await
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct ServerName {
     pub(super) port: u16,
 }
 
-/// See the module.
+/// The names of this director's services, and their rows.
 #[derive(Debug, Default)]
 pub(super) struct SyncIndex {
     pub(super) services: HashMap<u32, ServiceNames>,
@@ -233,7 +233,7 @@ impl SyncCounts {
     }
 }
 
-/// See the module.
+/// The state of flow synchronization in the engine.
 #[derive(Debug, Default)]
 pub(super) struct Synchronizer {
     /// Whether it runs; `None` = not set since the engine was opened.

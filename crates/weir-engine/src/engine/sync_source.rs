@@ -13,10 +13,10 @@ use weir_abi::ticks_from;
 const DISCARD_PORT: u16 = 9;
 /// Routes may change: how long an answer is used.
 const KEPT: Duration = Duration::from_secs(1);
-/// Answers that are kept; more clients are asked for each time.
+/// Maximum number of cached answers; for further clients the kernel is queried each time.
 const KEPT_MAX: usize = 1 << 16;
 
-/// See the module.
+/// The source addresses towards clients of peers, cached.
 #[derive(Debug, Default)]
 pub(super) struct SourceAddresses {
     known: HashMap<IpAddr, Option<IpAddr>, RandomState>,
@@ -34,7 +34,7 @@ impl SourceAddresses {
         if let Some(known) = self.known.get(&client) {
             return *known;
         }
-        let found = ask(client);
+        let found = lookup(client);
         if self.known.len() < KEPT_MAX {
             self.known.insert(client, found);
         }
@@ -42,7 +42,7 @@ impl SourceAddresses {
     }
 }
 
-fn ask(client: IpAddr) -> Option<IpAddr> {
+fn lookup(client: IpAddr) -> Option<IpAddr> {
     let any: IpAddr = match client {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -124,7 +124,7 @@ impl Network {
             mtu: u16::try_from(route.mtu).unwrap_or(u16::MAX),
             dmac: route.mac.map_or([0; 6], |mac| mac.octets()),
             smac: route.smac.map_or([0; 6], |mac| mac.octets()),
-            // One port and no tag of its own: packets go back into the VLAN that they came from.
+            // One port and no own tag: packets return to the VLAN that they arrived from.
             vlan: route
                 .vlan
                 .unwrap_or(if only_port { HOP_VLAN_KEEP } else { 0 }),

@@ -38,7 +38,7 @@ pub(crate) struct Network {
     routes: RouteIndex,
     /// The device of each local address.
     holders: BTreeMap<IpAddr, u32>,
-    /// Neighbours that the kernel was asked to keep resolved.
+    /// Neighbours that the kernel keeps resolved for Weir.
     managed: BTreeSet<(u32, IpAddr)>,
     /// Current XDP features of the drivers.
     drivers: BTreeMap<u32, XdpFeatures>,

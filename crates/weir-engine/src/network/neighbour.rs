@@ -25,7 +25,9 @@ impl Network {
                 Ok(Managed::Added) => added.push((*device, *neighbour)),
                 Ok(_) => {}
                 // The kernel still resolves it for the first packet.
-                Err(error) => tracing::warn!(%error, "a server's neighbour is not kept resolved"),
+                Err(error) => {
+                    tracing::warn!(%error, "failed to keep a server's neighbour entry resolved")
+                }
             }
         }
         self.managed = wanted;

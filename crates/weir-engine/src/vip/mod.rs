@@ -26,7 +26,7 @@ pub use self::record::{read_record, remove_record, write as write_record};
 /// Checking for connections lists all TCP sockets, so it does not run every second.
 const WITHDRAW_INTERVAL: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The VIPs that this process has added for proxy services.
 #[derive(Debug)]
 pub struct Vips {
     runtime_dir: PathBuf,

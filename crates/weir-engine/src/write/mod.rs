@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::tree;
 
 /// Row flags that packets of removed servers still need.
-const LASTING: u8 = DEST_LOCAL | DEST_STRICT | DEST_SNAT;
+const KEPT_FLAGS: u8 = DEST_LOCAL | DEST_STRICT | DEST_SNAT;
 
 /// A service as written.
 #[derive(Debug)]
@@ -252,7 +252,7 @@ impl Writer {
             };
             let row = maps.dests.get(*id)?;
             let wanted = Dest {
-                flags: row.flags & LASTING | removed.flags,
+                flags: row.flags & KEPT_FLAGS | removed.flags,
                 policy: removed.policy,
                 place: 0,
                 ..row

@@ -14,11 +14,11 @@ use super::{Arrival, Job, Load, Model, Scheduler, Verdict, template};
 use crate::key::{Tuple, scaled, steer_hash};
 use crate::state;
 
-/// Most servers that a nat flow tries if their reverse tuples are in use.
+/// Maximum number of servers that a nat flow tries if their reverse tuples are in use.
 const NAT_SERVER_TRIES: u64 = 4;
 /// Entries of the spread table that are tried to find a server with translation.
 const NAT_SERVER_PICKS: u64 = 4;
-/// Most source ports that snat tries.
+/// Maximum number of source ports that snat tries.
 const SNAT_PORT_TRIES: u32 = 16;
 
 /// A server, and the flow's entry if it got one.

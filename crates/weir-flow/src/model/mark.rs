@@ -5,7 +5,7 @@ use core::net::Ipv6Addr;
 use weir_abi::{Addr, MARK_MAC};
 
 use super::{Job, Model, Scheduler};
-use crate::parse::Family;
+use crate::family::Family;
 
 /// The content of such a frame's source MAC.
 pub(super) struct FrameMark {

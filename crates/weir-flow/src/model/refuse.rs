@@ -11,7 +11,8 @@ use weir_wire::{IpBuilder, IpProtocol, Packet, TcpFlags};
 
 use super::{Job, Model, PacketMeta, Scheduler, Verdict};
 use crate::edit;
-use crate::parse::{Family, Layout};
+use crate::family::Family;
+use crate::parse::Layout;
 
 /// An ICMPv4 error has at most 576 bytes (RFC 1812 section 4.3.2.3).
 const QUOTE_V4: usize = 576 - 20 - 8;

@@ -10,8 +10,8 @@ use weir_abi::{
 
 use super::flows::{Flow, Kind};
 use super::{Model, Scheduler};
+use crate::family::Family;
 use crate::key::Tuple;
-use crate::parse::Family;
 use crate::state;
 
 /// A valid record: its tuple, and the entry that it becomes.

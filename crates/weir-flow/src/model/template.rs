@@ -12,8 +12,8 @@ use weir_abi::{
 use super::config::Persistence;
 use super::flows::{Flow, Kind};
 use super::{Job, Model, Scheduler};
+use crate::family::Family;
 use crate::key::Tuple;
-use crate::parse::Family;
 
 /// A minute in ticks: extension of an expired template with live flows.
 const EXTRA_TICKS: u32 = 56;

@@ -1,4 +1,4 @@
-//! What comes over the API, and from resolvers.
+//! Input from the API and from resolvers.
 
 use weir_control::api::{ExplainRequest, FileRequest, ServerOrder};
 use weir_control::explain::{Packet, Request};

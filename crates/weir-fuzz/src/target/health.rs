@@ -1,4 +1,4 @@
-//! What servers answer to checks.
+//! Responses of servers to checks.
 
 use std::net::{IpAddr, Ipv4Addr};
 

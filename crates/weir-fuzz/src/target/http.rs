@@ -1,4 +1,4 @@
-//! What clients and HTTP/1 servers send.
+//! Input from clients and HTTP/1 servers.
 
 use weir_http::chunk::Chunks;
 use weir_http::exchange::{Exchange, Step};

@@ -19,7 +19,7 @@ pub struct Target {
     pub run: fn(&[u8]),
     /// Inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Longest input worth trying, bytes.
+    /// Maximum useful size of an input, in bytes.
     pub longest: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What only the proxy parses: certificates and frames of HTTP/2.
+//! Input that only the proxy parses: certificates and HTTP/2 frames.
 
 use weir_proxy::fuzzing;
 
@@ -7,7 +7,7 @@ pub(super) fn certificate(input: &[u8]) {
     fuzzing::certificate(input);
 }
 
-/// What an HTTP/2 client sends, in portions whose size the first byte says.
+/// What an HTTP/2 client sends, in portions whose size the first byte sets.
 pub(super) fn http2(input: &[u8]) {
     if let Some((portion, input)) = input.split_first() {
         fuzzing::http2(input, usize::from(*portion).max(1));

@@ -27,18 +27,18 @@ pub(super) fn packet(input: &[u8]) {
     let Ok(received) = decode(&arrival) else {
         return;
     };
-    let heard = &received.advertisement;
-    let again = heard.encode(SOURCE, GROUP_V4.into(), received.checksum);
+    let advertisement = &received.advertisement;
+    let again = advertisement.encode(SOURCE, GROUP_V4.into(), received.checksum);
     let arrival = Arrival {
         bytes: &again,
         ..arrival
     };
     assert_eq!(
         decode(&arrival).map(|it| it.advertisement).as_ref(),
-        Ok(heard)
+        Ok(advertisement)
     );
     let now = Duration::ZERO;
-    let mut instance = Instance::new(config(heard), now);
+    let mut instance = Instance::new(config(advertisement), now);
     instance.handle_source(Some(Ipv4Addr::LOCALHOST.into()), now);
     let _ = instance.handle_packet(&received, SOURCE, now);
     while let Some(at) = instance
@@ -53,14 +53,14 @@ pub(super) fn packet(input: &[u8]) {
     }
 }
 
-fn config(heard: &Advertisement) -> Config {
+fn config(advertisement: &Advertisement) -> Config {
     Config {
         name: "v".to_owned(),
-        version: heard.version,
-        vrid: heard.vrid,
-        interval: heard.interval,
-        addresses: heard.addresses.clone(),
-        password: heard.password,
+        version: advertisement.version,
+        vrid: advertisement.vrid,
+        interval: advertisement.interval,
+        addresses: advertisement.addresses.clone(),
+        password: advertisement.password,
         ..Config::default()
     }
 }

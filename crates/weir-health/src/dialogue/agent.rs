@@ -7,7 +7,7 @@ use super::line::Lines;
 use super::{Dialogue, Reply, quoted};
 use crate::outcome::{Outcome, ReportedWeight};
 
-/// See the module.
+/// The state of an agent check.
 #[derive(Debug)]
 pub(super) struct Agent {
     send: String,

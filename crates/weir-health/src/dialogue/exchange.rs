@@ -5,10 +5,10 @@ use weir_model::ExchangeStep;
 use super::{Dialogue, Reply, quoted};
 use crate::outcome::Outcome;
 
-/// Most bytes received for one step.
+/// Maximum number of bytes received for one step.
 const LONGEST: usize = 64 << 10;
 
-/// See the module.
+/// The state of a configured dialogue.
 #[derive(Debug)]
 pub(super) struct Exchange {
     steps: Vec<ExchangeStep>,

@@ -29,7 +29,7 @@ const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 
-/// See the module.
+/// The state of a gRPC health check.
 #[derive(Debug)]
 pub(super) struct Check {
     request: Vec<u8>,

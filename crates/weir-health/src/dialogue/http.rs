@@ -17,13 +17,13 @@ use crate::target::Target;
 
 use body::Body;
 
-/// Most bytes of status line and fields.
+/// Maximum number of bytes of status line and fields.
 const MOST_HEAD: usize = 64 << 10;
 
-/// Most bytes of a body that are inspected.
+/// Maximum number of bytes of a body that are inspected.
 const MOST_BODY: usize = 1 << 20;
 
-/// See the module.
+/// The state of an HTTP check.
 #[derive(Debug)]
 pub(super) struct Exchange {
     request: Vec<u8>,

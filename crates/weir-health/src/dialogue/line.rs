@@ -1,6 +1,6 @@
 //! Splits received pieces into lines.
 
-/// Most bytes of a line in these protocols.
+/// Maximum number of bytes of a line in these protocols.
 const LONGEST: usize = 4096;
 
 /// Received bytes without the lines already returned.

@@ -17,7 +17,7 @@ const HOST_NOT_PRIVILEGED: u16 = 1130;
 /// utf8_general_ci.
 const CHARACTERS: u8 = 33;
 
-/// See the module.
+/// The state of a login to MySQL.
 #[derive(Debug)]
 pub(super) struct Login {
     user: String,

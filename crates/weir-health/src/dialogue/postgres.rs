@@ -8,7 +8,7 @@ const PROTOCOL: u32 = 196_608;
 
 const MOST_MESSAGE: usize = 64 << 10;
 
-/// See the module.
+/// The state of a start-up of PostgreSQL.
 #[derive(Debug)]
 pub(super) struct Startup {
     message: Vec<u8>,

@@ -4,7 +4,7 @@ use super::line::Lines;
 use super::{Dialogue, Reply, quoted};
 use crate::outcome::Outcome;
 
-/// See the module.
+/// The state of a PING to Redis.
 #[derive(Debug, Default)]
 pub(super) struct Ping(Lines);
 

@@ -11,7 +11,7 @@ enum Step {
     Helo,
 }
 
-/// See the module.
+/// The state of an SMTP check.
 #[derive(Debug)]
 pub(super) struct Session {
     helo: String,

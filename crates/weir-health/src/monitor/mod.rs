@@ -184,7 +184,7 @@ pub struct ProbeCounts {
     pub time: Duration,
     /// How long the last one took.
     pub last: Duration,
-    /// How often the check went down.
+    /// Number of times the check went down.
     pub downs: u64,
     /// How long it has been down, without the current time.
     pub downtime: Duration,
@@ -211,7 +211,7 @@ impl ProbeCounts {
     }
 }
 
-/// See the module.
+/// The scheduler of all active checks, and the states of their targets and servers.
 #[derive(Clone, Debug)]
 pub struct Monitor {
     random: Random,

@@ -14,14 +14,14 @@ use weir_sys::Channel;
 use weir_sys::privileged::{OnEnd, PrivilegedHelper, Program};
 use weir_sys::untrusted_file::Owner;
 
-use super::message::{DaemonRequest, Given, UNREQUESTED};
+use super::message::{DaemonRequest, HelperReply, UNREQUESTED};
 use crate::message::Envelope;
 
 /// How long a file or socket may take: a helper that died is replaced in the meantime.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer with its file.
-type Answer = (Given, Option<OwnedFd>);
+type Answer = (HelperReply, Option<OwnedFd>);
 
 /// A request that is not answered.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ struct Shared {
     pending: Mutex<HashMap<u64, Pending>>,
 }
 
-/// See the module.
+/// The daemon's connection to its helper.
 #[derive(Debug)]
 pub struct DaemonClient {
     shared: Arc<Shared>,
@@ -76,12 +76,12 @@ impl DaemonClient {
         let answer = answer.recv_timeout(ANSWER_TIMEOUT);
         self.shared.take(number);
         match answer {
-            Ok((Given::Failed { errno }, _)) => Err(io::Error::from_raw_os_error(errno)),
-            Ok((Given::Refused { reason }, _)) => Err(refused(reason)),
+            Ok((HelperReply::Failed { errno }, _)) => Err(io::Error::from_raw_os_error(errno)),
+            Ok((HelperReply::Refused { reason }, _)) => Err(refused(reason)),
             Ok(answer) => Ok(answer),
             Err(_) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "the privileged helper does not answer",
+                "the privileged helper does not respond",
             )),
         }
     }
@@ -119,7 +119,7 @@ impl Shared {
     /// Receives answers until the keeper has ended.
     fn receive(&self) {
         while let Ok(Some(message)) = self.channel.receive() {
-            let Ok(envelope) = Envelope::<Given>::decode(&message.bytes) else {
+            let Ok(envelope) = Envelope::<HelperReply>::decode(&message.bytes) else {
                 tracing::error!("the privileged helper sent an invalid message");
                 continue;
             };
@@ -134,9 +134,9 @@ impl Shared {
             match pending.waiter {
                 Waiter::Thread(sender) => drop(sender.send((envelope.body, file))),
                 Waiter::Program(on_end) => on_end(match envelope.body {
-                    Given::Exit { code } => Ok(code),
-                    Given::Failed { errno } => Err(io::Error::from_raw_os_error(errno)),
-                    Given::Refused { reason } => Err(refused(reason)),
+                    HelperReply::Exit { code } => Ok(code),
+                    HelperReply::Failed { errno } => Err(io::Error::from_raw_os_error(errno)),
+                    HelperReply::Refused { reason } => Err(refused(reason)),
                     _ => Err(io::Error::other("unexpected answer")),
                 }),
             }
@@ -171,7 +171,7 @@ impl PrivilegedHelper for DaemonClient {
     fn list(&self, path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
         let path = path.to_owned();
         let (given, file) = self.request(DaemonRequest::List { path })?;
-        let Given::Entries { is_directory: true } = given else {
+        let HelperReply::Entries { is_directory: true } = given else {
             return Ok(None);
         };
         let file = file.ok_or_else(|| io::Error::other("the list is missing"))?;
@@ -185,11 +185,11 @@ impl PrivilegedHelper for DaemonClient {
             max_bytes,
         };
         match self.request(request).map_err(|error| error.to_string())? {
-            (Given::Text, Some(file)) => {
+            (HelperReply::Text, Some(file)) => {
                 let bytes = content(file).map_err(|error| error.to_string())?;
                 String::from_utf8(bytes).map_err(|_| "it is not valid UTF-8".to_owned())
             }
-            (Given::NoText { reason }, _) => Err(reason),
+            (HelperReply::NoText { reason }, _) => Err(reason),
             _ => Err("the privileged helper sent no text".to_owned()),
         }
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The number of [`Given::Started`], which answers no request.
+/// The number of [`HelperReply::Started`], which answers no request.
 pub(crate) const UNREQUESTED: u64 = u64::MAX;
 
 /// A request of the daemon.
@@ -64,7 +64,7 @@ pub(crate) enum DaemonRequest {
 /// An answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Given {
+pub(crate) enum HelperReply {
     /// A new helper serves the channel; unanswered requests must be repeated.
     Started,
     /// It is permitted.

@@ -1,4 +1,4 @@
-//! What the daemon may request: what the configuration file names.
+//! Restricts the daemon's requests to the files, sockets and programs that the configuration file names.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use crate::Error;
 /// Set by the service manager (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
-/// See the module.
+/// The files, sockets and programs that one configuration permits.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Policy {
     read: BTreeSet<PathBuf>,
@@ -76,7 +76,7 @@ impl Policies {
         permits(&self.current) || permits(&self.previous)
     }
 
-    /// What the newer policy that has it says.
+    /// The decision of the newest policy that covers it.
     pub(super) fn find<T>(&mut self, find: impl Fn(&Policy) -> Option<T>) -> Option<T> {
         self.update();
         find(&self.current).or_else(|| find(&self.previous))
@@ -202,7 +202,7 @@ impl Files for Included {
         let read = || {
             let mut file = File::open(path)?;
             if !belongs_to_root(&file.metadata()?) {
-                return Err(std::io::Error::other("others than root can change it"));
+                return Err(std::io::Error::other("users other than root can change it"));
             }
             let mut text = String::new();
             (&mut file).take(MAX_FILE_BYTES).read_to_string(&mut text)?;

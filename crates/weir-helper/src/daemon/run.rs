@@ -1,25 +1,25 @@
-//! Runs the programs of the configuration.
+//! Runs the configured programs.
 
 use std::net::IpAddr;
 use std::process::Stdio;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
-use super::message::Given;
+use super::message::HelperReply;
 
-/// The longest value of an environment variable, in bytes.
+/// Maximum length of the value of an environment variable, in bytes.
 const VALUE_MAX: usize = 1024;
-/// Path of the programs of checks.
-const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The most changes of one message, and the longest line in bytes.
+/// Maximum number of changes in a message.
 const LINES_MAX: usize = 1_000;
+/// Maximum length of the line of a change, in bytes.
 const LINE_MAX: usize = 4096;
 
-/// A program that may run, with its standard input.
+/// A program to run, with its standard input.
 pub(super) struct Prepared {
     command: Command,
     input: Option<String>,
@@ -34,7 +34,7 @@ impl From<Command> for Prepared {
     }
 }
 
-/// Prepares the program of a check, as its account.
+/// Prepares the program of a check, to run under the account `user`.
 pub(super) fn check(
     command: &[String],
     user: &str,
@@ -49,15 +49,15 @@ pub(super) fn check(
     Ok(prepared.into())
 }
 
-/// Prepares the program of a notifier, as its account. The lines come from the daemon.
+/// Prepares the program of a notifier, to run under its account. The lines are untrusted: they come from the daemon.
 pub(super) fn notifier(
     name: &str,
     (command, user): &(Vec<String>, String),
     lines: &[String],
     lost: u64,
 ) -> Result<Prepared, String> {
-    let is_wrong = |line: &String| line.len() > LINE_MAX || line.chars().any(char::is_control);
-    if lines.len() > LINES_MAX || lines.iter().any(is_wrong) {
+    let is_invalid = |line: &String| line.len() > LINE_MAX || line.chars().any(char::is_control);
+    if lines.len() > LINES_MAX || lines.iter().any(is_invalid) {
         return Err("a message is too long or contains control characters".to_owned());
     }
     let mut prepared = prepare_as(command, user)?;
@@ -74,7 +74,7 @@ pub(super) fn notifier(
     })
 }
 
-/// Prepares a notification program. `values` come from the daemon.
+/// Prepares a notification program. `values` are untrusted: they come from the daemon.
 pub(super) fn notify(command: &[String], values: &[(&str, &str)]) -> Result<Prepared, String> {
     let mut prepared = prepare(command)?;
     for (name, value) in values {
@@ -86,22 +86,17 @@ pub(super) fn notify(command: &[String], values: &[(&str, &str)]) -> Result<Prep
     Ok(prepared.into())
 }
 
-/// A program that runs as an account, with an environment of its own.
+/// A program that runs under an account, with an empty environment except for `PATH`.
 fn prepare_as(command: &[String], user: &str) -> Result<Command, String> {
-    let (uid, gid) = weir_sys::account(user).ok_or_else(|| format!("no such user: {user}"))?;
-    let mut prepared = prepare(command)?;
-    prepared
-        .env_clear()
-        .env("PATH", PATH)
-        .current_dir("/")
-        .stderr(Stdio::null())
-        .uid(uid)
-        .gid(gid);
+    let account = weir_sys::account(user).ok_or_else(|| format!("no such user: {user}"))?;
+    let (program, arguments) = program(command)?;
+    let mut prepared = Command::from(weir_sys::account_command(program, arguments, account));
+    prepared.kill_on_drop(true);
     Ok(prepared)
 }
 
 fn prepare(command: &[String]) -> Result<Command, String> {
-    let (program, arguments) = command.split_first().ok_or("no program is configured")?;
+    let (program, arguments) = program(command)?;
     let mut prepared = Command::new(program);
     prepared
         .args(arguments)
@@ -112,8 +107,14 @@ fn prepare(command: &[String]) -> Result<Command, String> {
     Ok(prepared)
 }
 
-/// Runs a program until it ends, or until `killed` says so or is dropped.
-pub(super) async fn run(prepared: Prepared, killed: oneshot::Receiver<()>) -> Given {
+/// Splits a command into the program and its arguments.
+fn program(command: &[String]) -> Result<(&String, &[String]), String> {
+    let parts = command.split_first();
+    Ok(parts.ok_or("no program is configured")?)
+}
+
+/// Runs a program until it exits, or kills it when `killed` is sent or dropped.
+pub(super) async fn run(prepared: Prepared, killed: oneshot::Receiver<()>) -> HelperReply {
     let Prepared { mut command, input } = prepared;
     if input.is_some() {
         command.stdin(Stdio::piped());
@@ -121,8 +122,8 @@ pub(super) async fn run(prepared: Prepared, killed: oneshot::Receiver<()>) -> Gi
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            return Given::Failed {
-                errno: error.raw_os_error().unwrap_or(libc_eio()),
+            return HelperReply::Failed {
+                errno: error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
             };
         }
     };
@@ -142,13 +143,9 @@ pub(super) async fn run(prepared: Prepared, killed: oneshot::Receiver<()>) -> Gi
         _ = killed => None,
     };
     if let Some(pid) = pid {
-        // Most have ended already.
+        // Kills what the program started and left running.
         let _ = kill_process_group(pid, Signal::KILL);
     }
     let _ = child.wait().await;
-    Given::Exit { code }
-}
-
-const fn libc_eio() -> i32 {
-    rustix::io::Errno::IO.raw_os_error()
+    HelperReply::Exit { code }
 }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use weir_sys::untrusted_file::{self, Owner};
 use weir_sys::{Channel, guarded_path, privileged, sealed_file};
 
-use super::message::{DaemonRequest, Given, UNREQUESTED};
+use super::message::{DaemonRequest, HelperReply, UNREQUESTED};
 use super::policy::Policies;
 use super::run::{self, Prepared};
 use crate::Error;
@@ -38,7 +38,7 @@ pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), 
         running: HashMap::new(),
         ended,
     };
-    helper.send(UNREQUESTED, &Given::Started, None);
+    helper.send(UNREQUESTED, &HelperReply::Started, None);
     let (sender, mut requests) = mpsc::channel(REQUESTS_MAX);
     std::thread::spawn(move || {
         while let Ok(Some(message)) = channel.receive() {
@@ -69,11 +69,11 @@ struct Helper {
     channel: Arc<Channel>,
     /// Dropping a sender kills the program.
     running: HashMap<u64, oneshot::Sender<()>>,
-    ended: mpsc::UnboundedSender<(u64, Given)>,
+    ended: mpsc::UnboundedSender<(u64, HelperReply)>,
 }
 
 /// The result of a request that is answered at once.
-type Opened = Result<(Given, Option<OwnedFd>), Failure>;
+type Opened = Result<(HelperReply, Option<OwnedFd>), Failure>;
 
 enum Failure {
     Kernel(io::Error),
@@ -119,21 +119,21 @@ impl Helper {
             Err(Failure::Kernel(error)) if error.raw_os_error().is_none() => {
                 let reason = error.to_string();
                 tracing::error!(reason, "refused a request of the daemon");
-                self.send(number, &Given::Refused { reason }, None);
+                self.send(number, &HelperReply::Refused { reason }, None);
             }
             Err(Failure::Kernel(error)) => {
                 let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
-                self.send(number, &Given::Failed { errno }, None);
+                self.send(number, &HelperReply::Failed { errno }, None);
             }
             Err(Failure::Refused(reason)) => {
                 tracing::error!(reason, "refused a request of the daemon");
-                self.send(number, &Given::Refused { reason }, None);
+                self.send(number, &HelperReply::Refused { reason }, None);
             }
         }
     }
 
     fn open(&mut self, request: DaemonRequest) -> Opened {
-        let file = |file: OwnedFd| Ok((Given::File, Some(file)));
+        let file = |file: OwnedFd| Ok((HelperReply::File, Some(file)));
         match request {
             DaemonRequest::Open { path } => {
                 let permitted = self.policies.is_configuration(&path)
@@ -179,7 +179,7 @@ impl Helper {
                         "these virtual routers or announcements: change the file, and reload it";
                     return Err(refused("use", &what));
                 }
-                Ok((Given::Permitted, None))
+                Ok((HelperReply::Permitted, None))
             }
             DaemonRequest::Check { .. }
             | DaemonRequest::Notify { .. }
@@ -203,7 +203,7 @@ impl Helper {
                 let text =
                     serde_json::to_vec(&listed.unwrap_or_default()).map_err(io::Error::other)?;
                 Ok((
-                    Given::Entries { is_directory },
+                    HelperReply::Entries { is_directory },
                     Some(sealed_file("weir-list", &text)?),
                 ))
             }
@@ -225,10 +225,10 @@ impl Helper {
                 };
                 match untrusted_file::read(&path, owner, max_bytes) {
                     Ok(text) => Ok((
-                        Given::Text,
+                        HelperReply::Text,
                         Some(sealed_file("weir-text", text.as_bytes())?),
                     )),
-                    Err(reason) => Ok((Given::NoText { reason }, None)),
+                    Err(reason) => Ok((HelperReply::NoText { reason }, None)),
                 }
             }
             _ => Err(Errno::INVAL.into()),
@@ -310,11 +310,11 @@ impl Helper {
     }
 
     /// Ignores errors: the end of the daemon is noticed by the reader.
-    fn send(&self, number: u64, given: &Given, file: Option<OwnedFd>) {
+    fn send(&self, number: u64, given: &HelperReply, file: Option<OwnedFd>) {
         let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
         let bytes = Envelope::encode(number, given.clone());
         if let Err(error) = self.channel.send(&bytes, &files) {
-            tracing::debug!(%error, "failed to send an answer");
+            tracing::debug!(%error, "failed to send a response");
         }
     }
 }

@@ -16,7 +16,7 @@ const LINEAR_MAX: usize = 8;
 const SET_MIN: usize = 8;
 /// Segments of a path that are indexed.
 const SEGMENTS_MAX: usize = 6;
-/// Most lists of candidates: for the host and for any host, by each number of segments.
+/// Maximum number of lists of candidates: for the host and for any host, by each number of segments.
 const LISTS_MAX: usize = 2 * (SEGMENTS_MAX + 1);
 
 /// Routes in file order.

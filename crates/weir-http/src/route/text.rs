@@ -28,7 +28,7 @@ pub struct RequestId {
 }
 
 impl RequestId {
-    /// Longest identifier that is accepted, in bytes.
+    /// Maximum length of an accepted identifier, in bytes.
     pub const MAX: usize = 64;
 
     /// 32 hexadecimal digits of a random number.

@@ -1,5 +1,5 @@
-//! What lines refer to by other names: captured fields, variables that are set once, directories of certificates. Each
-//! reference is replaced by what it means, before the lines are imported.
+//! Names that lines use for other things: captured fields, variables that are set once, directories of certificates.
+//! Each reference is replaced by what it means, before the lines are imported.
 
 use std::collections::HashMap;
 

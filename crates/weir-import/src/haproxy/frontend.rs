@@ -73,7 +73,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         first = false;
         // Services and pools have separate namespaces.
         let name = super::super::name::plain(&wanted);
-        let name = service_name(context, name);
+        let name = context.writer.document.free_name("service", &name);
         let keys = if tls { tls_keys.as_slice() } else { &[] };
         let ports: Vec<u16> = listen
             .iter()
@@ -410,23 +410,6 @@ fn changes(
         changes.of_pools.insert(pool, own);
     }
     changes
-}
-
-/// Returns a name that no other service has.
-fn service_name(context: &Context<'_>, wanted: String) -> String {
-    let taken = |name: &str| {
-        let mut tables = context.writer.document.tables.iter();
-        tables.any(|table| {
-            table.path.len() == 2 && table.path[0] == "service" && table.path[1] == name
-        })
-    };
-    let mut name = wanted.clone();
-    let mut count = 2;
-    while taken(&name) {
-        name = format!("{wanted}-{count}");
-        count += 1;
-    }
-    name
 }
 
 /// Returns the rules in haproxy's order of evaluation.

@@ -29,9 +29,9 @@ pub(super) fn is_auth(line: &Line) -> bool {
 
 /// Returns whether [`auth`] supports the rule.
 pub(super) fn is_supported(context: &Context<'_>, proxy: &Proxy, line: &Line) -> bool {
-    let mut unheard = Notes::default();
-    let acls = Acls::read(context.environment, &proxy.lines, &mut unheard);
-    auth(context, &acls, line, Clients::default(), &mut unheard).is_some()
+    let mut discarded = Notes::default();
+    let acls = Acls::read(context.environment, &proxy.lines, &mut discarded);
+    auth(context, &acls, line, Clients::default(), &mut discarded).is_some()
 }
 
 /// Returns the requests whose users are asked for, and `basic_auth`. `None` = it is not supported, with a note.

@@ -1,13 +1,13 @@
-//! Arguments of directives, parsed as keepalived does. An invalid argument gets a note and has no value.
+//! Arguments of directives, parsed as keepalived does. An invalid argument adds a note and yields no value.
 
 use super::tree::Node;
 use crate::note::{Notes, Position};
 use crate::time;
 
-/// A value and its line.
+/// A value and its position.
 pub(super) type Located<T> = Option<(T, Position)>;
 
-/// keepalived logs a warning and ignores the line.
+/// Adds the note that keepalived logs a warning and ignores the line.
 fn reject_argument(notes: &mut Notes, node: &Node, expected: &str) {
     let why = match node.word(1) {
         Some(word) => {
@@ -18,7 +18,7 @@ fn reject_argument(notes: &mut Notes, node: &Node, expected: &str) {
     notes.remark(node.position, why);
 }
 
-/// Adds a note if there are more than `most` words after the keyword: keepalived ignores them.
+/// Adds a note if there are more than `max` words after the keyword: keepalived ignores them.
 pub(super) fn note_extra_words(notes: &mut Notes, node: &Node, max: usize) {
     if let Some(word) = node.word(max + 1) {
         let why =
@@ -35,7 +35,7 @@ pub(super) fn note_extra(notes: &mut Notes, node: &Node, max: usize) {
     }
 }
 
-/// The port after an address; 0 = none given, `None` = invalid.
+/// The port after an address; 0 = absent, `None` = invalid.
 pub(super) fn port(node: &Node) -> Option<u16> {
     let word = node.word(2).unwrap_or("0");
     u16::try_from(within(word, 0, 65_535)?).ok()
@@ -87,7 +87,7 @@ pub(super) fn flag(notes: &mut Notes, node: &Node) -> Located<bool> {
     }
 }
 
-/// One argument.
+/// A single argument.
 pub(super) fn word(notes: &mut Notes, node: &Node, what: &str) -> Located<String> {
     note_extra(notes, node, 1);
     match node.word(1) {

@@ -8,7 +8,7 @@ use super::{Refusal, bare, digits, directive, fatal, quoted, yes_no};
 use crate::layer4::is_scheduler;
 use crate::note::{Notes, Position};
 
-/// Services that ldirectord can check, and their ports; 0 = none.
+/// Services that ldirectord can check, and their default ports; 0 = none.
 pub(super) const SERVICES: &[(&str, u16)] = &[
     ("dns", 53),
     ("ftp", 21),
@@ -84,7 +84,7 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// `None` = ldirectord rejects it.
+    /// Parses the value of `virtual=`; `None` = ldirectord rejects it.
     pub(super) fn open(
         (ipv6, value): (bool, &str),
         position: Position,
@@ -151,7 +151,7 @@ impl Section {
         }
     }
 
-    /// Directives with a number; `None` = not one of them.
+    /// Parses directives with a number; `None` = another directive.
     fn number(&mut self, name: &str, value: &str, position: Position) -> Option<Refusal> {
         let target = match name {
             "checktimeout" => &mut self.check_timeout,
@@ -178,7 +178,7 @@ impl Section {
         })
     }
 
-    /// Directives with a text; `None` = not one of them.
+    /// Parses directives with a text; `None` = another directive.
     fn text(&mut self, name: &str, value: &str, position: Position) -> Option<Refusal> {
         let (target, must_be_quoted) = match name {
             "request" => (&mut self.request, true),
@@ -253,7 +253,7 @@ impl Section {
             "netmask" => self.netmask = Some((value.to_owned(), position)),
             "protocol" => return self.protocol(first_word(value), position),
             "ops" | "quiescent" | "cleanstop" => {
-                // A comment leaves trailing blanks, and then the value is not "yes".
+                // A comment leaves trailing blanks, so the value is neither "yes" nor "no".
                 let Some(yes) = yes_no(value) else {
                     return Some(format!("{name} requires yes or no, and nothing after it"));
                 };
@@ -300,7 +300,7 @@ impl Section {
         None
     }
 
-    /// `tcp`, `udp` or `fwm`.
+    /// Returns `tcp`, `udp` or `fwm`.
     pub(super) fn protocol_name(&self) -> &'static str {
         match (&self.target, self.protocol) {
             (Target::Mark(_), _) => "fwm",
@@ -319,7 +319,7 @@ fn first_word(value: &str) -> &str {
     &rest[..rest.find(|c| !word(c)).unwrap_or(rest.len())]
 }
 
-/// Unsupported directives, as far as ldirectord accepts them.
+/// Handles directives that are not imported: notes those that ldirectord accepts, and rejects the others.
 fn unsupported_directive(
     name: &str,
     value: &str,

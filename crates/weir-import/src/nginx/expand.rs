@@ -12,7 +12,7 @@ use super::value_map::{Case, Maps};
 use super::when::{ALWAYS, AND, negated, parts};
 use crate::note::Position;
 
-/// Most values of a variable: each becomes a route.
+/// Maximum number of values of a variable: each becomes a route.
 const CASES_MAX: usize = 64;
 
 /// The values of the variables of `set`, each with the conditions under which it applies. All conditions of a variable

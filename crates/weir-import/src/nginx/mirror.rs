@@ -60,7 +60,7 @@ fn copies(
     let own: Vec<&[Node]> = vec![target.inner(), server, outer];
     let has_other = |line: &&Node| matches!(line.keyword(), "if" | "return" | "rewrite" | "set");
     if target.inner().iter().any(|line| has_other(&line)) {
-        return Err("its location does more than to send the copy to a server".to_owned());
+        return Err("its location does more than send the copy to a server".to_owned());
     }
     let mut lines = target.inner().iter();
     let pass = lines

@@ -335,19 +335,7 @@ fn name_of(context: &mut Context<'_>, group: &ListenGroup, default: &Node, tls: 
         None => format!("nginx-{port}"),
     };
     let wanted = plain(&wanted);
-    let taken = |name: &str| {
-        let mut tables = context.writer.document.tables.iter();
-        tables.any(|table| {
-            table.path.len() == 2 && table.path[0] == "service" && table.path[1] == name
-        })
-    };
-    let mut name = wanted.clone();
-    let mut count = 2;
-    while taken(&name) {
-        name = format!("{wanted}-{count}");
-        count += 1;
-    }
-    name
+    context.writer.document.free_name("service", &wanted)
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one service")]

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::Exit;
+use crate::exit::Exit;
 use crate::text::{inet_aton, number};
 use crate::{Names, Protocol};
 

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::Exit;
 use super::argument::{group, leading_number, target, timeout, truncate};
 use super::option_table::Tag;
+use crate::exit::Exit;
 use crate::legality::{Given, Opt, Verb};
 use crate::text::{inet_aton, number};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     TunnelKind, usage, version,
 };
 
-/// `-p` without a value; the manual page says 300 (libipvs.h: IPVS_SVC_PERSISTENT_TIMEOUT).
+/// `-p` without a value; 300 according to the manual page (libipvs.h: IPVS_SVC_PERSISTENT_TIMEOUT).
 const PERSISTENT_TIMEOUT_S: u32 = 360;
 pub(super) const DEFAULT_SCHEDULER: &str = "wlc";
 /// Maximum bytes of a scheduler's and an engine's name.

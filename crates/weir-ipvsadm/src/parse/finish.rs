@@ -3,7 +3,8 @@
 use std::net::Ipv4Addr;
 
 use super::draft::{DEFAULT_SCHEDULER, Draft};
-use super::{Command, Exit, List};
+use super::{Command, List};
+use crate::exit::Exit;
 use crate::legality::{Opt, Rule, Verb};
 use crate::{
     Columns, Edit, Forward, Persistence, Protocol, Server, ServerEdit, Service, ServiceKey,

@@ -1,5 +1,5 @@
-//! Clients on the director, as in the second report: every host balances its own outgoing connections, and service
-//! discovery changes the servers continuously. `socket` is compared with HAProxy on loopback, which is reloaded for
+//! Clients on the director: every host balances its own outgoing connections, and service discovery changes the servers
+//! continuously (experiment 2). `socket` is compared with HAProxy on loopback, which is reloaded for
 //! each change, and with a direct connection to one server.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::peer::weir::Forward;
 const SERVERS: u8 = 3;
 const REQUESTS: u32 = 100_000;
 const CONCURRENCY: u32 = 10;
-/// wrk runs for a time: one second for this number of requests of `ab`.
+/// wrk runs for a time, not a number of requests: one second per this number of requests of `ab`.
 const REQUESTS_PER_SECOND_OF_WRK: u32 = 20_000;
 
 pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
@@ -41,7 +41,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     ]
     .map(work)
     .into();
-    let disturbed = |work: &Work| work.timed.is_some_and(|timed| timed.disturbed);
+    let is_disturbed = |work: &Work| work.timed.is_some_and(|timed| timed.disturbed);
     let trial = |(name, balancer): (&str, Balancer)| Trial {
         method: Method::new(name, balancer, &scheduler),
         plan: balancer.plan(SERVERS, options.rate),
@@ -50,7 +50,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         works: match balancer {
             Balancer::OneServer => works
                 .iter()
-                .filter(|work| !disturbed(work))
+                .filter(|work| !is_disturbed(work))
                 .cloned()
                 .collect(),
             _ => works.clone(),

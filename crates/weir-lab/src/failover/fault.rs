@@ -1,8 +1,8 @@
-//! The ways in which the active director fails.
+//! Failures of the active director.
 
 use super::Vrrp;
 
-/// See the module.
+/// A way in which the active director fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Its programs are stopped in order.

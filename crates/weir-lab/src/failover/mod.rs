@@ -93,7 +93,7 @@ pub(crate) struct Row {
     p95_ms: Option<u64>,
     /// The longest one.
     worst_ms: Option<u64>,
-    /// Most broken flows of a run.
+    /// Maximum number of broken flows of a run.
     broken: Option<usize>,
     flows: usize,
     runs: usize,

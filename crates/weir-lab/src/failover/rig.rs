@@ -34,7 +34,7 @@ struct Director {
     keepalived: Option<Daemon>,
 }
 
-/// See the module.
+/// The hosts of a failover trial.
 pub(super) struct Rig {
     wire: Namespace,
     client: Namespace,

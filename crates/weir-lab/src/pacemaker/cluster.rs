@@ -35,7 +35,7 @@ struct Node {
     first: Option<Daemon>,
 }
 
-/// See the module.
+/// The hosts of a Pacemaker trial.
 pub(super) struct Cluster {
     nodes: Vec<Node>,
     pub(super) client: Arc<Namespace>,

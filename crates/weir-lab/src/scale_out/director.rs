@@ -17,7 +17,7 @@ use crate::process::{self, Daemon, Launcher};
 
 const SYNC_PORT: u16 = 8482;
 
-/// See the module.
+/// A director of the group.
 pub(super) struct Director {
     name: String,
     address: Ipv4Addr,

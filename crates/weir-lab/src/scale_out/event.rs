@@ -1,6 +1,6 @@
-//! What happens to the group while connections are open.
+//! Events that happen to the group while connections are open.
 
-/// See the module.
+/// An event during a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Another director joins.

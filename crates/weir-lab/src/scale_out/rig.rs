@@ -49,7 +49,7 @@ pub(super) struct Fabric<'a> {
     wire: Namespace,
 }
 
-/// See the module.
+/// The hosts of a trial with a group of directors.
 pub(super) struct Rig<'a> {
     method: Method,
     /// Number of the announced directors at the beginning.

@@ -81,13 +81,13 @@ impl Connection {
         self
     }
 
-    /// Payload; the server's last packet was sent at `heard_us`.
-    fn payload(&mut self, at_us: u64, length: u16, heard_us: u64) {
-        self.first_payload(at_us, length, heard_us, First::Other);
+    /// Payload; the server's last packet was sent at `server_sent_us`.
+    fn payload(&mut self, at_us: u64, length: u16, server_sent_us: u64) {
+        self.first_payload(at_us, length, server_sent_us, First::Other);
     }
 
-    fn first_payload(&mut self, at_us: u64, length: u16, heard_us: u64, first: First) {
-        let (seq, ack, ts_ecr) = (self.seq, self.ack, self.echo(heard_us));
+    fn first_payload(&mut self, at_us: u64, length: u16, server_sent_us: u64, first: First) {
+        let (seq, ack, ts_ecr) = (self.seq, self.ack, self.echo(server_sent_us));
         self.seq += u32::from(length);
         self.send(
             at_us,

@@ -11,14 +11,13 @@ use std::time::{Duration, SystemTime};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
-use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use weir_model::{HttpReceiver, Mail, Notifier};
 use weir_sys::privileged::{self, Program};
 
 use super::{Change, Subject};
-use crate::local::{account, by_helper};
+use crate::local::by_helper;
 use crate::post::Poster;
 
 /// Changes of one event, such as the loss of a network, arrive within this time.
@@ -28,7 +27,7 @@ const QUEUE: usize = 1_000;
 /// Time limit of a program, a request and a mail.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest line and the longest message for the privileged helper, in bytes.
+/// Maximum length of a line and of a message for the privileged helper, in bytes.
 const LINE_MAX: usize = 1024;
 const MESSAGE_MAX: usize = 24 << 10;
 
@@ -214,26 +213,14 @@ async fn run(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Result<()> 
             None => Err(io::Error::other(format!("{program}: killed by a signal"))),
         };
     }
-    let Some((user, group)) = account(&notifier.user) else {
+    let Some(account) = weir_sys::account(&notifier.user) else {
         return Err(io::Error::other(format!("no such user: {}", notifier.user)));
     };
-    let mut command = Command::new(program);
+    let mut command = crate::local::command(program, arguments, account);
     command
-        .args(arguments)
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .env("WEIR_NOTIFY", &notifier.name)
         .env("WEIR_CHANGES", batch.len().to_string())
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .kill_on_drop(true);
-    if rustix::process::geteuid().is_root() {
-        command.uid(user).gid(group);
-    }
-    weir_sys::restore_nofile(command.as_std_mut());
+        .stdin(Stdio::piped());
     let mut child = command.spawn()?;
     let _group = crate::local::ProcessGroup(child.id());
     if let Some(mut input) = child.stdin.take() {
@@ -294,16 +281,16 @@ async fn submit(mail: &Mail, batch: &[Entry], lost: u64) -> io::Result<()> {
     } else {
         mail.from.clone()
     };
-    smtp.say(&format!("EHLO {host}"), "250").await?;
-    smtp.say(&format!("MAIL FROM:<{from}>"), "250").await?;
+    smtp.command(&format!("EHLO {host}"), "250").await?;
+    smtp.command(&format!("MAIL FROM:<{from}>"), "250").await?;
     for to in &mail.to {
-        smtp.say(&format!("RCPT TO:<{to}>"), "25").await?;
+        smtp.command(&format!("RCPT TO:<{to}>"), "25").await?;
     }
-    smtp.say("DATA", "354").await?;
-    smtp.say(&message(&host, &from, &mail.to, batch, lost), "250")
+    smtp.command("DATA", "354").await?;
+    smtp.command(&message(&host, &from, &mail.to, batch, lost), "250")
         .await?;
     // The mail is accepted.
-    let _ = smtp.say("QUIT", "221").await;
+    let _ = smtp.command("QUIT", "221").await;
     Ok(())
 }
 
@@ -335,7 +322,7 @@ fn message(host: &str, from: &str, to: &[String], batch: &[Entry], lost: u64) ->
 struct Smtp(BufReader<TcpStream>);
 
 impl Smtp {
-    async fn say(&mut self, line: &str, code: &str) -> io::Result<()> {
+    async fn command(&mut self, line: &str, code: &str) -> io::Result<()> {
         self.0
             .get_mut()
             .write_all(format!("{line}\r\n").as_bytes())

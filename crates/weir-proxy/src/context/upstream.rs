@@ -27,8 +27,8 @@ pub(crate) struct Upstream {
     pub(crate) ready: Ready,
     /// The start of an incomplete response head.
     pub(crate) input: Vec<u8>,
-    /// It was sent a PROXY protocol header, or is a stream: only its session can use it.
-    pub(crate) introduced: bool,
+    /// Only its session can use it: it was sent a PROXY protocol header, or is a stream.
+    pub(crate) dedicated: bool,
     /// Number of exchanges before the current one.
     pub(crate) served: u32,
     pub(crate) deadline: Deadline,
@@ -61,7 +61,7 @@ impl Context {
             session,
             ready: Ready::default(),
             input: Vec::new(),
-            introduced: false,
+            dedicated: false,
             served: 0,
             deadline: Deadline::default(),
             stay: Stay::default(),
@@ -117,7 +117,7 @@ impl Context {
             },
             input: Vec::new(),
             served: u32::from(known.is_some()),
-            introduced: true,
+            dedicated: true,
             deadline: Deadline::default(),
             stay: Stay::default(),
         });

@@ -170,7 +170,7 @@ impl Context {
                 ..Ready::default()
             },
             input: Vec::new(),
-            introduced: false,
+            dedicated: false,
             served: parked.served.saturating_add(1),
             deadline: Deadline::default(),
             stay: Stay::default(),

@@ -75,7 +75,7 @@ enum Phase {
     Closed,
 }
 
-/// See the module.
+/// An HTTP/2 connection to a server.
 pub(crate) struct H2ClientConn {
     io: ConnIo,
     state: State,
@@ -155,7 +155,7 @@ impl H2ClientConn {
     }
 
     /// How many requests may wait for a new connection, given the limit `known` from other connections to the server. A
-    /// known limit of 0 says nothing about a new connection.
+    /// known limit of 0 does not apply to a new connection.
     pub(crate) const fn usual(known: Option<usize>) -> usize {
         match known {
             Some(0) | None => STREAMS,

@@ -13,7 +13,7 @@ use crate::context::Ready;
 use crate::socket::{Read, Written};
 use crate::transport::Transport;
 
-/// Most bytes that wait for `h2`, and largest capacity that an empty buffer keeps.
+/// Maximum number of bytes that wait for `h2`, and maximum capacity that an empty buffer keeps.
 const INBOX_MAX: usize = 64 << 10;
 
 /// Bytes per read from a client with too many idle frames. With TLS, a whole record of more than 16 KiB has to fit too.
@@ -23,7 +23,7 @@ const SLOW_ROOM_TLS: usize = 20 << 10;
 /// allows, so a client that continues is disconnected within a few seconds.
 const PAUSE_MS: u64 = 200;
 
-/// See the module.
+/// Moves bytes between a transport and the buffers of its connection.
 #[derive(Debug)]
 pub(super) struct ConnIo {
     pub(super) transport: Transport,

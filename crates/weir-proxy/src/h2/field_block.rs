@@ -115,7 +115,7 @@ pub(super) enum Checked {
     TooLarge,
 }
 
-/// See the module.
+/// Checks the field blocks of one connection.
 #[derive(Debug)]
 pub(super) struct BlockChecker {
     /// Kinds of the most recent entries of the client's table, by insertion number modulo [`KINDS`].

@@ -8,10 +8,10 @@ use super::field_block::{BlockChecker, Checked};
 
 const HEADER: usize = 9;
 const PREFACE: usize = 24;
-/// Largest frame from clients and to the framer.
+/// Maximum size of a frame from clients and to the framer.
 const FRAME_MAX: usize = 16 << 10;
-/// Most bytes of one block that are held back: for the largest heads that a service may allow (64 KiB) the framer
-/// accepts five CONTINUATION frames.
+/// Maximum number of bytes of one block that are held back: for the largest heads that a service may allow (64 KiB) the
+/// framer accepts five CONTINUATION frames.
 const HELD_MAX: usize = 128 << 10;
 /// Open streams that are tracked, to recognize their trailers.
 const OPEN_MAX: usize = 1_000;
@@ -27,7 +27,7 @@ const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 const PRIORITY_LEN: usize = 5;
 
-/// See the module.
+/// Filters the frames of one connection.
 #[derive(Debug)]
 pub(super) struct FieldFilter {
     blocks: BlockChecker,

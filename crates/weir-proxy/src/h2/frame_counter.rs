@@ -106,7 +106,7 @@ impl Frames {
     }
 }
 
-/// See the module.
+/// Counts the idle frames of one connection.
 #[derive(Debug)]
 pub(super) struct FrameCounter {
     inward: Frames,

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes that may wait for the socket. Above this the connection neither writes nor, because replies come first, reads.
 const OUT_MAX: usize = 256 << 10;
 
-/// See the module.
+/// The buffers of one connection, as the `h2` crate uses them.
 #[derive(Debug, Default)]
 pub(crate) struct IoBuffer {
     /// Received bytes; `h2` has read the first `read` of them.

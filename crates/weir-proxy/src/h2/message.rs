@@ -57,11 +57,8 @@ pub(crate) fn write_request(parts: &request::Parts, ended: bool, out: &mut Vec<u
             write_field("content-length", b"0", out);
         }
         Coding::None
-    } else if has_length {
-        Coding::Plain
     } else {
-        write_field("transfer-encoding", b"chunked", out);
-        Coding::Chunked
+        write_framing(has_length, out)
     };
     out.extend_from_slice(b"\r\n");
     coding
@@ -90,14 +87,20 @@ pub(crate) fn write_response(
             write_field("content-length", b"0", out);
         }
         Coding::None
-    } else if has_length {
-        Coding::Plain
     } else {
-        write_field("transfer-encoding", b"chunked", out);
-        Coding::Chunked
+        write_framing(has_length, out)
     };
     out.extend_from_slice(b"\r\n");
     coding
+}
+
+/// Chooses the framing of a body, and appends its field: a body without a length is chunked.
+fn write_framing(has_length: bool, out: &mut Vec<u8>) -> Coding {
+    if has_length {
+        return Coding::Plain;
+    }
+    write_field("transfer-encoding", b"chunked", out);
+    Coding::Chunked
 }
 
 pub(super) fn write_fields(fields: &HeaderMap, out: &mut Vec<u8>) {

@@ -1,5 +1,5 @@
-//! HTTP/2 on both sides of the proxy. The `h2` crate's connections are polled by hand, and each stream is translated to
-//! the HTTP/1.1 that sessions process.
+//! HTTP/2 on both sides of the proxy. The workers poll the connections of the `h2` crate themselves, and translate each
+//! stream to HTTP/1.1, which sessions process.
 //!
 //! A session does not know about HTTP/2: its transport is a stream pipe. Routes, balancing, retries and limits are
 //! therefore the same for both versions, and another framer would replace only these files.
@@ -28,13 +28,13 @@ pub(crate) use server_conn::{H2ServerConn, NewStream, Upgrade};
 pub(crate) use stream_pipe::{Owner, PipeState, StreamPipe, StreamPipeEnd, Wakeups};
 pub(crate) use upgrade::{SWITCHING, first_stream};
 
-/// What the worker does for a connection, because the worker owns the sessions.
+/// An action on a session that a connection requests from the worker, which owns the sessions.
 #[derive(Debug)]
 pub(crate) enum Action {
-    /// Starts a session for a new stream, unless the stream has ended in the same turn: such a session would request a
+    /// Starts a session for a new stream, unless the stream ended in the same poll: such a session would request a
     /// response that no client waits for, and no later event would end it.
     Serve(NewStream),
-    /// The owner has bytes to read, or room to write.
+    /// The owner has bytes to read, or space to write.
     Resume(Owner),
     /// The owner's stream has ended.
     Close(Owner),

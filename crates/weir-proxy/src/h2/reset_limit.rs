@@ -29,7 +29,7 @@ const PLACES: usize = 1 << 14;
 const UNITS: u64 = 1 << 16;
 const FINE: u64 = 1_000_000_000;
 
-/// See the module.
+/// The budget of stream resets of a service, and of each client network.
 #[derive(Debug)]
 pub(crate) struct ResetLimit {
     /// By network, the time until which its resets are used up; made by the first reset.

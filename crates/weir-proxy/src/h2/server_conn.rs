@@ -65,7 +65,7 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// See the module.
+/// An HTTP/2 connection from a client.
 pub(crate) struct H2ServerConn {
     io: ConnIo,
     watched: bool,
@@ -74,7 +74,7 @@ pub(crate) struct H2ServerConn {
     pub(crate) local: Rc<Local>,
     peer: SocketAddr,
     port: u16,
-    spoken_to: Option<SocketAddr>,
+    destination: Option<SocketAddr>,
     /// Server name of the client's TLS handshake (SNI).
     tls: Option<Rc<TlsDetails>>,
     pub(crate) deadline: Deadline,
@@ -109,7 +109,7 @@ pub(crate) struct Upgrade {
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
     /// The address that the client connected to, if known.
-    pub(crate) spoken_to: Option<SocketAddr>,
+    pub(crate) destination: Option<SocketAddr>,
     pub(crate) local: Rc<Local>,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct NewStream {
     pub(crate) pipe: Rc<RefCell<StreamPipe>>,
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
-    pub(crate) spoken_to: Option<SocketAddr>,
+    pub(crate) destination: Option<SocketAddr>,
     pub(crate) tls: Option<Rc<TlsDetails>>,
     pub(crate) local: Rc<Local>,
 }
@@ -157,7 +157,7 @@ impl H2ServerConn {
             local: upgrade.local,
             peer: upgrade.peer,
             port: upgrade.port,
-            spoken_to: upgrade.spoken_to,
+            destination: upgrade.destination,
             tls,
             deadline: Deadline::default(),
             resumption: Deadline::default(),
@@ -199,8 +199,8 @@ impl H2ServerConn {
     fn local_address(&mut self) -> Option<SocketAddr> {
         let transport = &self.io.transport;
         let local_address = || socket::own_address(transport.socket()?);
-        self.spoken_to = self.spoken_to.or_else(local_address);
-        self.spoken_to
+        self.destination = self.destination.or_else(local_address);
+        self.destination
     }
 
     fn timeouts(&self) -> Millis {
@@ -304,7 +304,7 @@ impl H2ServerConn {
         // Streams that are answered and whose client does not send the rest of the request.
         self.streams.retain(|stream| !stream.is_answered());
         if !self.streams.is_empty() {
-            // Each stream has a session with deadlines of its own.
+            // Each stream has a session with its own deadlines.
             let ms = self.timeouts().idle;
             cx.h2_server_wheel.set(&mut self.deadline, key, cx.now + ms);
             return true;
@@ -429,7 +429,7 @@ impl H2ServerConn {
             pipe: stream.pipe(),
             peer: self.peer,
             port: self.port,
-            spoken_to: self.local_address(),
+            destination: self.local_address(),
             tls: self.tls.clone(),
             local: Rc::clone(&self.local),
         }));

@@ -38,7 +38,7 @@ enum Reply {
     Done,
 }
 
-/// See the module.
+/// One stream of a client's connection.
 pub(super) struct Stream {
     pipe: Rc<RefCell<StreamPipe>>,
     /// Request content; `None` once it is complete.
@@ -212,7 +212,7 @@ impl Stream {
         if let Some(proof) = self.proof.as_ref()
             && (read.status == 101 || read.status >= 200)
         {
-            let (message, switches) = websocket::answer(message, proof);
+            let (message, switches) = websocket::translate_response(message, proof);
             let content = match read.status {
                 _ if switches => Content::UntilEnd,
                 // An invalid response was replaced.

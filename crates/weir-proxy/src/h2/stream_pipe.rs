@@ -25,7 +25,7 @@ const HEAD_USUAL: usize = 512;
 /// Tokens of connections that have work to do.
 pub(crate) type Wakeups = Rc<RefCell<Vec<u64>>>;
 
-/// See the module.
+/// One HTTP/2 stream as a pair of byte buffers.
 #[derive(Debug)]
 pub(crate) struct StreamPipe {
     /// Bytes from the stream; the session has read the first `read` of them.
@@ -73,7 +73,7 @@ pub(crate) enum PipeState {
     Connecting,
     Open,
     Closed,
-    /// The connection accepts no more streams, and has sent nothing of this one.
+    /// The connection accepts no more streams, and has sent no part of this one.
     Refused,
 }
 

@@ -9,7 +9,7 @@ use h2::{RecvStream, SendStream};
 use super::message::{self, Coding, Content};
 use super::stream_pipe::StreamPipe;
 
-/// A task context without a waker: everything is polled by hand.
+/// A task context without a waker: connections are polled explicitly.
 pub(super) fn context() -> task::Context<'static> {
     task::Context::from_waker(Waker::noop())
 }

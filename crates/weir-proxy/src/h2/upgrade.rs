@@ -6,7 +6,7 @@
 
 use weir_http::{Field, Framing, Name, Request};
 
-/// Largest header block that goes into one frame.
+/// Maximum size of a header block in one frame.
 const FRAME_MAX: usize = 16 << 10;
 const FRAME_HEADER: usize = 9;
 /// `PRI * HTTP/2.0`, two empty lines and `SM` in between.

@@ -1,9 +1,11 @@
 //! WebSocket over HTTP/2 (RFC 8441): translates an extended CONNECT to an HTTP/1.1 upgrade, and the server's 101 to
 //! 200.
 //!
-//! HTTP/2 clients send no `Sec-WebSocket-Key`. The key is generated, and the server's accept value verified, here.
+//! HTTP/2 clients send no `Sec-WebSocket-Key`, so the key is generated and the server's accept value verified here.
 
 use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, HOST, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, TRANSFER_ENCODING,
     UPGRADE,
@@ -15,16 +17,16 @@ use super::message::{write_field, write_fields};
 /// The only supported `:protocol`.
 pub(super) const PROTOCOL: &str = "websocket";
 
-/// RFC 6455 section 1.3.
+/// Appended to the key before hashing (RFC 6455 section 1.3).
 const SALT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The `Sec-WebSocket-Accept` value that the server must return.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Proof(String);
 
-/// Appends the HTTP/1.1 head of the request, with a key from these random numbers.
+/// Appends the HTTP/1.1 head of the request, with a key made from the random numbers `nonce`.
 pub(super) fn write_request(parts: &request::Parts, nonce: [u32; 4], out: &mut Vec<u8>) -> Proof {
-    let key = base64(&nonce.map(u32::to_be_bytes).concat());
+    let key = STANDARD.encode(nonce.map(u32::to_be_bytes).concat());
     let path = parts.uri.path_and_query();
     out.extend_from_slice(b"GET ");
     out.extend_from_slice(path.map_or("/", |it| it.as_str()).as_bytes());
@@ -45,12 +47,12 @@ pub(super) fn write_request(parts: &request::Parts, nonce: [u32; 4], out: &mut V
     out.extend_from_slice(b"\r\n");
     let salted = [key.as_bytes(), SALT].concat();
     let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &salted);
-    Proof(base64(digest.as_ref()))
+    Proof(STANDARD.encode(digest))
 }
 
 /// Translates the server's response, and returns whether the stream becomes a tunnel. Any other success than a verified
 /// 101 becomes 502.
-pub(super) fn answer(mut message: Response<()>, proof: &Proof) -> (Response<()>, bool) {
+pub(super) fn translate_response(mut message: Response<()>, proof: &Proof) -> (Response<()>, bool) {
     let proven = |fields: &HeaderMap| {
         let accept = fields.get(SEC_WEBSOCKET_ACCEPT);
         accept.is_some_and(|value| value.as_bytes() == proof.0.as_bytes())
@@ -69,43 +71,9 @@ pub(super) fn answer(mut message: Response<()>, proof: &Proof) -> (Response<()>,
     (message, switches)
 }
 
-/// RFC 4648 section 4.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let bits = three
-            .iter()
-            .zip([16, 8, 0])
-            .fold(0_u32, |bits, (byte, shift)| {
-                bits | u32::from(*byte) << shift
-            });
-        for at in 0..4 {
-            text.push(if at <= three.len() {
-                char::from(DIGITS[(bits >> (18 - 6 * at)) as usize & 63])
-            } else {
-                '='
-            });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_follows_rfc_4648() {
-        for (bytes, text) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-    }
 
     #[test]
     fn key_and_accept_value_match_rfc_6455() {
@@ -145,7 +113,7 @@ mod tests {
                 .header("x", "y")
                 .body(())
                 .unwrap();
-            let (message, switches) = answer(message, &proof);
+            let (message, switches) = translate_response(message, &proof);
             (message.status().as_u16(), switches)
         };
         assert_eq!(translate(101, "p"), (200, true));

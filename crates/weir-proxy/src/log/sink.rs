@@ -13,7 +13,7 @@ use weir_model::{AccessLog, LogTarget, SyslogFormat};
 /// Facility local0, severity info (RFC 5424 section 6.2.1).
 const PRIORITY: u8 = 16 * 8 + 6;
 
-/// Longest time that a message may wait for its reader. Other logs wait as well, but no worker does.
+/// Maximum time that a message may wait for its reader. Other logs wait as well, but no worker does.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the destination of a log.

@@ -1,7 +1,7 @@
 //! Live views of a service's exchanges: `weir tap`.
 //!
-//! A tap is a log whose lines a reader of the API takes instead of the writer. Without taps a worker reads one atomic
-//! per exchange.
+//! A tap is a log that an API client reads instead of the log writer. Without taps, the cost per exchange is one
+//! atomic load.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use weir_model::{AccessLog, LogFormat, ProxyProtocol};
 
 use super::{Log, Note, Outcome};
 
-/// Most taps of a service at the same time.
+/// Maximum number of taps of a service at the same time.
 pub const TAPS_MAX: usize = 4;
 
-/// Line of a tap that is not JSON.
+/// Line format of a text tap.
 const LINE: &str = "{time} {client}:{port} {method} {host} {target} {status} {pool}/{server} {total_ms} ms {bytes_in}/\
                     {bytes_out} {end}";
 
@@ -159,8 +159,8 @@ impl Tap {
     /// = the service is gone.
     pub fn read(&mut self, out: &mut Vec<u8>) -> bool {
         let matches = &self.matches;
-        let all = |record: &Record<'_>| matches.iter().all(|one| one.holds(record));
-        self.log.lines(&mut self.spare, out, all);
+        let is_shown = |record: &Record<'_>| matches.iter().all(|it| it.holds(record));
+        self.log.lines(&mut self.spare, out, is_shown);
         let dropped = self.log.dropped();
         if dropped > self.reported {
             let lost = dropped - self.reported;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_reader_loses_lines_and_sees_how_many() {
+    fn slow_reader_loses_lines_and_gets_their_number() {
         let taps = Taps::of("slow");
         let mut tap = Tap::open("slow", false, Vec::new()).unwrap();
         for _ in 0..100_000 {

@@ -30,7 +30,7 @@ pub enum Detail {
     H2Goaways,
     /// GOAWAY frames to clients.
     H2GoawaysSent,
-    /// HTTP/2 connections that ended by an error of the protocol.
+    /// HTTP/2 connections that ended with a protocol error.
     H2Errors,
     /// Responses that were compressed.
     Compressed,
@@ -42,7 +42,7 @@ pub enum Detail {
     SplicedIn,
     /// Bytes to clients that did not pass user space.
     SplicedOut,
-    /// Connections that ended by an error in Weir itself.
+    /// Connections that ended with an internal error.
     InternalErrors,
     /// Copies of requests that were sent to a mirror.
     Mirrored,
@@ -122,13 +122,13 @@ impl Detail {
             Self::H2Settings => "SETTINGS frames from clients.",
             Self::H2Goaways => "GOAWAY frames from clients.",
             Self::H2GoawaysSent => "GOAWAY frames to clients.",
-            Self::H2Errors => "HTTP/2 connections that ended by an error of the protocol.",
+            Self::H2Errors => "HTTP/2 connections that ended with a protocol error.",
             Self::Compressed => "Responses that were compressed.",
             Self::CompressedIn => "Bytes of responses before compression.",
             Self::CompressedOut => "Bytes of responses after compression.",
             Self::SplicedIn => "Bytes from clients that were spliced.",
             Self::SplicedOut => "Bytes to clients that were spliced.",
-            Self::InternalErrors => "Connections that ended by an error in Weir itself.",
+            Self::InternalErrors => "Connections that ended with an internal error.",
             Self::Mirrored => "Copies of requests for the pools of `mirror`.",
             Self::MirrorFailed => "Copies of requests without a complete response.",
             Self::MirrorSkipped => "Requests that were not copied because of a limit of `mirror`.",

@@ -33,7 +33,7 @@ impl RatePeaks {
         }
     }
 
-    /// Most connections, and requests, per second.
+    /// Peak number of connections, and requests, per second.
     pub(crate) fn get(&self) -> [u64; 2] {
         self.peaks
             .each_ref()

@@ -8,7 +8,7 @@ use super::Plan;
 use crate::handover::{Handed, Inbox};
 use crate::idle_pool::IdlePool;
 
-/// See the module.
+/// The state that control and workers share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     plan: Mutex<Arc<Plan>>,

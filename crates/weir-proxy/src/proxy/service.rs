@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use weir_http::{HeadLimits, cookie};
-use weir_model::{HeaderEdit, HeaderEdits, Pool, ProxyProtocol, RetryOn, Secret, Template};
+use weir_model::{HeaderEdit, HeaderEdits, Pool, ProxyProtocol, RetryOn, Secret, Server, Template};
 use weir_select::RetryPolicy;
 use weir_select::limit::{Concurrent, Rate};
 use weir_select::route::{Limits, Routes};
@@ -34,31 +34,7 @@ pub(super) fn service(
     pools: &[&Pool],
     tracer: Option<&Arc<Tracer>>,
 ) -> Result<(Service, Option<Names>, Vec<Arc<Listeners>>)> {
-    let mut listen = Vec::new();
-    for address in &proxy.listen {
-        let listeners = match known.listeners.get(address) {
-            Some(listeners) => Arc::clone(listeners),
-            None => {
-                let mut sockets = left.remove(address).unwrap_or_default();
-                while sockets.len() < workers {
-                    let opened = socket::listen(*address).map_err(|source| Error::Listen {
-                        service: proxy.name.clone(),
-                        address: *address,
-                        source,
-                    });
-                    sockets.push(opened?);
-                }
-                let listeners = Arc::new(Listeners {
-                    address: *address,
-                    sockets,
-                    workers,
-                });
-                known.listeners.insert(*address, Arc::clone(&listeners));
-                listeners
-            }
-        };
-        listen.push(listeners);
-    }
+    let listen = listeners(known, left, workers, proxy)?;
     let (counters, clients) = known
         .counters
         .entry(proxy.name.clone())
@@ -105,13 +81,7 @@ pub(super) fn service(
         misdirect: None,
         http2: proxy.http2,
         timeouts: (&proxy.timeouts).into(),
-        head: HeadLimits {
-            head: limits.head as usize,
-            target: limits.head as usize / 2,
-            fields: limits.fields as usize,
-            connect: proxy.connect,
-            underscores: proxy.underscores,
-        },
+        head: HeadLimits::from(proxy),
         limits: Limits {
             // A route may allow more, so that the limit applies after the route is known.
             body_bytes: match has_body_limits {
@@ -343,7 +313,7 @@ fn secure(
     Ok(Some(config))
 }
 
-#[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
+/// The servers of a pool for a service: the known ones, as far as their settings are the same.
 fn targets(
     known: &mut Known,
     workers: usize,
@@ -362,53 +332,12 @@ fn targets(
         })
     });
     let queue = Arc::clone(known.queues.entry(pool.name.clone()).or_default());
-    let by_backup = |backup: bool| pool.servers.iter().filter(move |one| one.backup == backup);
+    let by_backup = |backup: bool| pool.servers.iter().filter(move |it| it.backup == backup);
     let own = by_backup(false).count();
     let servers = by_backup(false).chain(by_backup(true)).chain(&pool.sorry);
-    let list = servers.map(|server| {
-        let name = (pool.name.clone(), server.name.clone());
-        let load = known.loads.entry(name.clone()).or_default();
-        let load = Arc::clone(load);
-        let of = (proxy.name.clone(), name);
-        let former = known.targets.get(&of);
-        if let Some(target) = former
-            && target.tls == pool.tls
-            && target.http2 == pool.http2
-        {
-            return Arc::clone(target);
-        }
-        let counters = former.map_or_else(
-            || Arc::new(Sharded::new(workers)),
-            |former| Arc::clone(&former.counters),
-        );
-        let (exchanges, recent) = former.map_or_else(
-            || {
-                (
-                    Arc::new(PerWorker::new(workers)),
-                    Arc::new(PerWorker::new(workers)),
-                )
-            },
-            |former| (Arc::clone(&former.exchanges), Arc::clone(&former.recent)),
-        );
-        let target = Arc::new(Target {
-            id: known.next_target,
-            name: server.name.clone(),
-            address: server.address,
-            port: server.port,
-            load,
-            tls: pool.tls.clone(),
-            http2: pool.http2,
-            seed: cookie::siphash((0, 0), server.name.as_bytes()),
-            queue: Arc::clone(&queue),
-            counters,
-            exchanges,
-            recent,
-        });
-        known.next_target += 1;
-        known.targets.insert(of, Arc::clone(&target));
-        target
-    });
-    let list: Vec<Arc<Target>> = list.collect();
+    let list: Vec<Arc<Target>> = servers
+        .map(|server| target(known, workers, &proxy.name, pool, server))
+        .collect();
     let sticky = pool.sticky.as_ref().map(|kind| Stickiness {
         signs: list
             .iter()
@@ -441,6 +370,57 @@ fn targets(
     })
 }
 
+/// The target for a server. A known one is kept, unless its TLS or HTTP/2 settings have changed: then a new one
+/// continues its numbers.
+fn target(
+    known: &mut Known,
+    workers: usize,
+    service: &str,
+    pool: &Pool,
+    server: &Server,
+) -> Arc<Target> {
+    let name = (pool.name.clone(), server.name.clone());
+    let load = Arc::clone(known.loads.entry(name.clone()).or_default());
+    let queue = Arc::clone(known.queues.entry(pool.name.clone()).or_default());
+    let key = (service.to_owned(), name);
+    let former = known.targets.get(&key);
+    if let Some(target) = former
+        && target.tls == pool.tls
+        && target.http2 == pool.http2
+    {
+        return Arc::clone(target);
+    }
+    let (counters, exchanges, recent) = match former {
+        Some(former) => (
+            Arc::clone(&former.counters),
+            Arc::clone(&former.exchanges),
+            Arc::clone(&former.recent),
+        ),
+        None => (
+            Arc::new(Sharded::new(workers)),
+            Arc::new(PerWorker::new(workers)),
+            Arc::new(PerWorker::new(workers)),
+        ),
+    };
+    let target = Arc::new(Target {
+        id: known.next_target,
+        name: server.name.clone(),
+        address: server.address,
+        port: server.port,
+        load,
+        tls: pool.tls.clone(),
+        http2: pool.http2,
+        seed: cookie::siphash((0, 0), server.name.as_bytes()),
+        queue,
+        counters,
+        exchanges,
+        recent,
+    });
+    known.next_target += 1;
+    known.targets.insert(key, Arc::clone(&target));
+    target
+}
+
 /// The numbers of a service, or of a part of it: the former ones if there are any.
 fn exchanges(
     known: &mut Known,
@@ -450,6 +430,39 @@ fn exchanges(
 ) -> Arc<PerWorker<Exchanges>> {
     let known = known.exchanges.entry((proxy.name.clone(), of));
     Arc::clone(known.or_insert_with(|| Arc::new(PerWorker::new(workers))))
+}
+
+/// The listeners of a service: the known ones, those that another process left, and new ones.
+fn listeners(
+    known: &mut Known,
+    left: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
+    workers: usize,
+    proxy: &weir_model::Proxy,
+) -> Result<Vec<Arc<Listeners>>> {
+    let mut all = Vec::with_capacity(proxy.listen.len());
+    for address in &proxy.listen {
+        if let Some(listeners) = known.listeners.get(address) {
+            all.push(Arc::clone(listeners));
+            continue;
+        }
+        let mut sockets = left.remove(address).unwrap_or_default();
+        while sockets.len() < workers {
+            let socket = socket::listen(*address).map_err(|source| Error::Listen {
+                service: proxy.name.clone(),
+                address: *address,
+                source,
+            });
+            sockets.push(socket?);
+        }
+        let listeners = Arc::new(Listeners {
+            address: *address,
+            sockets,
+            workers,
+        });
+        known.listeners.insert(*address, Arc::clone(&listeners));
+        all.push(listeners);
+    }
+    Ok(all)
 }
 
 /// The tables that limit a service's clients: the former ones if the limits are the same.

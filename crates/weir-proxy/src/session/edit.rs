@@ -1,4 +1,4 @@
-//! What services and routes change in heads, and the texts that they make for a request.
+//! Modifications of heads by services and routes, and texts that they generate for a request.
 
 use weir_http::cookie::siphash;
 use weir_http::route::{self, RequestFacts, RequestId, SERVER_MARK, Surroundings, Target};

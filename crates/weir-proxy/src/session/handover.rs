@@ -9,7 +9,7 @@ use super::state::{self, Direction, Phase, Watch};
 use super::{Outcome, Session, bulk};
 use crate::context::{Context, Local};
 use crate::descriptor::Use;
-use crate::handover::{Handed, TAKEN_ALONG_MAX, Tunnel};
+use crate::handover::{HANDOVER_BUFFER_MAX, Handed, Tunnel};
 use crate::plan::Service;
 use crate::slab::Key;
 use crate::transport::Transport;
@@ -21,12 +21,12 @@ impl Session {
             return false;
         }
         match self.phase {
-            Phase::Head => !self.has_unsent() && self.input.len() <= TAKEN_ALONG_MAX,
+            Phase::Head => !self.has_unsent() && self.input.len() <= HANDOVER_BUFFER_MAX,
             Phase::Tunnel(_) => {
                 let upstream = cx.upstreams.get(self.server);
                 let along = self.to_server.unsent().len() + self.to_client.unsent().len();
                 upstream.is_some_and(|upstream| upstream.transport.bare().is_some())
-                    && along <= TAKEN_ALONG_MAX
+                    && along <= HANDOVER_BUFFER_MAX
                     && !bulk::holds(&self.up)
                     && !bulk::holds(&self.down)
             }
@@ -95,7 +95,7 @@ impl Session {
             client: self.transport.into_plain()?,
             peer: self.peer,
             port: self.port,
-            spoken_to: self.spoken_to,
+            destination: self.destination,
             served: self.served,
             input: self.input,
             tunnel,
@@ -106,7 +106,7 @@ impl Session {
     pub(crate) fn handed(handed: Handed, local: Rc<Local>, server: Key, pool: usize) -> Self {
         let transport = Transport::plain(handed.client).counted(Use::Client);
         let mut session = Self::new(transport, handed.peer, handed.port, local);
-        session.spoken_to = handed.spoken_to;
+        session.destination = handed.destination;
         session.served = handed.served;
         session.input = handed.input;
         if let Some(tunnel) = handed.tunnel {

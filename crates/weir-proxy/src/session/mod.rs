@@ -82,7 +82,7 @@ enum Step {
     Http2,
 }
 
-/// See the module.
+/// One client's connection, or one stream of an HTTP/2 connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     transport: Transport,
@@ -99,10 +99,10 @@ pub(crate) struct Session {
     request: Request,
     /// The connection to its server.
     server: Key,
-    /// Whether a side took some of its bytes since this was last asked.
+    /// Whether a peer has accepted bytes since the flag was last cleared.
     made_progress: bool,
     /// The address to which the client connected, according to the PROXY protocol.
-    pub(crate) spoken_to: Option<SocketAddr>,
+    pub(crate) destination: Option<SocketAddr>,
     /// Of an HTTP/2 stream: the connection's TLS.
     pub(crate) stream_tls: Option<Rc<TlsDetails>>,
     /// Of a session that sends a copy of a request: the mirror.
@@ -147,7 +147,7 @@ impl Session {
             request: Request::new(Exchange::idle()),
             server: Key::NONE,
             made_progress: false,
-            spoken_to: None,
+            destination: None,
             stream_tls: None,
             mirror: None,
             log_record: None,
@@ -239,7 +239,7 @@ impl Session {
     }
 
     /// Whether the client of a queued request, or of one that a server is processing, has closed its connection: by a
-    /// reset, or by the end of its direction if the service says so.
+    /// reset, or by the end of its direction if the service is configured for that.
     fn is_abandoned(&mut self) -> bool {
         match &self.phase {
             // No response could be sent.
@@ -327,7 +327,7 @@ impl Session {
         options.as_deref()
     }
 
-    /// Most bytes of the current request's body; 0 = no limit, or the service's own is checked elsewhere.
+    /// Maximum size of the current request's body, in bytes; 0 = no limit, or the service's limit is checked elsewhere.
     fn body_limit(&self) -> u64 {
         let options = self.options();
         options.map_or(self.local.service.body_bytes, |options| options.body_bytes)
@@ -409,7 +409,7 @@ impl Session {
     /// Converts it for an HTTP/2 connection.
     pub(crate) fn into_upgrade(self) -> Upgrade {
         Upgrade {
-            spoken_to: self.spoken_to,
+            destination: self.destination,
             transport: self.transport,
             ready: self.ready,
             watched: self.watch == Watch::Yes,
@@ -445,7 +445,7 @@ impl Session {
             let service = &self.local.service;
             let most = service.server_requests;
             let serves = cx.upstreams.get(key).is_some_and(|upstream| {
-                !upstream.introduced && (most == 0 || upstream.served + 1 < most)
+                !upstream.dedicated && (most == 0 || upstream.served + 1 < most)
             });
             let stays = stays && serves;
             cx.release(key, stays, service.idle_servers, service.timeouts.idle);

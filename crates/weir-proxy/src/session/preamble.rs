@@ -62,7 +62,7 @@ impl Session {
         } = preamble
         {
             self.peer = source;
-            self.spoken_to = Some(destination);
+            self.destination = Some(destination);
         }
         self.start(key, cx)
     }
@@ -72,16 +72,16 @@ impl Session {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return false;
         };
-        if upstream.introduced {
+        if upstream.dedicated {
             return true;
         }
         let to = self
-            .spoken_to
+            .destination
             .or_else(|| socket::own_address(self.transport.socket()?))
             .unwrap_or(SocketAddr::new(self.peer.ip(), self.port));
         let mut header = Vec::new();
         preamble::write(version, self.peer, to, &mut header);
-        upstream.introduced = true;
+        upstream.dedicated = true;
         let Some(socket) = upstream.transport.socket() else {
             return true;
         };

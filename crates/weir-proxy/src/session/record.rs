@@ -1,4 +1,4 @@
-//! What is recorded of a finished exchange: counters and the access log.
+//! Records a finished exchange: counters and the access log.
 
 use std::rc::Rc;
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! What the client receives: a server's response, Weir's own responses, and the end.
+//! Sends to the client: the server's response, Weir's own responses, and the end of the connection.
 
 use std::rc::Rc;
 
@@ -107,13 +107,13 @@ impl Session {
         }
     }
 
-    /// Answers an invalid request. The start of the next one is unknown.
+    /// Responds to an invalid request. The start of the next one is unknown.
     pub(super) fn reject(&mut self, key: Key, cx: &mut Context, status: u16) -> Step {
         self.request.exchange = Exchange::idle();
         self.fail(key, cx, status)
     }
 
-    /// Answers a request that no server answers, for `reason`.
+    /// Responds to a request that no server has answered, with the termination state of `reason`.
     pub(super) fn fail_for(
         &mut self,
         key: Key,
@@ -125,7 +125,7 @@ impl Session {
         self.fail(key, cx, status)
     }
 
-    /// Answers in place of the server, or closes if that is not possible.
+    /// Responds in place of the server, or closes if that is not possible.
     pub(super) fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Step {
         self.fail_limited(key, cx, Rejection::new(status))
     }
@@ -148,17 +148,11 @@ impl Session {
         if !http || self.request.exchange.is_answered() {
             return Step::Close;
         }
-        let stays = self.request.exchange.client_could_persist() && !self.is_last(cx);
         let local = Rc::clone(&self.local);
         let page = Page::of(&local.service.pages, status);
         let answer = Answer {
-            body: page.map(|page| page.body.as_slice()),
-            kind: page.map_or(Answer::PLAIN, |page| &page.kind),
             retry_after: rejection.retry_after_s,
-            close: !stays,
-            to_head: self.request.exchange.to_head(),
-            http10: self.request.exchange.is_http10(),
-            ..Answer::closing(status)
+            ..self.own_answer(cx, status, page)
         };
         self.send_answer(key, cx, &answer)
     }
@@ -174,22 +168,16 @@ impl Session {
         own: &AnswerFields,
     ) -> Step {
         self.set_termination(*b"LR");
-        let stays = self.request.exchange.client_could_persist() && !self.is_last(cx);
         let local = Rc::clone(&self.local);
         let page = Page::of(&local.service.pages, status).filter(|_| body.is_empty());
         let text = (!body.is_empty()).then_some(body);
+        let answer = self.own_answer(cx, status, page);
         let answer = Answer {
             location,
-            body: text.or(page.map(|page| page.body.as_slice())),
-            kind: own
-                .kind
-                .as_deref()
-                .unwrap_or_else(|| page.map_or(Answer::PLAIN, |page| &page.kind)),
+            body: text.or(answer.body),
+            kind: own.kind.as_deref().unwrap_or(answer.kind),
             fields: &own.lines,
-            close: !stays,
-            to_head: self.request.exchange.to_head(),
-            http10: self.request.exchange.is_http10(),
-            ..Answer::closing(status)
+            ..answer
         };
         self.send_answer(key, cx, &answer)
     }
@@ -203,28 +191,35 @@ impl Session {
         fields: &[u8],
     ) -> Step {
         self.set_termination(*b"LR");
-        let stays = self.request.exchange.client_could_persist() && !self.is_last(cx);
         let local = Rc::clone(&self.local);
         let page = Page::of(&local.service.pages, status);
         let answer = Answer {
-            body: page.map(|page| page.body.as_slice()),
-            kind: page.map_or(Answer::PLAIN, |page| &page.kind),
             fields,
-            close: !stays,
-            to_head: self.request.exchange.to_head(),
-            http10: self.request.exchange.is_http10(),
-            ..Answer::closing(status)
+            ..self.own_answer(cx, status, page)
         };
         self.send_answer(key, cx, &answer)
+    }
+
+    /// A response of Weir itself, with the page of its status; keeps the connection if the client could.
+    fn own_answer<'a>(&self, cx: &Context, status: u16, page: Option<&'a Page>) -> Answer<'a> {
+        let exchange = &self.request.exchange;
+        Answer {
+            body: page.map(|page| page.body.as_slice()),
+            kind: page.map_or(Answer::PLAIN, |page| &page.kind),
+            close: !exchange.client_could_persist() || self.is_last(cx),
+            to_head: exchange.to_head(),
+            http10: exchange.is_http10(),
+            ..Answer::closing(status)
+        }
     }
 
     pub(super) fn send_answer(&mut self, key: Key, cx: &mut Context, answer: &Answer<'_>) -> Step {
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
         answer.write(&mut out);
-        let there = self.send(cx, &mut out, &[]);
+        let is_connected = self.send(cx, &mut out, &[]);
         cx.out = out;
-        if there {
+        if is_connected {
             self.record(cx, answer.status);
             self.after_response(key, cx, !answer.close)
         } else {

@@ -1,5 +1,6 @@
-//! Request heads: reading, routing, and writing what the server receives.
+//! Request heads: reads and routes them, and writes the head that the server receives.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
@@ -37,6 +38,19 @@ struct Incoming<'a> {
     tls: TlsFacts<'a>,
 }
 
+impl<'a> Incoming<'a> {
+    fn facts(&self, client: IpAddr, fields: &'a [Field]) -> RequestFacts<'a> {
+        RequestFacts {
+            client,
+            target: self.target,
+            head: self.head,
+            request: self.request,
+            fields,
+            tls: self.tls,
+        }
+    }
+}
+
 impl Session {
     /// Reads until a head is complete.
     pub(super) fn read_head(&mut self, key: Key, cx: &mut Context) -> Step {
@@ -45,7 +59,7 @@ impl Session {
             Some(false) => return Step::Pending,
             Some(true) => {}
         }
-        // A client that cannot be handed over, or whose service is gone, is closed by a response, never without one.
+        // A client that cannot be handed over, or whose service was removed, is closed after a response, not before.
         if cx.draining && !cx.handing && self.served && self.input.is_empty() {
             return Step::Close;
         }
@@ -196,7 +210,7 @@ impl Session {
         }
     }
 
-    /// Dropped fields are logged for operators who look for them.
+    /// Logs dropped fields, so that operators can find the cause.
     #[cold]
     fn log_underscores(&self, request: &Request) {
         let service = &self.local.service.name;
@@ -234,14 +248,7 @@ impl Session {
         };
         if service.log.as_ref().is_some_and(|log| !log.more.is_empty()) {
             let host = self.default_host(head, request, &cx.fields);
-            let request_facts = RequestFacts {
-                client: self.peer.ip(),
-                target: &target,
-                head,
-                request,
-                fields: &cx.fields,
-                tls,
-            };
+            let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
             self.log_variables(request_facts, host.as_bytes(), &mut cx.random);
         }
         let ended = self.find_pool(key, cx, service, incoming);
@@ -359,7 +366,7 @@ impl Session {
         self.follow_route(key, cx, service, incoming, route)
     }
 
-    /// Does what a route says whose pool is not known yet. `Some` if the request needs no server.
+    /// Applies a route that does not name its pool. `Some` if the request needs no server.
     fn follow_route(
         &mut self,
         key: Key,
@@ -368,24 +375,12 @@ impl Session {
         incoming: Incoming<'_>,
         route: usize,
     ) -> Option<Step> {
-        let Incoming {
-            head,
-            request,
-            target,
-            tls,
-        } = incoming;
+        let Incoming { head, request, .. } = incoming;
         self.request.route = Some(route);
         let index = route;
         let route = service.routes.get(route)?;
         let host = self.default_host(head, request, &cx.fields);
-        let request_facts = RequestFacts {
-            client: self.peer.ip(),
-            target,
-            head,
-            request,
-            fields: &cx.fields,
-            tls,
-        };
+        let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
         let from = self.surroundings(
             request_facts,
             host.as_bytes(),
@@ -439,7 +434,7 @@ impl Session {
             head,
             request,
             target,
-            tls,
+            ..
         } = incoming;
         self.request.accepts = compression(service, self.request.route)
             .and_then(|rules| encoding::negotiate(head, &cx.fields, &rules.codings));
@@ -462,14 +457,7 @@ impl Session {
         ];
         let mut rewritten = None;
         if route.is_some() || service.has_header_edits() {
-            let request_facts = RequestFacts {
-                client: self.peer.ip(),
-                target,
-                head,
-                request,
-                fields: &cx.fields,
-                tls,
-            };
+            let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
             let from = self.surroundings(
                 request_facts,
                 host.as_bytes(),
@@ -503,11 +491,11 @@ impl Session {
             return String::new();
         }
         let own = || socket::own_address(self.transport.socket()?);
-        let address = self.spoken_to.or_else(own);
+        let address = self.destination.or_else(own);
         address.map_or_else(|| self.local.service.host.clone(), |it| it.to_string())
     }
 
-    /// What the forwarding fields tell a server about the client.
+    /// Returns the client data for the forwarding fields.
     fn forwarded_client(&self) -> Option<Client> {
         let service = &self.local.service;
         let address = self.peer.ip();
@@ -522,7 +510,7 @@ impl Session {
         })
     }
 
-    /// The fields about the client that have a rule, of the route or of the service.
+    /// Returns the rules of the route or the service for fields about the client.
     fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
         let address = self.peer.ip();
         let options = self.request.route.and_then(|at| service.options.get(at));
@@ -537,7 +525,7 @@ impl Session {
             rules,
             address,
             secure: self.transport.is_secure(),
-            port: self.spoken_to.map_or(self.port, |address| address.port()),
+            port: self.destination.map_or(self.port, |address| address.port()),
         })
     }
 
@@ -563,8 +551,8 @@ impl Session {
     }
 }
 
-/// Whether the path has another route when it is spelled as files are: that route could require a user or refuse the
-/// request, so the file must not be sent for this spelling.
+/// Whether the decoded path matches another route. That route could require authentication or reject the request, so
+/// the file must not be sent for this spelling of the path.
 fn has_other_route(service: &Service, request_facts: &RequestFacts<'_>, route: usize) -> bool {
     let mut room = Vec::new();
     let Some(target) = path::literal(request_facts.target, &mut room) else {

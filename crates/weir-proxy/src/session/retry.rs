@@ -1,4 +1,4 @@
-//! Retries because of a response, or because of its absence.
+//! Retries after an unwanted response, or when the response is missing.
 
 use weir_http::Exchange;
 use weir_select::{Failure, Replay, Unwanted};
@@ -8,8 +8,8 @@ use crate::context::Context;
 use crate::slab::Key;
 
 impl Session {
-    /// Handles the first bytes of a response. The request is dropped, unless the response may cause a retry: then this
-    /// returns the exchange as it was before them.
+    /// Prepares for the first bytes of a response. If the response may cause a retry, returns the exchange as it was
+    /// before them; otherwise drops the request.
     #[inline]
     pub(super) fn snapshot_for_retry(&mut self, cx: &mut Context, first: bool) -> Option<Exchange> {
         let may_retry = first

@@ -141,7 +141,7 @@ pub(super) struct Verified {
     pub(super) admitted: Box<Admitted>,
 }
 
-/// The data of one request, or of one connection of a TCP service. It is replaced as a whole, so that nothing of it
+/// The data of one request, or of one connection of a TCP service. It is replaced as a whole, so that no part of it
 /// remains for the next request.
 #[derive(Debug)]
 pub(super) struct Request {

@@ -16,7 +16,7 @@ use crate::trace::{Decision, TracedRequest, TracedUpstream};
 
 /// Longest `tracestate` that is recorded (W3C Trace Context, section 3.3.1.5).
 const STATE_MAX: usize = 512;
-/// Longest text of a request that is recorded.
+/// Maximum length of a text of a request that is recorded.
 const TEXT_MAX: usize = 2_048;
 
 /// The trace of a request in progress.

@@ -39,30 +39,9 @@ impl Session {
         if waits { Step::Pending } else { Step::Continue }
     }
 
-    #[expect(clippy::too_many_lines, reason = "the states of one direction")]
     fn relay_up(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Step {
-        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_failed();
-        };
-        if !self.to_server.is_sent() || upstream.transport.holds() {
-            if !upstream.ready.writable {
-                return Step::Pending;
-            }
-            let rest = self.to_server.unsent();
-            let Written::Some(bytes) = upstream.transport.write(rest) else {
-                return self.server_failed();
-            };
-            upstream.ready.writable = bytes == rest.len() && !upstream.transport.holds();
-            self.made_progress |= bytes > 0;
-            self.to_server.sent += bytes;
-            if self.to_server.is_sent() {
-                drop(self.to_server.take());
-            }
-            return if upstream.ready.writable {
-                Step::Continue
-            } else {
-                Step::Pending
-            };
+        if let Some(step) = self.send_kept_to_server(cx) {
+            return step;
         }
         match self.flush_up(cx) {
             Some(true) => {}
@@ -92,38 +71,60 @@ impl Session {
                 other => self.end_up(other),
             };
         }
+        match self.transport.read(&mut self.ready, scratch) {
+            Read::Some(bytes) => self.pass_up(cx, &scratch[..bytes]),
+            other => self.end_up(other),
+        }
+    }
+
+    /// Sends bytes that the server did not accept earlier. `None`: there are none, and the tunnel continues.
+    fn send_kept_to_server(&mut self, cx: &mut Context) -> Option<Step> {
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Some(self.server_failed());
+        };
+        if self.to_server.is_sent() && !upstream.transport.holds() {
+            return None;
+        }
+        if !upstream.ready.writable {
+            return Some(Step::Pending);
+        }
+        let rest = self.to_server.unsent();
+        let Written::Some(bytes) = upstream.transport.write(rest) else {
+            return Some(self.server_failed());
+        };
+        upstream.ready.writable = bytes == rest.len() && !upstream.transport.holds();
+        let is_writable = upstream.ready.writable;
+        self.made_progress |= bytes > 0;
+        self.to_server.sent += bytes;
+        if self.to_server.is_sent() {
+            drop(self.to_server.take());
+        }
+        Some(match is_writable {
+            true => Step::Continue,
+            false => Step::Pending,
+        })
+    }
+
+    /// Sends bytes of the client to the server, and keeps those that it does not accept.
+    fn pass_up(&mut self, cx: &mut Context, bytes: &[u8]) -> Step {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return self.server_failed();
         };
-        match self.transport.read(&mut self.ready, scratch) {
-            Read::Some(bytes) => {
-                self.count_in(bytes);
-                self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::after(bytes));
-                self.local
-                    .service
-                    .counters
-                    .of(cx.worker)
-                    .bytes_in
-                    .add(bytes as u64);
-                upstream
-                    .target
-                    .counters
-                    .of(cx.worker)
-                    .bytes_in
-                    .add(bytes as u64);
-                let Written::Some(sent) = upstream.transport.write(&scratch[..bytes]) else {
-                    return self.server_failed();
-                };
-                upstream.ready.writable = sent == bytes && !upstream.transport.holds();
-                if sent < bytes {
-                    self.to_server
-                        .bytes
-                        .extend_from_slice(&scratch[sent..bytes]);
-                }
-                Step::Continue
-            }
-            other => self.end_up(other),
+        let count = bytes.len() as u64;
+        self.count_in(bytes.len());
+        self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::after(bytes.len()));
+        let service = &self.local.service;
+        service.counters.of(cx.worker).bytes_in.add(count);
+        let target = &upstream.target;
+        target.counters.of(cx.worker).bytes_in.add(count);
+        let Written::Some(sent) = upstream.transport.write(bytes) else {
+            return self.server_failed();
+        };
+        upstream.ready.writable = sent == bytes.len() && !upstream.transport.holds();
+        if sent < bytes.len() {
+            self.to_server.bytes.extend_from_slice(&bytes[sent..]);
         }
+        Step::Continue
     }
 
     /// The client sends nothing now, or nothing more.

@@ -24,9 +24,9 @@ use super::x509;
 use crate::context::{BODY_ROOM, HEAD_ROOM, Ready};
 use crate::socket::{self, Read, Written};
 
-/// Most bytes that a record adds to its content, in all cipher suites.
+/// Maximum number of bytes that a record adds to its content, in all cipher suites.
 const OVERHEAD: usize = 64;
-/// Most content of a record.
+/// Maximum content of a record, in bytes.
 const RECORD: usize = 16 << 10;
 
 thread_local! {
@@ -200,7 +200,7 @@ pub(crate) enum Handshake {
     Failed,
 }
 
-/// See the module.
+/// A TLS connection without a socket.
 pub(crate) struct Channel {
     end: End,
     /// The beginning of an incomplete record.
@@ -228,7 +228,7 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// What routes and texts may say about a client's TLS connection.
+/// Facts about a client's TLS connection for routes and texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TlsDetails {
     pub(crate) version: Option<TlsVersion>,

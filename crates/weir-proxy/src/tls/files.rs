@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use weir_model::Desired;
 use weir_sys::privileged;
 
-/// Files of a certificate in a directory of its own, as certbot writes them, and its OCSP response.
+/// Files of a certificate in a separate directory, as certbot writes them, and its OCSP response.
 const OF_CERTIFICATE: [&str; 3] = ["fullchain.pem", "privkey.pem", "ocsp.der"];
 
 /// A number that changes when a certificate, key or authority that `desired` names is replaced, added or removed:

@@ -1,4 +1,4 @@
-//! What is read of certificates and OCSP responses that `openssl` made, compared with recorded results.
+//! Compares the facts read from certificates and OCSP responses made by `openssl` with recorded results.
 
 use std::fmt::Write;
 use std::fs;

@@ -24,7 +24,7 @@ pub(crate) struct CertificateInfo {
     pub(crate) names: Vec<String>,
     /// The bytes of the serial number, in two's complement.
     pub(crate) serial: Vec<u8>,
-    /// Its basic constraints say that it is no authority (RFC 5280 section 4.2.1.9), or are malformed.
+    /// Its basic constraints do not permit it to be an authority (RFC 5280 section 4.2.1.9), or are malformed.
     pub(crate) is_end_entity: bool,
     /// It may be used by servers: its extended key usage is absent, or includes them.
     pub(crate) is_for_servers: bool,

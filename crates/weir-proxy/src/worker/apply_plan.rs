@@ -8,7 +8,7 @@ use weir_select::Balancer;
 
 use super::Worker;
 use super::listen::Listening;
-use crate::context::{Local, gone, local};
+use crate::context::{Local, local, removed};
 use crate::plan::{Listeners, Plan, Service};
 use crate::session::Session;
 
@@ -112,12 +112,12 @@ impl Worker {
         locals: &HashMap<String, Rc<Local>>,
     ) {
         // All clients of a removed service share one state.
-        let gone: HashMap<&String, Rc<Local>> = former
+        let removed_locals: HashMap<&String, Rc<Local>> = former
             .iter()
             .filter(|(name, _)| !locals.contains_key(*name))
             .map(|(name, known)| {
                 let balances = known.balancers.take();
-                (name, gone(Arc::clone(&known.service), balances))
+                (name, removed(Arc::clone(&known.service), balances))
             })
             .collect();
         for key in self.sessions.keys() {
@@ -125,7 +125,7 @@ impl Worker {
                 continue;
             };
             let name = &session.local.service.name;
-            if let Some(local) = locals.get(name).or_else(|| gone.get(name)) {
+            if let Some(local) = locals.get(name).or_else(|| removed_locals.get(name)) {
                 // For a stream, the connection counts as the client.
                 if !session.is_stream() {
                     let former = &session.local.service;
@@ -139,7 +139,7 @@ impl Worker {
                 continue;
             };
             let name = &front.local.service.name;
-            if let Some(local) = locals.get(name).or_else(|| gone.get(name)) {
+            if let Some(local) = locals.get(name).or_else(|| removed_locals.get(name)) {
                 let former = &front.local.service;
                 former.pass_client(&local.service, self.cx.worker);
                 front.local = Rc::clone(local);

@@ -164,7 +164,7 @@ impl Worker {
                 let transport = Transport::stream(StreamPipeEnd(Rc::clone(&started.pipe)));
                 let mut session =
                     Session::new(transport, started.peer, started.port, started.local);
-                session.spoken_to = started.spoken_to;
+                session.destination = started.destination;
                 session.stream_tls = started.tls;
                 let key = self.sessions.insert(session);
                 started.pipe.borrow_mut().owner = Owner::Session(key);

@@ -113,11 +113,11 @@ impl Worker {
         }
         let plan = self.shared.plan();
         let service = plan.former.iter().find(|service| service.name == name)?;
-        Some(context::gone(Arc::clone(service), Vec::new()))
+        Some(context::removed(Arc::clone(service), Vec::new()))
     }
 
     /// Registers the tunnel's server connection and returns it with the number of its pool. A server that a reload has
-    /// removed gets a target of its own.
+    /// removed gets a separate target.
     fn take_server(&mut self, local: &Local, tunnel: &mut Tunnel) -> Option<(Key, usize)> {
         let pools = &local.service.pools;
         let pool = pools.iter().position(|pool| pool.pool == tunnel.pool);
@@ -137,7 +137,7 @@ impl Worker {
             },
             input: Vec::new(),
             served: 0,
-            introduced: true,
+            dedicated: true,
             deadline: Deadline::default(),
             stay: Stay::default(),
         });

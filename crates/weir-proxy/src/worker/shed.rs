@@ -40,7 +40,7 @@ impl Worker {
                 return true;
             }
         }
-        TABLE.want(self.cx.now);
+        TABLE.request_idle_close(self.cx.now);
         false
     }
 

@@ -97,7 +97,7 @@ fn tunnel(service: &str) -> (UnixStream, UnixStream, Handed) {
         client: front.into(),
         peer: "192.0.2.1:4711".parse().expect("an address"),
         port: 80,
-        spoken_to: None,
+        destination: None,
         served: false,
         input: Vec::new(),
         tunnel: Some(Tunnel {

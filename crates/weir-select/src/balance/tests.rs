@@ -4,8 +4,8 @@
 //! Requests end before the next one begins. All numbers are seeded, so a test that passes once always passes; with
 //! other seeds a correct scheduler would fail one case in a million.
 
-use statrs::distribution::{ChiSquared, ContinuousCDF};
 use weir_model::{NoServer, Scheduler, finalize_64};
+use weir_testing::p_value;
 
 use super::*;
 use std::sync::atomic::Ordering::Relaxed;
@@ -129,28 +129,6 @@ fn requests_by_server(targets: &Targets, out: usize, exclusion: Exclusion) -> [u
         count[at] += 1;
     }
     count
-}
-
-/// The probability that a sample of the expected shares deviates at least as much as `observed`.
-fn p_value(observed: &[u64], shares: &[f64]) -> f64 {
-    let (all, whole) = (
-        observed.iter().sum::<u64>() as f64,
-        shares.iter().sum::<f64>(),
-    );
-    let mut sum = 0.0;
-    for (observed, share) in observed.iter().zip(shares) {
-        if *share == 0.0 {
-            assert_eq!(*observed, 0, "an excluded server was chosen");
-            continue;
-        }
-        let expected = all * share / whole;
-        sum += (*observed as f64 - expected).powi(2) / expected;
-    }
-    match shares.iter().filter(|share| **share > 0.0).count() {
-        // One server receives all.
-        1 => 1.0,
-        servers => ChiSquared::new((servers - 1) as f64).unwrap().sf(sum),
-    }
 }
 
 fn cases(weights: [u32; 4], check: impl Fn(usize, Exclusion, [f64; 4])) {

@@ -1,4 +1,4 @@
-//! What code that runs inside a process without rights would try. For tests; absent from release programs.
+//! Actions that hostile code inside a process without rights would try. For tests; absent from release programs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -20,7 +20,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
-    // Fails with ENOSYS, by a filter of its own.
+    // Fails with ENOSYS, by a separate filter.
     libc::SYS_clone3,
     libc::SYS_close,
     libc::SYS_close_range,

@@ -11,7 +11,7 @@ use weir_helper::{Answered, Client};
 
 use crate::Error;
 
-/// See the module.
+/// Reads the helper's answers in the agent's own thread.
 #[derive(Debug)]
 pub(super) struct Answers {
     client: Arc<Client>,
@@ -44,10 +44,10 @@ impl Answers {
                 Ok(Poll::Ready(answer)) => return answer,
                 Ok(Poll::Pending) => guard.clear_ready(),
                 Err(weir_helper::Error::System(error)) => {
-                    tracing::error!(%error, "failed to read the helper's answers");
+                    tracing::error!(%error, "failed to read the helper's responses");
                     return None;
                 }
-                Err(error) => tracing::error!(%error, "invalid answer of the helper"),
+                Err(error) => tracing::error!(%error, "invalid response from the helper"),
             }
         }
     }

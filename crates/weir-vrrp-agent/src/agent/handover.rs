@@ -1,4 +1,4 @@
-//! What an agent leaves for its successor: when it last advertised each virtual router as active.
+//! The state that an agent leaves for its successor: when it last advertised each virtual router as active.
 //!
 //! The keeper holds the file, in memory, and starts each agent with it as standard output. It has a slot of 16 bytes
 //! for each virtual router: a hash of its name, and the time of the last advertisement (CLOCK_BOOTTIME, nanoseconds),

@@ -1,4 +1,4 @@
-//! What a virtual router has on this machine: its socket, its addresses, when it changed.
+//! A virtual router on this machine: its socket, its addresses, the time of its last change.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -25,7 +25,7 @@ pub(super) struct Port {
     pub(super) announcement_due: Option<u32>,
     /// When the state was entered.
     pub(super) since: SystemTime,
-    /// How often it became active.
+    /// Number of times it became active.
     pub(super) takeovers: u64,
 }
 

@@ -9,7 +9,7 @@ impl Agent {
     /// Replaces the virtual routers. Those that remain continue without a missed advertisement.
     pub(super) fn apply(&mut self, settings: Vec<VirtualRouter>) -> Result<(), Error> {
         let configs: Vec<Config> = settings.iter().map(config).collect();
-        for index in self.router.departing(&configs) {
+        for index in self.router.removed_by(&configs) {
             self.router.stop(index, now());
         }
         self.flush()?;

@@ -50,7 +50,7 @@ fn packet(vrid: u8, priority: u8) -> Vec<u8> {
         .encode(PEER, GROUP_V4.into(), ChecksumForm::Plain)
 }
 
-fn hear(router: &mut Router, vrid: u8, priority: u8, now: Duration) -> Result<(), Ignored> {
+fn receive(router: &mut Router, vrid: u8, priority: u8, now: Duration) -> Result<(), Ignored> {
     let bytes = packet(vrid, priority);
     let arrival = Arrival {
         bytes: &bytes,
@@ -68,7 +68,7 @@ fn group_becomes_active_backup_and_faulty_together() {
     let now = router.next_deadline().unwrap();
     router.handle_timeout(now);
     assert_eq!(states(&router), [State::Active; 2]);
-    hear(&mut router, 2, 101, now).unwrap();
+    receive(&mut router, 2, 101, now).unwrap();
     assert_eq!(states(&router), [State::Backup; 2]);
     router.handle_tracked(0, 0, TrackedState::Down, now);
     assert_eq!(states(&router), [State::Fault; 2]);
@@ -172,9 +172,9 @@ fn authentication_trailer_is_sent_and_required() {
             hop_limit: 255,
         };
         let mut receiver = start(config(HmacMode::Enforce));
-        let mut hear = |arrival| receiver.handle_packet(0, &arrival, &[], (SECOND, unix));
-        assert_eq!(hear(arrival), Ok(()));
-        assert_eq!(hear(arrival), Err(Ignored::Replay));
+        let mut receive = |arrival| receiver.handle_packet(0, &arrival, &[], (SECOND, unix));
+        assert_eq!(receive(arrival), Ok(()));
+        assert_eq!(receive(arrival), Err(Ignored::Replay));
         let mut plain = start(Config {
             hmac: None,
             ..config(HmacMode::Enforce)
@@ -188,6 +188,6 @@ fn authentication_trailer_is_sent_and_required() {
             bytes: &unsigned[0].1,
             ..arrival
         };
-        assert_eq!(hear(unsigned), Err(Ignored::Authentication));
+        assert_eq!(receive(unsigned), Err(Ignored::Authentication));
     }
 }

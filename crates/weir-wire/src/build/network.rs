@@ -59,10 +59,7 @@ impl IpBuilder {
     /// Makes the packet a fragment, as [`Ipv4Builder::fragment`] and [`Ipv6Builder::fragment_header`] do; IPv4 uses the
     /// lower half of `id`.
     #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the lower half is what is asked for"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "IPv4 uses the lower half")]
     pub fn fragment(self, id: u32, offset_bytes: u16, more: bool) -> Self {
         match self {
             Self::V4(ip) => Self::V4(ip.id(id as u16).fragment(offset_bytes.into(), more)),
@@ -70,7 +67,7 @@ impl IpBuilder {
         }
     }
 
-    /// The packet around an IP packet.
+    /// Builds a packet that encapsulates the IP packet `inner`.
     #[must_use]
     pub fn encapsulate(self, encapsulation: Encapsulation, inner: &[u8]) -> Vec<u8> {
         match encapsulation {
@@ -126,8 +123,8 @@ pub(super) fn framed(
     }
 }
 
-/// The payloads of an IP header, for all three builders.
-macro_rules! carries {
+/// Methods that add a payload, for all three builders.
+macro_rules! payloads {
     ($($builder:ty),*) => {$(
         impl $builder {
             /// Adds TCP.
@@ -213,7 +210,7 @@ macro_rules! carries {
                 GueBuilder::new(self.into(), sport, dport, inner)
             }
 
-            /// Adds any bytes of any protocol.
+            /// Adds arbitrary bytes as payload of `protocol`.
             #[must_use]
             pub fn raw(self, protocol: IpProtocol, payload: &[u8]) -> RawBuilder {
                 RawBuilder::new(self.into(), protocol, payload)
@@ -222,4 +219,4 @@ macro_rules! carries {
     )*};
 }
 
-carries!(Ipv4Builder, Ipv6Builder, IpBuilder);
+payloads!(Ipv4Builder, Ipv6Builder, IpBuilder);

@@ -10,7 +10,7 @@ use weir_engine::Paths;
 use super::{Outcome, block_on};
 use crate::arguments::GlobalOptions;
 
-/// Options from the environment: under the name `ipvsadm` the program has no options of its own.
+/// Options from the environment: under the name `ipvsadm` the program has none of Weir's options.
 pub(super) fn from_environment() -> GlobalOptions {
     GlobalOptions::from_environment()
 }

@@ -1,15 +1,14 @@
-//! Debian's chromium, driven over WebDriver, and axe, which finds problems of accessibility in a page.
+//! Debian's chromium, driven over WebDriver, and axe, which finds accessibility problems in a page.
 
 #![allow(unreachable_pub, reason = "a module of a test")]
 
-use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weir_testing::free_address;
+use weir_testing::{free_address, output_with_input};
 
 /// How long the browser may take for anything.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -77,17 +76,10 @@ impl Browser {
 
     /// The body is sent through a pipe: arguments of programs are shorter than axe.
     fn curl_with(&self, path: &str, arguments: &[&str], body: &str) -> Value {
-        let mut curl = Command::new("curl")
-            .args(["-sS", &format!("{}{path}", self.url)])
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("curl runs");
-        let mut pipe = curl.stdin.take().expect("a pipe");
-        pipe.write_all(body.as_bytes()).expect("written");
-        drop(pipe);
-        let output = curl.wait_with_output().expect("it ends");
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", &format!("{}{path}", self.url)])
+            .args(arguments);
+        let output = output_with_input(&mut curl, body.as_bytes());
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let answer: Value =
             serde_json::from_str(&text).unwrap_or_else(|_| panic!("{path}: {text}"));

@@ -1,4 +1,4 @@
-//! Source address and interface of probes, and the PROXY header before them, as their peers see them.
+//! Source address, interface and PROXY header of probes, observed at the peers.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -8,16 +8,16 @@ use super::*;
 
 /// A second address of the director.
 const OTHER: &str = "10.71.0.33";
-/// The director's address on its second wire to the server.
+/// The director's address on its second link to the server.
 const SIDE: &str = "10.72.0.3";
 
-/// The source of every connection to a port of server 0, and the first bytes that were received.
+/// Records the source and the first bytes of every connection to a port of server 0.
 fn recorder(world: &World, port: u16) -> Receiver<(String, Vec<u8>)> {
     let (sender, receiver) = channel();
     let listening = world.inside("server0", move || {
         let listener = TcpListener::bind(("0.0.0.0", port)).expect("the port is free");
         std::thread::spawn(move || {
-            // A client that resets at once has only this address.
+            // A client that resets immediately leaves nothing but its address.
             while let Ok((mut client, from)) = listener.accept() {
                 let from = from.ip().to_string();
                 let _ = client.set_read_timeout(Some(Duration::from_millis(500)));
@@ -30,16 +30,16 @@ fn recorder(world: &World, port: u16) -> Receiver<(String, Vec<u8>)> {
             }
         });
     });
-    listening.join().expect("it listens");
+    listening.join().expect("the listener starts");
     receiver
 }
 
 fn received(from: &Receiver<(String, Vec<u8>)>) -> (String, Vec<u8>) {
-    from.recv_timeout(TIMEOUT).expect("a probe comes")
+    from.recv_timeout(TIMEOUT).expect("a probe arrives")
 }
 
-/// A second address, and a second wire to the server on which the same server can be reached.
-fn wired(world: &World) {
+/// Adds a second address, and a second link over which the same server can be reached.
+fn add_second_link(world: &World) {
     let (director, server) = (world.namespace("director"), world.namespace("server0"));
     sh(&format!(
         "ip -n {director} link add eth1 type veth peer name eth1 netns {server}"
@@ -65,19 +65,25 @@ fn probes_use_configured_source_and_target() {
         return;
     }
     let mut world = World::new(1);
-    wired(&world);
+    add_second_link(&world);
     let ports = 7001..=7003;
     let recorders: Vec<_> = ports.map(|port| recorder(&world, port)).collect();
     // Datagrams and echo requests are counted by rules on the server.
     let rules = format!(
         "table inet seen {{\n chain in {{\n type filter hook input priority 0;\n\
-         ip saddr {OTHER} icmp type echo-request counter name pinged\n\
-         ip saddr {OTHER} udp dport 7004 counter name asked\n\
-         iifname eth1 ip saddr {SIDE} icmp type echo-request counter name aside\n\
-         iifname eth1 tcp dport 7003 counter name wired\n\
-         iifname eth1 tcp dport != 7003 counter name astray\n }}\n"
+         ip saddr {OTHER} icmp type echo-request counter name echo_from_source\n\
+         ip saddr {OTHER} udp dport 7004 counter name udp_from_source\n\
+         iifname eth1 ip saddr {SIDE} icmp type echo-request counter name echo_on_link\n\
+         iifname eth1 tcp dport 7003 counter name tcp_on_link\n\
+         iifname eth1 tcp dport != 7003 counter name unexpected\n }}\n"
     );
-    let names = ["pinged", "asked", "aside", "wired", "astray"];
+    let names = [
+        "echo_from_source",
+        "udp_from_source",
+        "echo_on_link",
+        "tcp_on_link",
+        "unexpected",
+    ];
     let counters = names
         .map(|name| format!(" counter {name} {{ }}\n"))
         .concat();
@@ -103,7 +109,7 @@ fn probes_use_configured_source_and_target() {
             "udp",
             format!("kind = \"udp\"\nport = 7004\npayload = \"78\"\n{source}"),
         ),
-        // An address that the director does not have says nothing about the server.
+        // The director does not have this address, so the check cannot assess the server.
         (
             "absent",
             "kind = \"tcp\"\nport = 7001\nsource = \"10.71.0.99\"".to_owned(),
@@ -131,11 +137,16 @@ fn probes_use_configured_source_and_target() {
         let packets = words.nth(1).and_then(|word| word.parse::<u64>().ok());
         packets.unwrap_or_else(|| panic!("{name}: {output:?}"))
     };
-    for name in ["pinged", "asked", "aside", "wired"] {
+    for name in [
+        "echo_from_source",
+        "udp_from_source",
+        "echo_on_link",
+        "tcp_on_link",
+    ] {
         wait_for(name, TIMEOUT, || counted(name) > 1);
     }
     assert_eq!(
-        counted("astray"),
+        counted("unexpected"),
         0,
         "only the configured probe uses the other link"
     );

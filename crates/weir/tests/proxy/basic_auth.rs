@@ -151,7 +151,7 @@ fn changed_users_take_effect_and_an_unusable_file_keeps_them() {
     assert_eq!(curl(&proxy, "/", &[]), "401");
     let (done, output) = proxy.weir(&["reload"]);
     assert!(
-        !done && output.contains("users:1: the hash of the password has an unknown form"),
+        !done && output.contains("users:1: unknown format of the password hash"),
         "{output}"
     );
     assert!(!output.contains("plain text"), "{output}");

@@ -239,7 +239,7 @@ fn full_disk_is_reported_once() {
     fs::remove_file(inside("filler")).expect("it is there");
     request_lasting(Duration::from_millis(500));
     until("it is written again", || {
-        lines("the access log is written again") == 1
+        lines("writing the access log works again") == 1
     });
     assert_eq!(
         lines("the access log cannot be written"),

@@ -28,7 +28,7 @@ fn reload_with_failing_servers_is_rolled_back() {
     let closed = free_address();
     let (done, printed) = reload(&checked(&proxy, &[origin.address(), closed]), "60s");
     assert!(
-        !done && printed.contains(&format!("taken back: p/{closed} is down")),
+        !done && printed.contains(&format!("rolled back: p/{closed} is down")),
         "{printed}"
     );
     let status = proxy.status();
@@ -107,7 +107,7 @@ fn api_orders_survive_a_rollback() {
         let added = super::discovery::call(&proxy, "PUT", "/v1/servers/p/127.0.0.1:9", "");
         assert!(added.starts_with("HTTP/1.1 200"), "{added}");
         let (done, printed) = guarded.join().expect("the command");
-        assert!(!done && printed.contains("taken back"), "{printed}");
+        assert!(!done && printed.contains("rolled back"), "{printed}");
     });
     let names = super::servers_file::names(&proxy);
     assert_eq!(
@@ -164,7 +164,7 @@ fn rollback_loses_no_client() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         let (done, printed) = guarded.join().expect("the command");
-        assert!(!done && printed.contains("taken back: p/"), "{printed}");
+        assert!(!done && printed.contains("rolled back: p/"), "{printed}");
     });
     let now = states();
     for ((was, since, _), (is, still, reason)) in before.iter().zip(&now) {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use weir_testing::free_address;
+use weir_testing::{free_address, output_with_input};
 
 use super::origin::Origin;
 use super::{Client, Proxy, configuration};
@@ -39,17 +39,9 @@ fn value(metrics: &str, name: &str, labels: &[&str]) -> f64 {
 }
 
 fn promtool(metrics: &str) {
-    let mut child = Command::new("promtool")
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("promtool runs; `make deps` installs it");
-    let mut input = child.stdin.take().expect("a pipe");
-    input.write_all(metrics.as_bytes()).expect("it reads");
-    drop(input);
-    let output = child.wait_with_output().expect("it ends");
+    let mut promtool = Command::new("promtool");
+    promtool.args(["check", "metrics"]);
+    let output = output_with_input(&mut promtool, metrics.as_bytes());
     let printed = [output.stdout, output.stderr].concat();
     assert!(
         output.status.success() && printed.is_empty(),
@@ -64,17 +56,9 @@ fn parse_open_metrics(text: &str) {
     let script = "import sys, prometheus_client.openmetrics.parser as parser\n\
                   families = parser.text_string_to_metric_families(sys.stdin.read())\n\
                   print(sum(len(it.samples) for it in families))";
-    let mut child = Command::new("/usr/bin/python3")
-        .args(["-c", script])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("python3 runs; `make deps` installs prometheus_client");
-    let mut input = child.stdin.take().expect("a pipe");
-    input.write_all(text.as_bytes()).expect("it reads");
-    drop(input);
-    let output = child.wait_with_output().expect("it ends");
+    let mut python = Command::new("/usr/bin/python3");
+    python.args(["-c", script]);
+    let output = output_with_input(&mut python, text.as_bytes());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     let samples = text.lines().filter(|line| !line.starts_with('#')).count();

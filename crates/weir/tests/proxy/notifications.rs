@@ -1,4 +1,4 @@
-//! `[notify.NAME]`: a server that fails is reported by a program, a web request and a mail, in few messages.
+//! `[notify.NAME]`: a program, a web request and a mail report failed servers, in few messages.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -169,7 +169,7 @@ fn notifications_are_checked_before_they_are_used() {
     }
 }
 
-/// The web server is another Weir, which ends TLS.
+/// The web server is another Weir, which terminates TLS.
 #[test]
 fn https_webhook_is_sent_to_a_verified_server_only() {
     let receiver = Receiver::start();

@@ -16,7 +16,7 @@ struct Seen {
     open: Mutex<Vec<TcpStream>>,
 }
 
-/// See the module.
+/// The test server.
 pub(crate) struct Origin {
     address: SocketAddr,
     seen: Arc<Seen>,

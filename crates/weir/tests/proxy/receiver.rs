@@ -22,7 +22,7 @@ impl Received {
     }
 }
 
-/// See the module.
+/// The test server.
 pub(super) struct Receiver {
     pub(super) address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,

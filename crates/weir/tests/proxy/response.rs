@@ -302,7 +302,7 @@ fn connect_opens_a_tunnel_where_allowed() {
         "{received}"
     );
     assert_eq!(gate.received(), "GET /smuggled HTTP/1.1\r\n\r\n");
-    assert!(gate.heard_nothing());
+    assert!(gate.received_nothing());
     let got = String::from_utf8_lossy(&rest(&mut client)).into_owned();
     assert!(got.starts_with("HTTP/1.1 200 Established\r\n"), "{got}");
     assert!(

@@ -28,7 +28,7 @@ pub(crate) fn say(text: &str) -> Act {
     Act::Say(text.as_bytes().to_vec())
 }
 
-/// See the module.
+/// The test server.
 pub(crate) struct Scripted {
     address: SocketAddr,
     received: Receiver<String>,
@@ -72,7 +72,7 @@ impl Scripted {
     }
 
     /// Whether no further message has arrived.
-    pub(crate) fn heard_nothing(&self) -> bool {
+    pub(crate) fn received_nothing(&self) -> bool {
         self.received.try_recv().is_err()
     }
 

@@ -126,7 +126,7 @@ fn missing_secret_is_an_error_at_its_key() {
             of_file(Path::new("/nonexistent/key")),
             "cannot read the secret: file /nonexistent/key: No such file",
         ),
-        (of_file(&proxy.directory), "it is no regular file"),
+        (of_file(&proxy.directory), "it is not a regular file"),
         (of_file(&large), "it has more than 65536 bytes"),
         (of_file(&empty), "it is empty"),
         (

@@ -3,7 +3,7 @@
 //!
 //! A correct scheduler fails one case in a million: [`FALSE_ALARM`].
 
-use statrs::distribution::{ChiSquared, ContinuousCDF};
+use weir_testing::p_value;
 
 use super::origin::Origin;
 use super::{Client, GET, Proxy, free_address};
@@ -66,20 +66,7 @@ impl Scene {
                 .position(|name| body.starts_with(name.as_bytes()));
             count[at.expect("a server's name")] += 1;
         }
-        let total: f64 = weights.iter().sum();
-        let mut sum = 0.0;
-        for (count, weight) in count.iter().zip(weights) {
-            if weight == 0.0 {
-                assert_eq!(*count, 0, "{name}: a server that is out was asked");
-                continue;
-            }
-            let expected = REQUESTS as f64 * weight / total;
-            sum += (*count as f64 - expected).powi(2) / expected;
-        }
-        let freedom = weights.iter().filter(|weight| **weight > 0.0).count() - 1;
-        let p = ChiSquared::new(freedom as f64)
-            .expect("two servers or more")
-            .sf(sum);
+        let p = p_value(&count, &weights);
         println!("{name}: {count:?}, p = {p:.3}");
         assert!(
             p > FALSE_ALARM,

@@ -48,7 +48,7 @@ fn missing_body_is_408() {
     client.send(text);
     let output = all(&mut client);
     assert!(output.starts_with("HTTP/1.1 408 "), "{output}");
-    assert!(server.heard_nothing(), "no server was asked");
+    assert!(server.received_nothing(), "no request was sent");
     let more = format!("{limit}\nrequest_buffering = false");
     let unbuffered = configuration(proxy.listen, "http", &[server.address()], &more);
     proxy.reload(&unbuffered);

@@ -1,4 +1,4 @@
-//! `[tracing]`: spans of requests at a collector, and trace context on the way through.
+//! `[tracing]`: spans that a collector receives, and the trace context that servers receive.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
@@ -37,7 +37,7 @@ fn recorded_spans(collector: &Receiver) -> Vec<Span> {
     exports(collector).iter().flat_map(spans_of).collect()
 }
 
-/// A span, as any receiver of OTLP/JSON sees it.
+/// A span as an OTLP/JSON receiver decodes it.
 #[derive(Debug)]
 struct Span {
     trace: String,
@@ -107,8 +107,8 @@ fn table(collector: SocketAddr, more: &str) -> String {
     format!("[tracing]\nendpoint = \"http://{collector}\"\n{more}\n")
 }
 
-/// The value of a field in the request as the origin saw it, which is the body of its response.
-fn seen(body: &[u8], field: &str) -> Vec<String> {
+/// The values of a field of the request that the origin received; the origin returns the request as the body.
+fn received_values(body: &[u8], field: &str) -> Vec<String> {
     let text = String::from_utf8_lossy(body).into_owned();
     let lines = text.lines().filter_map(|line| {
         let (name, value) = line.split_once(':')?;
@@ -123,18 +123,18 @@ fn request(path: &str, fields: &str) -> String {
 }
 
 fn find<'a>(spans: &'a [Span], path: &str, kind: u64) -> &'a Span {
-    let is_it = |span: &&Span| {
+    let matches = |span: &&Span| {
         span.kind == kind
             && (span.text("url.path") == path || span.text("url.full").ends_with(path))
     };
     spans
         .iter()
-        .find(is_it)
+        .find(matches)
         .unwrap_or_else(|| panic!("{path} {kind}: {spans:#?}"))
 }
 
 #[test]
-fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
+fn request_adds_a_server_span_and_a_client_span_to_the_clients_trace() {
     let collector = Receiver::start();
     let origin = Origin::start("o");
     let route = "[[route]]\nservice = \"s\"\npath = \"/img/*\"\npool = \"p\"\n";
@@ -143,9 +143,9 @@ fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
     let mut client = Client::connect(proxy.listen);
     let parent = format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\ntracestate: vendor=x\r\n");
     let (_, body) = client.fetch(&request("/img/a?secret=1", &parent));
-    let sent = seen(&body, "traceparent");
+    let sent = received_values(&body, "traceparent");
     assert_eq!(sent.len(), 1, "{}", String::from_utf8_lossy(&body));
-    assert_eq!(seen(&body, "tracestate"), ["vendor=x"]);
+    assert_eq!(received_values(&body, "tracestate"), ["vendor=x"]);
     until("the spans", || recorded_spans(&collector).len() >= 2);
 
     let spans = recorded_spans(&collector);
@@ -202,7 +202,7 @@ fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
         "{resource}"
     );
 
-    // Over the connection that is idle now.
+    // This request reuses the connection that is now idle.
     client.fetch(&request("/img/b", ""));
     until("further spans", || recorded_spans(&collector).len() >= 4);
     let spans = recorded_spans(&collector);
@@ -213,7 +213,7 @@ fn request_is_a_server_span_and_a_client_span_of_the_clients_trace() {
 }
 
 #[test]
-fn decisions_of_clients_are_respected_and_invalid_context_is_replaced() {
+fn client_sampling_decision_is_kept_and_invalid_context_is_replaced() {
     let collector = Receiver::start();
     let origin = Origin::start("o");
     // No new trace is recorded, except one in a million.
@@ -226,24 +226,24 @@ fn decisions_of_clients_are_respected_and_invalid_context_is_replaced() {
         &format!("traceparent: {unsampled}\r\ntracestate: a=b\r\n"),
     ));
     assert_eq!(
-        seen(&body, "traceparent"),
+        received_values(&body, "traceparent"),
         [unsampled.as_str()],
         "unchanged"
     );
-    assert_eq!(seen(&body, "tracestate"), ["a=b"]);
+    assert_eq!(received_values(&body, "tracestate"), ["a=b"]);
     for wrong in [
         "traceparent: 00-x\r\ntracestate: a=b\r\n".to_owned(),
         format!("traceparent: {unsampled}\r\ntraceparent: {unsampled}\r\n"),
     ] {
         let (_, body) = client.fetch(&request("/wrong", &wrong));
-        let sent = seen(&body, "traceparent");
+        let sent = received_values(&body, "traceparent");
         assert!(
             sent.len() == 1 && sent[0].ends_with("-00") && !sent[0].contains(TRACE),
             "{sent:?}"
         );
         assert!(
-            seen(&body, "tracestate").is_empty(),
-            "it belongs to no trace"
+            received_values(&body, "tracestate").is_empty(),
+            "the state of an invalid trace is dropped"
         );
     }
     client.fetch(&request(
@@ -301,7 +301,7 @@ fn failed_attempts_and_refusals_are_part_of_the_trace() {
     let retried = spans
         .iter()
         .find(|span| span.kind == 2 && span.text("weir.retries") == "1");
-    let retried = retried.expect("one in two requests goes to the dead server first");
+    let retried = retried.expect("half of the requests try the dead server first");
     assert_eq!(retried.events, ["weir.attempt.failed"]);
     assert!(!retried.is_error && retried.text("weir.server") == origin.address().to_string());
     let moved = find(&spans, "/moved/x", 2);
@@ -311,7 +311,7 @@ fn failed_attempts_and_refusals_are_part_of_the_trace() {
     );
     assert!(
         !spans.iter().any(|span| span.parent == moved.id),
-        "no server was asked"
+        "a redirect has no client span"
     );
     let failed = find(&spans, "/dead/x", 2);
     assert!(
@@ -322,7 +322,7 @@ fn failed_attempts_and_refusals_are_part_of_the_trace() {
 }
 
 #[test]
-fn refused_exports_are_repeated_or_counted_and_requests_are_served() {
+fn failed_exports_are_retried_or_counted_and_requests_are_served() {
     let collector = Receiver::start();
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], &table(collector.address, ""));
@@ -333,16 +333,16 @@ fn refused_exports_are_repeated_or_counted_and_requests_are_served() {
         proxy.log().contains("could not send traces")
     });
     collector.respond(200);
-    until("the repetition", || !recorded_spans(&collector).is_empty());
+    until("the retry", || !recorded_spans(&collector).is_empty());
     until("the counts", || proxy.status()["tracing"]["exported"] == 1);
 
-    // A collector that is gone: the buffers fill, and what does not fit is counted.
-    let gone = free_address();
+    // The collector is unreachable: the buffers fill, and spans that do not fit are counted as dropped.
+    let unreachable = free_address();
     proxy.reload(&configuration(
         proxy.listen,
         "http",
         &[origin.address()],
-        &table(gone, ""),
+        &table(unreachable, ""),
     ));
     let load = Command::new("wrk")
         .args(["-t1", "-c8", "-d2s", &format!("http://{}/x", proxy.listen)])
@@ -369,14 +369,18 @@ fn refused_exports_are_repeated_or_counted_and_requests_are_served() {
         "",
     ));
     let (_, body) = Client::connect(proxy.listen).fetch(&request("/off", ""));
-    assert!(seen(&body, "traceparent").is_empty(), "off again");
+    assert!(
+        received_values(&body, "traceparent").is_empty(),
+        "off again"
+    );
     assert!(proxy.status()["tracing"].is_null());
 }
 
-/// A collector of OpenTelemetry's own code.
+/// The OpenTelemetry Collector itself.
 struct RealCollector {
     child: Child,
-    directory: PathBuf,
+    /// The spans that it has received, one export per line.
+    spans_file: PathBuf,
     address: SocketAddr,
 }
 
@@ -387,13 +391,13 @@ impl RealCollector {
         let built = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("otelcol");
         let status = Command::new(tools).arg(&built).status().expect("it runs");
         assert!(status.success(), "the collector is built");
-        let spans = directory.join("spans.json");
+        let spans_file = directory.join("spans.json");
         let file = directory.join("otelcol.yaml");
         let text = format!(
             "receivers:\n  otlp:\n    protocols:\n      http:\n        endpoint: {address}\nexporters:\n  file:\n    \
              path: {}\n    flush_interval: 100ms\nservice:\n  telemetry:\n    metrics:\n      level: none\n  \
              pipelines:\n    traces:\n      receivers: [otlp]\n      exporters: [file]\n",
-            spans.display()
+            spans_file.display()
         );
         std::fs::write(&file, text).expect("written");
         let log = std::fs::File::create(directory.join("otelcol.log")).expect("a log");
@@ -411,13 +415,13 @@ impl RealCollector {
         }
         Self {
             child,
-            directory: spans,
+            spans_file,
             address,
         }
     }
 
     fn spans(&self) -> Vec<Span> {
-        let text = std::fs::read_to_string(&self.directory).unwrap_or_default();
+        let text = std::fs::read_to_string(&self.spans_file).unwrap_or_default();
         let bodies = text
             .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -432,7 +436,7 @@ impl Drop for RealCollector {
     }
 }
 
-/// OpenTelemetry's collector accepts what Weir sends, and writes the same spans.
+/// The OpenTelemetry Collector accepts the exports and writes the same spans.
 #[test]
 fn real_collector_accepts_all_spans_at_length() {
     if std::env::var_os("WEIR_SOAK").is_none() {

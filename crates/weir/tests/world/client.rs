@@ -1,15 +1,27 @@
 //! Actions of the client: downloads, uploads, datagrams.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use super::World;
+use super::{Family, World};
 
 impl World {
     /// GET by curl; returns the body, or curl's error.
     pub fn get(&self, url: &str) -> Result<Vec<u8>, String> {
         self.get_within(20, url)
+    }
+
+    /// The names of the servers that respond to six requests to the VIP, sorted.
+    pub fn responding_servers(&self) -> Vec<String> {
+        let url = format!("http://{}/name", Family::V4.vip());
+        let name = |_| {
+            let body = self.get(&url).expect("a response");
+            String::from_utf8_lossy(&body).trim().to_owned()
+        };
+        let names: BTreeSet<String> = (0..6).map(name).collect();
+        names.into_iter().collect()
     }
 
     /// As [`World::get`], with a time limit.

@@ -1,4 +1,4 @@
-//! Programs on the servers: nginx, an echo of datagrams, a sink of streams.
+//! Programs on the servers: nginx, a UDP echo server, a TCP sink.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -35,7 +35,7 @@ impl World {
     }
 
     /// All packets of a flow are processed by one CPU of a server, as with the queues of a network card. Through a veth
-    /// two consecutive packets may be processed by two CPUs, and then a server resets one of half a million connections
+    /// two consecutive packets may be processed by two CPUs, and then a server resets one in half a million connections
     /// that it has just accepted, with and without a balancer's daemon: captured on Linux 6.18. Probably the second
     /// packet is looked up between the two steps by which the first one turns the request into a connection
     /// (`inet_ehash_insert`).
@@ -91,7 +91,7 @@ impl World {
         });
     }
 
-    /// Ends a program with the world.
+    /// Terminates `child` when the world is dropped.
     pub fn adopt(&mut self, child: std::process::Child) {
         self.children.push(child);
     }
@@ -110,23 +110,23 @@ impl World {
             let (at, stop) = (SocketAddr::new(address(n), port), Arc::clone(&self.stop));
             self.threads
                 .push(self.inside(&format!("server{n}"), move || {
-                    let socket = UdpSocket::bind(at).expect("the address is there");
+                    let socket = UdpSocket::bind(at).expect("the address exists");
                     socket
                         .set_read_timeout(Some(Duration::from_millis(100)))
                         .expect("a timeout");
                     let mut buffer = vec![0; 65536];
                     while !stop.load(Ordering::Relaxed) {
                         if let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                            let mut answer = vec![b'0' + u8::try_from(n).expect("few servers")];
-                            answer.extend_from_slice(&buffer[..length]);
-                            let _ = socket.send_to(&answer, from);
+                            let mut reply = vec![b'0' + u8::try_from(n).expect("few servers")];
+                            reply.extend_from_slice(&buffer[..length]);
+                            let _ = socket.send_to(&reply, from);
                         }
                     }
                 }));
         }
     }
 
-    /// A TCP server on every host that reads to the end and answers with the number of bytes and their sum.
+    /// A TCP server on every server host that reads to the end and sends the number of bytes and their hash.
     pub fn start_sink(&mut self, port: u16, family: Family) {
         for n in 0..self.servers {
             let any: IpAddr = if family == Family::V4 {
@@ -155,17 +155,17 @@ impl World {
 fn digest(mut stream: TcpStream) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-    let (mut count, mut sum, mut buffer) = (0_u64, 0_u64, vec![0; 65536]);
+    let (mut count, mut hash, mut buffer) = (0_u64, 0_u64, vec![0; 65536]);
     loop {
         let length = stream.read(&mut buffer)?;
         if length == 0 {
             break;
         }
         count += length as u64;
-        sum = buffer[..length].iter().fold(sum, |sum, byte| {
-            sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+        hash = buffer[..length].iter().fold(hash, |hash, byte| {
+            hash.wrapping_mul(31).wrapping_add(u64::from(*byte))
         });
     }
     stream.write_all(&count.to_be_bytes())?;
-    stream.write_all(&sum.to_be_bytes())
+    stream.write_all(&hash.to_be_bytes())
 }

@@ -75,42 +75,70 @@ impl CheckKind {
         }
     }
 
-    /// Keys of this kind alone, in addition to those that all kinds with the same peer have; required keys first.
-    const fn own_keys(self) -> (&'static [&'static str], &'static [&'static str]) {
+    /// Keys that the kind requires.
+    pub(crate) const fn required_keys(self) -> &'static [&'static str] {
         match self {
-            Self::Ping | Self::Redis => (&[], &[]),
-            Self::Tcp => (&[], &["exchange"]),
-            Self::Http => (&[], HTTP),
-            Self::Https => (&[], HTTPS),
-            Self::Tls => (&[], &["verify", "ca", "server_name", "exchange"]),
-            Self::Grpc => (&[], &["verify", "ca", "server_name", "tls", "service"]),
-            Self::Smtp => (&[], &["helo"]),
-            Self::Mysql | Self::Postgres => (&[], &["user"]),
-            Self::Dns => (&["query"], &["record", "expect"]),
-            Self::Udp => (&["payload"], &["expect"]),
-            Self::Script => (&["command"], &["dynamic", "user"]),
-            Self::File => (&["file"], &[]),
-            Self::Agent => (&[], &["send"]),
+            Self::Dns => &["query"],
+            Self::Udp => &["payload"],
+            Self::Script => &["command"],
+            Self::File => &["file"],
+            Self::Tcp
+            | Self::Http
+            | Self::Https
+            | Self::Tls
+            | Self::Grpc
+            | Self::Ping
+            | Self::Smtp
+            | Self::Redis
+            | Self::Mysql
+            | Self::Postgres
+            | Self::Agent => &[],
         }
     }
 
-    /// Keys that the kind requires.
-    pub(crate) const fn required_keys(self) -> &'static [&'static str] {
-        self.own_keys().0
+    /// Groups of optional keys of this kind.
+    const fn optional_keys(self) -> &'static [&'static [&'static str]] {
+        match self {
+            Self::Ping | Self::Redis | Self::File => &[],
+            Self::Tcp => &[&["exchange"]],
+            Self::Http => &[HTTP],
+            Self::Https => &[HTTP, TLS],
+            Self::Tls => &[TLS, &["exchange"]],
+            Self::Grpc => &[TLS, &["tls", "service"]],
+            Self::Smtp => &[&["helo"]],
+            Self::Mysql | Self::Postgres => &[&["user"]],
+            Self::Dns => &[&["record", "expect"]],
+            Self::Udp => &[&["expect"]],
+            Self::Script => &[&["dynamic", "user"]],
+            Self::Agent => &[&["send"]],
+        }
+    }
+
+    /// Keys that all kinds with the same peer have.
+    const fn keys_of_peer(self) -> &'static [&'static str] {
+        match self.peer() {
+            Peer::Stream => &["port", "via", "source", "interface", "proxy_protocol"],
+            Peer::Datagram => &["port", "via", "source", "interface"],
+            Peer::Host => &["source", "interface"],
+            Peer::Director => &[],
+        }
+    }
+
+    /// Keys of the kind that are not valid for all kinds.
+    fn keys(self) -> impl Iterator<Item = &'static str> {
+        let optional = self.optional_keys().iter().copied().flatten();
+        let others = self.required_keys().iter().chain(self.keys_of_peer());
+        others.chain(optional).copied()
     }
 
     /// Whether a key that is only valid for some kinds is valid for this one.
     pub(crate) fn allows(self, key: &str) -> bool {
-        let (required, optional) = self.own_keys();
-        let peer = match self.peer() {
-            Peer::Stream => ["port", "via", "source", "interface", "proxy_protocol"].as_slice(),
-            Peer::Datagram => &["port", "via", "source", "interface"],
-            Peer::Host => &["source", "interface"],
-            Peer::Director => &[],
-        };
-        [required, optional, peer]
-            .iter()
-            .any(|keys| keys.contains(&key))
+        self.keys().any(|allowed| allowed == key)
+    }
+
+    /// Whether a key is only valid for some kinds.
+    pub(crate) fn is_of_some(key: &str) -> bool {
+        Self::ALL.into_iter().any(|kind| kind.allows(key))
     }
 }
 
@@ -118,49 +146,7 @@ const HTTP: &[&str] = &[
     "path", "method", "version", "host", "headers", "body", "expect",
 ];
 
-const HTTPS: &[&str] = &[
-    "path",
-    "method",
-    "version",
-    "host",
-    "headers",
-    "body",
-    "expect",
-    "verify",
-    "ca",
-    "server_name",
-];
-
-/// Keys that are only valid for some kinds.
-pub(crate) const OF_KINDS: &[&str] = &[
-    "path",
-    "method",
-    "version",
-    "host",
-    "headers",
-    "body",
-    "expect",
-    "verify",
-    "ca",
-    "server_name",
-    "tls",
-    "service",
-    "port",
-    "proxy_protocol",
-    "via",
-    "source",
-    "interface",
-    "helo",
-    "exchange",
-    "user",
-    "query",
-    "record",
-    "payload",
-    "send",
-    "command",
-    "dynamic",
-    "file",
-];
+const TLS: &[&str] = &["verify", "ca", "server_name"];
 
 pub(super) fn kinds() -> Choices {
     Choices {
@@ -259,21 +245,15 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_kind_are_reported_for_other_kinds() {
+    fn keys_of_kinds_exist() {
         for kind in CheckKind::ALL {
-            let (required, optional) = kind.own_keys();
-            for key in required.iter().chain(optional) {
-                assert!(OF_KINDS.contains(key), "{key} of {}", kind.as_str());
-                assert!(
-                    super::super::CHECK.key(key).is_some(),
-                    "{key} of {}",
-                    kind.as_str()
-                );
+            for key in kind.keys() {
+                let is_known = super::super::CHECK.key(key).is_some();
+                assert!(is_known, "{key} of {}", kind.as_str());
             }
         }
-        for key in OF_KINDS {
-            let allowed = CheckKind::ALL.iter().filter(|kind| kind.allows(key));
-            assert_ne!(allowed.count(), 0, "{key}");
+        for key in ["kind", "interval", "timeout", "rise", "fall"] {
+            assert!(!CheckKind::is_of_some(key), "{key}");
         }
     }
 }

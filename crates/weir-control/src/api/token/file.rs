@@ -10,14 +10,15 @@ use rustix::process::geteuid;
 
 use super::{NamedToken, hash};
 use crate::api::Role;
+use crate::hex;
 
-/// Largest file in bytes; enough for ten thousand tokens.
+/// Maximum size of the file, in bytes; enough for ten thousand tokens.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Longest name of a token.
+/// Maximum length of the name of a token.
 const NAME_MAX: usize = 64;
 
-/// Why a token file cannot be used. The errors quote nothing of the file: it may be another file, or contain a token by
+/// Why a token file cannot be used. The errors quote no part of the file: it may be another file, or contain a token by
 /// mistake.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
@@ -112,13 +113,16 @@ pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFil
     }
     let mut bits = [0; 32];
     rand::fill(&mut bits).map_err(|_| TokenFileError::Random)?;
-    let token = hex(&bits);
+    let token = hex::encode(&bits);
     let end = if held.is_empty() || held.ends_with('\n') {
         ""
     } else {
         "\n"
     };
-    let line = format!("{end}{name} {role} {}\n", hex(&hash(token.as_bytes())));
+    let line = format!(
+        "{end}{name} {role} {}\n",
+        hex::encode(&hash(token.as_bytes()))
+    );
     let written = file
         .write_all(line.as_bytes())
         .and_then(|()| file.sync_all());
@@ -188,7 +192,7 @@ fn parse_line(line: &str) -> Result<NamedToken, &'static str> {
     let role = role
         .parse()
         .map_err(|_| "the role is none of `read`, `operate`, `write`")?;
-    let hash = unhex(digest).ok_or("the hash is not a SHA-256 in 64 hexadecimal digits")?;
+    let hash = hex::decode(digest).ok_or("the hash is not a SHA-256 in 64 hexadecimal digits")?;
     Ok(NamedToken {
         name: name.to_owned(),
         role,
@@ -199,26 +203,6 @@ fn parse_line(line: &str) -> Result<NamedToken, &'static str> {
 fn is_name(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=NAME_MAX).contains(&text.len()) && text.bytes().all(fits)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<super::Hash> {
-    let digits = text.as_bytes();
-    let mut hash = super::Hash::default();
-    if digits.len() != 2 * hash.len() {
-        return None;
-    }
-    let value = |digit: u8| {
-        let value = char::from(digit).to_digit(16)?;
-        u8::try_from(value).ok()
-    };
-    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = value(pair[0])? << 4 | value(pair[1])?;
-    }
-    Some(hash)
 }
 
 fn failed(path: &Path, source: io::Error) -> TokenFileError {

@@ -49,7 +49,7 @@ impl<P: Plane> Director<P> {
                 let adopted = self.adopt(&key, value.clone()).await;
                 if let Err(error) = &adopted {
                     let (pool, server) = (&key.pool, &key.server);
-                    tracing::debug!(%error, pool, server, "a change of the group has no effect here");
+                    tracing::debug!(%error, pool, server, "a change from the group does not apply here");
                 }
                 self.group.adopted(key, value, adopted.is_ok());
             }

@@ -1,4 +1,4 @@
-//! This director in a group of directors: announced VIPs, and `weir node drain`.
+//! Announced VIPs of this director, and `weir node drain`.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -15,11 +15,11 @@ use crate::api::{NodeOrder, NodeState, Refusal};
 
 /// Records that the node is drained; it stays so over restarts.
 const FILE: &str = "node.json";
-/// How often the VRRP agent is asked, which may be starting, and the pause between.
+/// Number of attempts to query the VRRP agent, which may be starting, and the pause between them.
 const ATTEMPTS: u32 = 25;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// See the module.
+/// The state of this node: drained or not, and the announced VIPs.
 #[derive(Debug)]
 pub(super) struct Node {
     announcer: Client,
@@ -34,7 +34,7 @@ impl Node {
         let recorded = serde_json::from_slice::<NodeOrder>(&recorded);
         let is_draining = recorded.is_ok_and(|order| order.state == NodeState::Drain);
         if is_draining {
-            tracing::warn!("this director is drained; `weir node ready` ends that");
+            tracing::warn!("this director is drained; `weir node ready` reverts this");
         }
         Self {
             announcer: Client::new(runtime_dir),

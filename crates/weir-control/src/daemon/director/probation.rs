@@ -138,9 +138,9 @@ impl<P: Plane> Director<P> {
         let Probation { reply, revert, .. } = probation;
         let answer = match self.roll_back_to(revert).await {
             Ok(revision) => {
-                format!("taken back: {regression}; the active revision is {revision} again")
+                format!("rolled back: {regression}; the active revision is {revision} again")
             }
-            Err(error) => format!("{regression}; it could not be taken back: {error}"),
+            Err(error) => format!("{regression}; it could not be rolled back: {error}"),
         };
         self.record_configuration();
         let _ = reply.send(Err(Refusal::new(answer)));
@@ -184,7 +184,7 @@ impl<P: Plane> Director<P> {
         let (suspended, probes) = (self.plane.suspended(), self.plane.path_table());
         self.checks
             .restore(checkpoint, desired, &suspended, &known, probes);
-        let applied = self.plane.apply_health(self.checks.take_news());
+        let applied = self.plane.apply_health(self.checks.take_results());
         if let Err(error) = applied.and_then(|()| self.plane.end_ejections(ejected)) {
             tracing::error!(%error, "failed to restore all states of servers");
         }

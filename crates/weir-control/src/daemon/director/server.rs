@@ -1,4 +1,4 @@
-//! Changes and reports of servers at run time.
+//! Changes servers at run time and reports their state.
 
 use std::net::SocketAddr;
 
@@ -105,7 +105,7 @@ impl<P: Plane> Director<P> {
                 ..now
             });
         }
-        // No service uses its pool.
+        // No service uses the pool.
         let weight = self
             .desired
             .pool(pool)
@@ -127,7 +127,7 @@ impl<P: Plane> Director<P> {
                 Some(server) => Ok(server.name.clone()),
                 None => Err(Refusal::new(format!(
                     "pool {pool} has no server {address}; it has {}",
-                    named(found)
+                    server_names(found)
                 ))),
             },
         }
@@ -156,9 +156,9 @@ fn find_server<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&
         (Some(port), None) => listens(desired, &pool.name, port),
     };
     let of_address = pool.servers.iter().filter(|it| it.address == address);
-    let mut fitting = of_address.filter(has);
-    let server = fitting.next()?;
-    fitting.next().is_none().then_some(server)
+    let mut candidates = of_address.filter(has);
+    let server = candidates.next()?;
+    candidates.next().is_none().then_some(server)
 }
 
 /// Whether a service that uses the pool listens on the port.
@@ -173,17 +173,15 @@ fn listens(desired: &Desired, pool: &str, port: u16) -> bool {
             .any(|listen| listen.port() == port)
 }
 
-/// The names of a pool's servers, for an error message.
-fn named(pool: &Pool) -> String {
+/// Returns the names of a pool's servers, for an error message.
+fn server_names(pool: &Pool) -> String {
     listed(pool.servers.iter().map(|server| server.name.as_str()))
 }
 
-/// Rejects an order for a pool that the configuration does not have.
+/// Returns the error for a pool that is not configured.
 pub(super) fn unknown_pool(desired: &Desired, pool: &str) -> Refusal {
     if desired.pools.is_empty() {
-        return Refusal::new(format!(
-            "there is no pool {pool}; the configuration has none"
-        ));
+        return Refusal::new(format!("there is no pool {pool}; no pools are configured"));
     }
     let names = listed(desired.pools.iter().map(|pool| pool.name.as_str()));
     Refusal::new(format!("there is no pool {pool}; the pools are {names}"))
@@ -216,7 +214,7 @@ mod tests {
         );
         assert_eq!(
             unknown_pool(&Desired::default(), "q").error,
-            "there is no pool q; the configuration has none"
+            "there is no pool q; no pools are configured"
         );
     }
 
@@ -248,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_around_an_ipv6_address_may_be_left_out_or_given() {
+    fn brackets_around_ipv6_address_are_optional() {
         let text = "[pool.six]\nservers = [\"fd00::5\", \"[fd00::6]\"]\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
         let pool = desired.pool("six").unwrap();

@@ -1,4 +1,4 @@
-//! What this director reports to its group.
+//! Collects the facts that this director reports to its group.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What the disk keeps of the group.
+//! The record of the group on disk.
 //!
 //! The record is in the runtime directory, which ends with the machine's uptime, and in the state directory, which
 //! survives a reboot: `STATE_DIRECTORY` of the service manager, otherwise `/var/lib/weir` with the default runtime
@@ -19,7 +19,7 @@ const FILE: &str = "cluster.json";
 const RUNTIME_DIRECTORY: &str = "/run/weir";
 const STATE_DIRECTORY: &str = "/var/lib/weir";
 
-/// See the module.
+/// The record of the group on disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Record {

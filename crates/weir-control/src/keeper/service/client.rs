@@ -99,7 +99,7 @@ pub fn permit(path: &Path, program: &Path) -> Result<(), String> {
         Ok(Some(message)) => match serde_json::from_slice(&message.bytes) {
             Ok(FromService::Permitted) => Ok(()),
             Ok(FromService::Refused { reason }) => Err(reason),
-            Ok(_) | Err(_) => Err("the helper service sent an invalid answer".to_owned()),
+            Ok(_) | Err(_) => Err("the helper service sent an invalid response".to_owned()),
         },
         Ok(None) => Err("the helper service has ended".to_owned()),
         Err(error) => Err(error.to_string()),
@@ -181,7 +181,7 @@ impl ServiceClient {
     /// Another process has it, or the directory cannot be used.
     pub(in crate::keeper) fn lock(&self) -> Result<OwnedFd, Error> {
         let unexpected = || Error::Service {
-            reason: "the helper service sent an invalid answer".to_owned(),
+            reason: "the helper service sent an invalid response".to_owned(),
         };
         match self.request(&ToService::Lock) {
             Ok((FromService::Locked, files)) => files.into_iter().next().ok_or_else(unexpected),
@@ -201,7 +201,7 @@ impl ServiceClient {
         let program = program.to_owned();
         match self.request(&ToService::Facts { program })? {
             (FromService::Facts(facts), _) => Ok(facts),
-            _ => Err("the helper service sent an invalid answer".to_owned()),
+            _ => Err("the helper service sent an invalid response".to_owned()),
         }
     }
 

@@ -118,7 +118,7 @@ struct Reception {
     permitted: SharedPermitted,
     configuration: PathBuf,
     runtime_dir: PathBuf,
-    /// Connections of others than root whose first message is awaited.
+    /// Connections of users other than root whose first message is awaited.
     greeted: Arc<AtomicUsize>,
 }
 
@@ -144,7 +144,7 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
         return Err(failed("there is no account weir for the keeper"));
     };
     if let Err(error) = weir_sys::raise_nofile() {
-        tracing::warn!(%error, "few channels to helpers can be open");
+        tracing::warn!(%error, "failed to raise the limit of open files: few helpers can be connected");
     }
     let on = |kind| signal(kind).map_err(|source| Error::Signals { source });
     let (mut terminate, mut interrupt) =
@@ -426,7 +426,7 @@ impl Session {
     fn lock(&self) {
         let directory = &self.paths.runtime_dir;
         // Of a keeper that was killed.
-        weir_runtime_dir::give_to_root(directory);
+        weir_runtime_dir::return_to_root(directory);
         let (reply, lock) = match RuntimeDir::lock_for(directory, self.peer.process) {
             Ok(lock) => (FromService::Locked, Some(lock)),
             Err(runtime_dir::Error::Running { holder }) => (FromService::Held { holder }, None),
@@ -475,7 +475,7 @@ impl Session {
         if !is_over {
             tracing::info!(process = self.peer.process, "the keeper has ended");
             // An earlier version rejects a directory of another account.
-            weir_runtime_dir::give_to_root(&self.paths.runtime_dir);
+            weir_runtime_dir::return_to_root(&self.paths.runtime_dir);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A server's row.
 
 use super::super::{Server, time};
-use super::View;
 use super::layout::{age, columns, short};
+use super::view::View;
 
 /// The cells of a row.
 pub(super) type Columns<const N: usize> = [String; N];
@@ -110,7 +110,7 @@ pub(super) mod wide {
 pub(super) mod narrow {
     use super::*;
 
-    /// Longest address in a row; a longer one has a line of its own.
+    /// Maximum length of an address in a row; a longer one is written on a separate line.
     const ADDRESS_MAX: usize = 20;
     const PROBES_MAX: usize = 8;
     const STATE: usize = 1;
@@ -118,7 +118,7 @@ pub(super) mod narrow {
         "SERVER", "STATE", "WEIGHT", "ACTIVE", "INACT", "TOTAL", "SINCE", "PROBES",
     ];
 
-    /// The table, with reasons below the servers that need attention, or below all if all servers are asked for.
+    /// The table, with reasons below the servers that need attention, or below all servers if all are shown.
     pub(in super::super) fn table(
         out: &mut String,
         servers: &[&Server],
@@ -146,7 +146,7 @@ pub(super) mod narrow {
             }
             out.push_str(&format!("{line}\n"));
             if view.all || needs_attention(server) {
-                out.push_str(&super::super::wrap(
+                out.push_str(&super::super::layout::wrap(
                     &format!("      {}", reason(server)),
                     width,
                 ));

@@ -12,9 +12,9 @@ const ACCESS_ACCEPT: u8 = 2;
 const USER_NAME: u8 = 1;
 const USER_PASSWORD: u8 = 2;
 const NAS_IDENTIFIER: u8 = 32;
-/// Longest value of an attribute, in bytes.
+/// Maximum length of the value of an attribute, in bytes.
 const LONGEST: usize = 253;
-/// Longest password, in bytes (RFC 2865 section 5.2).
+/// Maximum length of a password, in bytes (RFC 2865 section 5.2).
 const LONGEST_PASSWORD: usize = 128;
 
 /// Returns the check: the server accepts the password.

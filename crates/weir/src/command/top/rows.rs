@@ -22,11 +22,11 @@ pub(super) enum Sort {
     Name,
     /// Those that need attention first.
     State,
-    /// Most connections now first.
+    /// By current connections, descending.
     Active,
-    /// Most connections or requests a second first.
+    /// By connections or requests per second, descending.
     Rate,
-    /// Most bytes a second first.
+    /// By bytes per second, descending.
     Bytes,
     /// Longest 99th percentile first.
     Latency,

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// See the module.
+/// The test server.
 pub(super) struct Lenient {
     pub(super) address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,

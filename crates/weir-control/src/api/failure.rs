@@ -1,0 +1,42 @@
+//! Responses: JSON documents, and rejections with their status codes.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::message::Refusal;
+
+/// A rejection with its status code.
+pub(super) struct Failure(StatusCode, Refusal);
+
+impl Failure {
+    pub(super) fn new(status: StatusCode, error: impl ToString) -> Self {
+        Self(status, Refusal::new(error))
+    }
+}
+
+/// A rejection by the daemon is a client error: of a file, a name or a packet.
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let status = if refusal.leaving {
+            StatusCode::SERVICE_UNAVAILABLE
+        } else {
+            StatusCode::UNPROCESSABLE_ENTITY
+        };
+        Self(status, refusal)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.0, json(&self.1)).into_response()
+    }
+}
+
+/// JSON with a trailing newline.
+pub(super) fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_string(value) {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

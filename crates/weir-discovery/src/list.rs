@@ -1,0 +1,38 @@
+//! Server lists, by pool and source.
+
+use serde::{Deserialize, Serialize};
+use weir_config::Member;
+
+/// The source of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ListSource {
+    /// A file that another program writes.
+    File,
+    /// DNS.
+    Dns,
+    /// The API.
+    Api,
+}
+
+impl ListSource {
+    /// The name in logs.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "servers_file",
+            Self::Dns => "servers_dns",
+            Self::Api => "API",
+        }
+    }
+}
+
+/// A list as its source last provided it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct List {
+    pub(crate) text: String,
+    pub(crate) members: Vec<Member>,
+    pub(crate) problem: Option<String>,
+}
+
+/// A pool and a source. The order of sources determines precedence: file, DNS, API.
+pub(crate) type Key = (String, ListSource);

@@ -1,0 +1,47 @@
+//! An environment for tests.
+
+use std::net::IpAddr;
+
+use weir_import::Environment;
+
+/// Has these files, with their text, and these variables.
+#[derive(Default)]
+pub(crate) struct FakeEnvironment {
+    pub(crate) files: &'static [(&'static str, &'static str)],
+    pub(crate) variables: &'static [(&'static str, &'static str)],
+}
+
+fn value(entries: &[(&str, &str)], name: &str) -> Option<String> {
+    let entry = entries.iter().find(|(known, _)| *known == name);
+    entry.map(|(_, value)| (*value).to_owned())
+}
+
+impl Environment for FakeEnvironment {
+    fn read(&self, path: &str) -> Result<String, String> {
+        value(self.files, path).ok_or_else(|| "no such file".to_owned())
+    }
+
+    fn has_file(&self, path: &str) -> Option<bool> {
+        Some(value(self.files, path).is_some())
+    }
+
+    fn glob(&self, _: &str) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn address(&self, _: &str, _: bool) -> Option<IpAddr> {
+        None
+    }
+
+    fn port(&self, _: &str, _: &str) -> Option<u16> {
+        None
+    }
+
+    fn host_name(&self) -> String {
+        String::new()
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        value(self.variables, name)
+    }
+}
