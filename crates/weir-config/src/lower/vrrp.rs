@@ -121,7 +121,8 @@ fn router(
         preempt_delay: view.duration(sink, "preempt_delay").unwrap_or_default(),
         source: source(sink, view),
         peers: peers(sink, view),
-        unicast_ttl: optional_byte(view.integer(sink, "unicast_ttl")),
+        // The default.
+        unicast_ttl: optional_byte(view.integer(sink, "unicast_ttl")).filter(|it| *it != u8::MAX),
         unicast_min_ttl: optional_byte(view.integer(sink, "unicast_min_ttl")),
         group: view
             .text(sink, "group")
