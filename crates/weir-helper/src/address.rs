@@ -192,6 +192,7 @@ impl Addresses {
     ) {
         let added = self.record.added.iter();
         let leaving: Vec<Added> = added.filter(|it| is_leaving(it)).cloned().collect();
+        let others = self.secondary_addresses(&leaving, links).await;
         for added in leaving {
             if let Some(link) = links.iter().find(|link| link.name == added.interface) {
                 let removed = self
@@ -205,6 +206,68 @@ impl Addresses {
             }
             self.record.added.remove(&added);
         }
+        if let Err(error) = self.add_lost(&others).await {
+            first_error.get_or_insert(error);
+        }
+    }
+
+    /// Other addresses in the networks of addresses that are removed. The kernel removes them too, if they were added
+    /// later and `promote_secondaries` is 0 (ip-sysctl).
+    async fn secondary_addresses(
+        &self,
+        leaving: &[Added],
+        links: &[Link],
+    ) -> Vec<weir_netlink::Address> {
+        let has_network = |it: &&Added| it.address.is_ipv4() && it.prefix < 32;
+        let networks: Vec<(u32, &Added)> = leaving
+            .iter()
+            .filter(has_network)
+            .filter_map(|it| {
+                let link = links.iter().find(|link| link.name == it.interface)?;
+                Some((link.index, it))
+            })
+            .collect();
+        if networks.is_empty() {
+            return Vec::new();
+        }
+        let mut present = match self.netlink.addresses().await {
+            Ok(present) => present,
+            Err(error) => {
+                tracing::warn!(%error, "failed to read addresses");
+                return Vec::new();
+            }
+        };
+        let leaves = |it: &weir_netlink::Address| {
+            let mut networks = networks.iter();
+            networks.any(|(ifindex, added)| (*ifindex, added.address) == (it.ifindex, it.ip))
+        };
+        present.retain(|it| {
+            let mut networks = networks.iter();
+            networks.any(|(ifindex, added)| (*ifindex, added.prefix) == (it.ifindex, it.prefix))
+                && !leaves(it)
+        });
+        present
+    }
+
+    /// Adds the addresses again that are not present any more, unless they were to be removed.
+    async fn add_lost(&self, others: &[weir_netlink::Address]) -> Result<(), Error> {
+        if others.is_empty() {
+            return Ok(());
+        }
+        let present = self.netlink.addresses().await?;
+        for other in others {
+            let is_same = |it: &weir_netlink::Address| {
+                (it.ifindex, it.ip, it.prefix) == (other.ifindex, other.ip, other.prefix)
+            };
+            if present.iter().any(is_same) {
+                continue;
+            }
+            tracing::info!(address = %other.ip, "the kernel removed it with the first of its network");
+            self.netlink
+                .add_address(other.ifindex, other.ip, other.prefix)
+                .await?;
+        }
+        Ok(())
     }
 }
 

@@ -38,6 +38,12 @@ pub struct VirtualRouter {
     pub source: Option<IpAddr>,
     /// Receivers of advertisements; empty: the multicast group.
     pub peers: Vec<IpAddr>,
+    /// TTL or hop limit of packets to `peers`, 1 to 255; `None`: 255.
+    #[serde(default)]
+    pub unicast_ttl: Option<u8>,
+    /// The lowest accepted TTL or hop limit of packets of `peers`, 1 to 255; `None`: 255 for IPv4, any for IPv6.
+    #[serde(default)]
+    pub unicast_min_ttl: Option<u8>,
     /// Virtual routers of the same group move together.
     pub group: Option<String>,
     /// Tracked objects.

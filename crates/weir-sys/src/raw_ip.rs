@@ -28,6 +28,7 @@ pub struct RawIpSocket {
     protocol: u8,
     source: IpAddr,
     ifindex: u32,
+    unicast_ttl: u8,
 }
 
 /// A received packet.
@@ -97,17 +98,36 @@ impl RawIpSocket {
             protocol,
             source,
             ifindex,
+            unicast_ttl: 255,
         })
     }
 
-    /// Sends a packet with TTL or hop limit 255.
+    /// Sets the TTL or hop limit of packets to unicast addresses; without this it is 255.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn set_unicast_ttl(&mut self, ttl: u8) -> Result<()> {
+        self.unicast_ttl = ttl;
+        if self.source.is_ipv6() {
+            let set = self.socket.set_unicast_hops_v6(u32::from(ttl));
+            set.map_err(|source| Error::call("setsockopt", "IPV6_UNICAST_HOPS", source))?;
+        }
+        Ok(())
+    }
+
+    /// Sends a packet, with TTL or hop limit 255 to a multicast group.
     ///
     /// # Errors
     /// The interface is down, there is no route, or the buffer is full.
     pub fn send(&self, payload: &[u8], destination: IpAddr) -> Result<()> {
         let sent = match (self.source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let packet = packet_v4(self.protocol, source, destination, payload);
+                let ttl = match destination.is_multicast() {
+                    true => 255,
+                    false => self.unicast_ttl,
+                };
+                let mut packet = packet_v4(self.protocol, source, destination, payload);
+                packet[8] = ttl;
                 let to = SocketAddr::from(SocketAddrV4::new(destination, 0));
                 self.socket.send_to(&packet, &SockAddr::from(to))
             }

@@ -452,9 +452,22 @@ impl Agent {
                     self.ports[index].announcement_due = Some(repeat);
                     self.announce(index);
                 }
+                Output::AnnounceSource => self.announce_source(index),
             }
         }
         Ok(())
+    }
+
+    /// Multicast needs no address resolution.
+    fn announce_source(&self, index: usize) {
+        let (settings, port) = (&self.settings[index], &self.ports[index]);
+        if let (false, Some(source), Some((ifindex, mac))) = (
+            settings.peers.is_empty(),
+            port.source(),
+            port.link(settings),
+        ) {
+            announce::send(&self.frames, ifindex, mac, &[source], 1);
+        }
     }
 
     fn send(&mut self, index: usize, priority: u8) {

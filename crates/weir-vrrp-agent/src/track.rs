@@ -49,11 +49,16 @@ pub(crate) fn tracked(track: &Track) -> Tracked {
         }
     };
     let is_file = matches!(track.object, TrackObject::File(_));
+    let identity = format!("{:?}", track.object);
     let effect = match (track.bonus, track.penalty) {
         (0, 0) if !is_file => Effect::Fault,
         (bonus, penalty) => Effect::Weight { bonus, penalty },
     };
-    Tracked { name, effect }
+    Tracked {
+        name,
+        identity,
+        effect,
+    }
 }
 
 /// All tracked objects.

@@ -8,138 +8,13 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::hmac::HmacConfig;
 use crate::packet::{Advertisement, ChecksumForm, Ignored, Received, Version};
+use crate::settings::{Announcements, Config, Effect, MISSED, Tracked, TrackedState};
 
 /// The priority of the address owner.
 const OWNER: u8 = 255;
 /// Minimum interval of announcements that packets of lower priority cause.
 const ANNOUNCE_PAUSE: Duration = Duration::from_secs(1);
-/// Missed advertisements after which another router may be active.
-const MISSED: u32 = 3;
-
-/// How often addresses are announced while the router is active.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Announcements {
-    /// Frames per address at a takeover.
-    pub repeat: u32,
-    /// Time from a takeover to a second announcement; zero: none.
-    pub again: Duration,
-    /// Interval of further announcements; zero: none.
-    pub refresh: Duration,
-    /// Frames per address of each of them.
-    pub refresh_repeat: u32,
-}
-
-/// keepalived's defaults: five frames, and five more after five seconds.
-impl Default for Announcements {
-    fn default() -> Self {
-        Self {
-            repeat: 5,
-            again: Duration::from_secs(5),
-            refresh: Duration::ZERO,
-            refresh_repeat: 1,
-        }
-    }
-}
-
-/// Settings of a virtual router.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// Its name.
-    pub name: String,
-    /// Protocol version.
-    pub version: Version,
-    /// Virtual router ID.
-    pub vrid: u8,
-    /// 1 to 255; 255 marks the address owner.
-    pub priority: u8,
-    /// Interval of its advertisements.
-    pub interval: Duration,
-    /// Addresses that are listed in advertisements.
-    pub addresses: Vec<IpAddr>,
-    /// Whether it takes over from an active router with a lower priority.
-    pub preempt: bool,
-    /// How long it waits before it does.
-    pub preempt_delay: Duration,
-    /// How long it waits before it takes part, from its creation.
-    pub start_delay: Duration,
-    /// Missed advertisements after which a backup becomes active, 1 to 100; 3 in the RFC.
-    pub down_adverts: u32,
-    /// Which checksum its packets have until it has received one.
-    pub checksum: ChecksumForm,
-    /// See there.
-    pub announcements: Announcements,
-    /// Simple text password of version 2.
-    pub password: Option<[u8; 8]>,
-    /// Authentication trailer.
-    pub hmac: Option<HmacConfig>,
-    /// Virtual routers of the same group move together.
-    pub group: Option<String>,
-    /// Objects that are tracked.
-    pub tracked: Vec<Tracked>,
-}
-
-/// Version 3 with the defaults of the RFC and of keepalived, without addresses.
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            version: Version::V3,
-            vrid: 1,
-            priority: 100,
-            interval: Duration::from_secs(1),
-            addresses: Vec::new(),
-            preempt: true,
-            preempt_delay: Duration::ZERO,
-            start_delay: Duration::ZERO,
-            down_adverts: MISSED,
-            checksum: ChecksumForm::default(),
-            announcements: Announcements::default(),
-            password: None,
-            hmac: None,
-            group: None,
-            tracked: Vec::new(),
-        }
-    }
-}
-
-/// A tracked object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tracked {
-    /// How it is shown: `interface eth1`.
-    pub name: String,
-    /// What its state changes.
-    pub effect: Effect,
-}
-
-/// What the state of a tracked object changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// A failure is a fault: the addresses are released.
-    Fault,
-    /// Added to the priority on success, and subtracted on failure.
-    Weight {
-        /// On success.
-        bonus: u8,
-        /// On failure.
-        penalty: u8,
-    },
-}
-
-/// The last known state of a tracked object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TrackedState {
-    /// No result yet: the virtual router does not start.
-    #[default]
-    Unknown,
-    /// It works.
-    Up,
-    /// It has failed.
-    Down,
-    /// A number that is added to the priority.
-    Number(i32),
-}
 
 /// The state of a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,6 +61,9 @@ pub enum Output {
         /// Frames per address.
         repeat: u32,
     },
+    /// Announce the address that packets are sent from, once. Unicast peers may have lost its MAC address while this
+    /// director was not reachable, and their advertisements would wait for address resolution.
+    AnnounceSource,
 }
 
 /// The state machine of one virtual router.
@@ -202,6 +80,12 @@ pub struct Instance {
     blocked: Option<&'static str>,
     /// Another member of the group is in fault.
     group_fault: Option<String>,
+    /// Weights of objects that only other members of the group track.
+    group_weight: i32,
+    /// Why it would be active if the other members of its group were ready, too.
+    wants_active: Option<String>,
+    /// It has received a packet of a lower priority while active.
+    asserted: bool,
     active_peer: Option<IpAddr>,
     /// Interval of the active router, which a backup of version 3 adopts.
     active_interval: Duration,
@@ -246,6 +130,9 @@ impl Instance {
             tracked,
             blocked: None,
             group_fault: None,
+            group_weight: 0,
+            wants_active: None,
+            asserted: false,
             active_peer: None,
             active_interval,
             timer: None,
@@ -305,15 +192,11 @@ impl Instance {
         if self.config.priority == OWNER {
             return OWNER;
         }
-        let mut priority = i32::from(self.config.priority);
-        for (tracked, state) in self.tracked() {
-            priority = priority.saturating_add(match (tracked.effect, state) {
-                (Effect::Weight { bonus, .. }, TrackedState::Up) => bonus.into(),
-                (Effect::Weight { penalty, .. }, TrackedState::Down) => -i32::from(penalty),
-                (_, TrackedState::Number(number)) => number,
-                _ => 0,
-            });
-        }
+        let own = self
+            .tracked()
+            .map(|(tracked, state)| tracked.effect.weight(state));
+        let priority = own.fold(i32::from(self.config.priority), i32::saturating_add);
+        let priority = priority.saturating_add(self.group_weight);
         u8::try_from(priority.clamp(1, 254)).unwrap_or(1)
     }
 
@@ -367,17 +250,36 @@ impl Instance {
 
     /// Adopts changed settings. Those that identify the router on the wire must be the same.
     pub fn handle_config(&mut self, config: Config, now: Duration) {
-        if config.tracked != self.config.tracked {
-            self.tracked = vec![TrackedState::Unknown; config.tracked.len()];
+        let former = std::mem::replace(&mut self.config, config);
+        if former.tracked != self.config.tracked {
+            self.tracked = vec![TrackedState::Unknown; self.config.tracked.len()];
+        }
+        let interval = self.config.interval;
+        if former.interval != interval {
+            self.handle_interval(now);
+        }
+        // It may not be in a group any more.
+        if self.wants_active.take().is_some() {
+            self.timer = Some(now);
         }
         if self.state == State::Active {
-            self.timer = self.timer.map(|timer| timer.min(now + config.interval));
-            let refresh = config.announcements.refresh;
-            if refresh != self.config.announcements.refresh {
+            self.timer = self.timer.map(|timer| timer.min(now + interval));
+            let refresh = self.config.announcements.refresh;
+            if refresh != former.announcements.refresh {
                 self.refresh_at = (!refresh.is_zero()).then(|| now + refresh);
             }
         }
-        self.config = config;
+    }
+
+    /// The configured interval has changed. A backup of version 3 keeps that of the active router.
+    fn handle_interval(&mut self, now: Duration) {
+        if self.config.version == Version::V3 && self.active_peer.is_some() {
+            return;
+        }
+        self.active_interval = self.config.interval;
+        if self.state == State::Backup {
+            self.restart_down_timer(now);
+        }
     }
 
     /// Stops: a last advertisement if it is active, then the state is `Init`.
@@ -421,7 +323,8 @@ impl Instance {
     }
 
     fn waiting(&self, now: Duration) -> Option<String> {
-        if self.state != State::Init || self.continues.is_some() {
+        // A link that fails and recovers does not shorten the wait.
+        if !matches!(self.state, State::Init | State::Fault) || self.continues.is_some() {
             return None;
         }
         if self.start_at.is_some_and(|at| now < at) {
@@ -453,11 +356,26 @@ impl Instance {
         }
     }
 
-    /// Another member of its group became active.
-    pub(crate) fn follow_active(&mut self, leader: &str, now: Duration) {
-        if self.state == State::Backup {
-            self.become_active(format!("{leader} of the same group became active"), now);
+    /// Sets the weights of objects that only other members of its group track.
+    pub(crate) const fn set_group_weight(&mut self, weight: i32) {
+        self.group_weight = weight;
+    }
+
+    /// Whether it is active, or would be if its group were ready.
+    pub(crate) const fn is_ready(&self) -> bool {
+        matches!(self.state, State::Active) || self.wants_active.is_some()
+    }
+
+    /// All members of its group are ready to be active.
+    pub(crate) fn follow_active(&mut self, now: Duration) {
+        if let Some(reason) = self.wants_active.take() {
+            self.become_active(reason, now);
         }
+    }
+
+    /// Whether it has received a packet of a lower priority while active, since the last call.
+    pub(crate) const fn take_asserted(&mut self) -> bool {
+        std::mem::replace(&mut self.asserted, false)
     }
 
     /// Another member of its group became backup.
@@ -476,10 +394,11 @@ impl Instance {
                 return self.become_active(reason, now);
             }
         }
-        if self.config.priority == OWNER {
-            return self.become_active("owns the addresses".to_owned(), now);
-        }
         self.active_interval = self.config.interval;
+        self.outputs.push_back(Output::AnnounceSource);
+        if self.config.priority == OWNER {
+            return self.take_over("owns the addresses".to_owned(), now);
+        }
         let from = self.state;
         let reason = match from {
             State::Fault => "the fault is over",
@@ -503,6 +422,7 @@ impl Instance {
     }
 
     fn restart_down_timer(&mut self, now: Duration) {
+        self.wants_active = None;
         self.timer = Some(now + self.down_interval());
     }
 
@@ -515,12 +435,25 @@ impl Instance {
         self.state = to;
         self.since = now;
         self.preempt_at = None;
+        self.wants_active = None;
         if from == State::Active {
             self.announce_at = None;
             self.assert_at = None;
             self.refresh_at = None;
         }
         self.outputs.push_back(Output::Changed { from, to });
+    }
+
+    /// Becomes active, or waits for the other members of its group: one that receives advertisements would make all of
+    /// them backup again (keepalived's `vrrp_sync_can_goto_master`).
+    fn take_over(&mut self, reason: String, now: Duration) {
+        if self.config.group.is_none() {
+            return self.become_active(reason, now);
+        }
+        let waiting = format!("{reason}; waiting for the other members of the group");
+        self.change(State::Backup, waiting, now);
+        self.timer = None;
+        self.wants_active = Some(reason);
     }
 
     fn become_active(&mut self, reason: String, now: Duration) {
@@ -576,7 +509,9 @@ impl Instance {
 
     /// Whether this director was paused for so long that another router may have become active.
     fn is_stalled(&self, now: Duration) -> bool {
-        now >= self.last_sent + self.config.interval * MISSED.min(self.config.down_adverts)
+        // Not 1: the timer of an active router ends after one interval.
+        let missed = self.config.down_adverts.clamp(2, MISSED);
+        now >= self.last_sent + self.config.interval * missed
     }
 
     fn handle_stall(&mut self, now: Duration) {
@@ -636,6 +571,7 @@ impl Instance {
         if advertisement.priority == 0 {
             if self.active_peer == Some(from) || self.active_peer.is_none() {
                 self.active_peer = None;
+                self.wants_active = None;
                 self.timer = Some(now + self.skew());
                 self.reason = format!("{from} stopped");
             }
@@ -656,6 +592,9 @@ impl Instance {
         }
         if advertisement.version == Version::V3 {
             self.active_interval = advertisement.interval;
+        }
+        if self.wants_active.is_some() {
+            self.reason = format!("{from} is active");
         }
         self.restart_down_timer(now);
     }
@@ -681,6 +620,15 @@ impl Instance {
         }
         // Asserts the active state to the sender and to bridges (RFC 9568 section 6.4.3).
         self.send(now);
+        self.asserted = true;
+        self.assert_addresses(now);
+    }
+
+    /// Announces the addresses, because another router may have announced them.
+    pub(crate) fn assert_addresses(&mut self, now: Duration) {
+        if self.state != State::Active {
+            return;
+        }
         let due = |announced: Option<Duration>| announced.map(|last| last + ANNOUNCE_PAUSE);
         if due(self.announced).is_none_or(|due| now >= due) {
             self.announce(now);
@@ -724,7 +672,7 @@ impl Instance {
                     Some(peer) => format!("no advertisement of {peer}"),
                     None => "no other director is active".to_owned(),
                 };
-                self.become_active(reason, now);
+                self.take_over(reason, now);
             }
             State::Init | State::Fault => self.timer = None,
         }

@@ -9,11 +9,13 @@ mod hmac;
 mod instance;
 mod packet;
 mod router;
+mod settings;
 
 pub use hmac::{HMAC_KEY, HmacConfig, HmacKey, HmacMode};
-pub use instance::{Announcements, Config, Effect, Instance, Output, State, Tracked, TrackedState};
+pub use instance::{Instance, Output, State};
 pub use packet::{
     Advertisement, Arrival, ChecksumForm, GROUP_V4, GROUP_V6, HOP_LIMIT, Ignored, PROTOCOL,
-    Received, Version, decode,
+    Received, Version, decode, listed_max,
 };
 pub use router::{Counters, Router};
+pub use settings::{Announcements, Config, Effect, Tracked, TrackedState};

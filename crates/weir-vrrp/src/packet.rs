@@ -16,6 +16,8 @@ pub const HOP_LIMIT: u8 = 255;
 
 /// Length of keepalived's authentication trailer.
 pub(crate) const TRAILER: usize = 28;
+/// The largest packet with its Ethernet header. keepalived counts that header, too.
+const FRAME_MAX: usize = 1500;
 const HEADER: usize = 8;
 /// Authentication data of version 2, always present.
 const AUTHENTICATION: usize = 8;
@@ -52,6 +54,9 @@ pub enum ChecksumForm {
     Plain,
     /// The message and a pseudo header, as keepalived and FRR send by default.
     PseudoHeader,
+    /// In unicast: a pseudo header with the multicast group as its destination, as keepalived until 1.3.6
+    /// (`old_unicast_checksum`).
+    GroupPseudoHeader,
 }
 
 impl ChecksumForm {
@@ -60,6 +65,7 @@ impl ChecksumForm {
         match self {
             Self::Plain => "plain",
             Self::PseudoHeader => "pseudo-header",
+            Self::GroupPseudoHeader => "group-pseudo-header",
         }
     }
 }
@@ -108,7 +114,7 @@ pub struct Received {
 /// Why a packet was ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ignored {
-    /// TTL or hop limit is not 255.
+    /// TTL or hop limit is not 255, or lower than accepted in unicast.
     HopLimit,
     /// Other version than configured.
     Version,
@@ -212,24 +218,43 @@ impl Advertisement {
         if self.version == Version::V2 {
             bytes.extend(self.password.unwrap_or_default());
         }
-        let pseudo =
-            self.version == Version::V3 && (source.is_ipv6() || form == ChecksumForm::PseudoHeader);
         // The sum covers the whole message, the password included (RFC 2338 section 5.3.8).
-        let sum = sum(&bytes, source, destination, pseudo).checksum();
+        let form = match (self.version, source.is_ipv6()) {
+            (Version::V2, _) => ChecksumForm::Plain,
+            (Version::V3, true) => ChecksumForm::PseudoHeader,
+            (Version::V3, false) => form,
+        };
+        let sum = sum(&bytes, source, destination, form).checksum();
         bytes[6..HEADER].copy_from_slice(&sum.to_be_bytes());
         bytes
     }
 }
 
-fn sum(bytes: &[u8], source: IpAddr, destination: IpAddr, pseudo: bool) -> checksum::Sum {
-    if pseudo && source.is_ipv4() == destination.is_ipv4() {
-        let protocol = IpProtocol(PROTOCOL);
-        return checksum::pseudo_header(source, destination, protocol, bytes.len()).bytes(bytes);
+fn sum(bytes: &[u8], source: IpAddr, destination: IpAddr, form: ChecksumForm) -> checksum::Sum {
+    let destination = match form {
+        ChecksumForm::Plain => return checksum::Sum::new().bytes(bytes),
+        ChecksumForm::PseudoHeader => destination,
+        ChecksumForm::GroupPseudoHeader => GROUP_V4.into(),
+    };
+    if source.is_ipv4() != destination.is_ipv4() {
+        return checksum::Sum::new().bytes(bytes);
     }
-    checksum::Sum::new().bytes(bytes)
+    checksum::pseudo_header(source, destination, IpProtocol(PROTOCOL), bytes.len()).bytes(bytes)
 }
 
-/// Reads a packet and verifies what needs no configuration.
+/// How many addresses a packet lists: what fits into an Ethernet frame, at most 255. keepalived lists as many.
+pub const fn listed_max(is_ipv4: bool, has_trailer: bool) -> usize {
+    let (headers, size) = if is_ipv4 {
+        (14 + 20 + HEADER + AUTHENTICATION, 4)
+    } else {
+        (14 + 40 + HEADER, 16)
+    };
+    let trailer = if has_trailer { TRAILER } else { 0 };
+    let count = (FRAME_MAX - headers - trailer) / size;
+    if count > 255 { 255 } else { count }
+}
+
+/// Reads a packet and verifies what needs no configuration. The caller verifies the TTL or hop limit of unicast packets.
 ///
 /// # Errors
 /// Why it is ignored.
@@ -239,9 +264,7 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
         return Err(Ignored::Length);
     };
     let v4 = arrival.source.is_ipv4();
-    // keepalived leaves the hop limit of unicast packets over IPv6 to the kernel, which sends 64.
-    let is_free = !v4 && !arrival.destination.is_multicast();
-    if arrival.hop_limit != HOP_LIMIT && !is_free {
+    if arrival.hop_limit != HOP_LIMIT && arrival.destination.is_multicast() {
         return Err(Ignored::HopLimit);
     }
     let version = match (first >> 4, v4) {
@@ -310,15 +333,17 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 fn checksum_form(arrival: &Arrival<'_>, length: usize, version: Version) -> Option<ChecksumForm> {
     let (source, destination) = (arrival.source, arrival.destination);
     let message = &arrival.bytes[..length];
-    let is_valid = |pseudo| sum(message, source, destination, pseudo).is_valid();
+    let is_valid = |form| sum(message, source, destination, form).is_valid();
+    let pseudo = ChecksumForm::PseudoHeader;
     match (version, source.is_ipv4()) {
-        (Version::V2, _) => is_valid(false).then_some(ChecksumForm::Plain),
+        (Version::V2, _) => is_valid(ChecksumForm::Plain).then_some(ChecksumForm::Plain),
         (Version::V3, false) => {
-            let whole = || sum(arrival.bytes, source, destination, true).is_valid();
-            (is_valid(true) || whole()).then_some(ChecksumForm::PseudoHeader)
+            let whole = || sum(arrival.bytes, source, destination, pseudo).is_valid();
+            (is_valid(pseudo) || whole()).then_some(pseudo)
         }
-        (Version::V3, true) if is_valid(false) => Some(ChecksumForm::Plain),
-        (Version::V3, true) => is_valid(true).then_some(ChecksumForm::PseudoHeader),
+        (Version::V3, true) => [ChecksumForm::Plain, pseudo, ChecksumForm::GroupPseudoHeader]
+            .into_iter()
+            .find(|form| is_valid(*form)),
     }
 }
 
@@ -330,7 +355,7 @@ pub(crate) fn append(bytes: &mut Vec<u8>, trailer: &[u8], source: IpAddr, destin
     bytes.extend_from_slice(trailer);
     if source.is_ipv6() {
         bytes[6..HEADER].fill(0);
-        let sum = sum(bytes, source, destination, true).checksum();
+        let sum = sum(bytes, source, destination, ChecksumForm::PseudoHeader).checksum();
         bytes[6..HEADER].copy_from_slice(&sum.to_be_bytes());
     }
 }
@@ -396,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn hop_limit_is_free_only_in_unicast_over_ipv6() {
+    fn hop_limit_is_verified_here_only_in_multicast() {
         let hosts: [IpAddr; 3] =
             ["fe80::1", "2001:db8::2", "ff02::12"].map(|it| it.parse().unwrap());
         let [source, unicast, multicast] = hosts;
@@ -447,6 +472,38 @@ mod tests {
         let bytes = header.encode(SOURCE, GROUP, ChecksumForm::Plain);
         let received = decode(&arrival(&bytes)).expect("the router decides");
         assert_eq!(received.advertisement.addresses, [] as [IpAddr; 0]);
+    }
+
+    #[test]
+    fn listed_addresses_fit_into_a_frame() {
+        assert_eq!(
+            (listed_max(true, false), listed_max(true, true)),
+            (255, 255)
+        );
+        assert_eq!(
+            (listed_max(false, false), listed_max(false, true)),
+            (89, 88)
+        );
+    }
+
+    /// keepalived until 1.3.6 in unicast; newer ones with `old_unicast_checksum`.
+    #[test]
+    fn old_checksum_of_unicast_is_accepted_and_repeated() {
+        let peer = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
+        let sent = advertisement(Version::V3);
+        let bytes = sent.encode(SOURCE, peer, ChecksumForm::GroupPseudoHeader);
+        assert_eq!(
+            bytes,
+            sent.encode(SOURCE, GROUP, ChecksumForm::PseudoHeader)
+        );
+        let received = decode(&Arrival {
+            destination: peer,
+            ..arrival(&bytes)
+        });
+        assert_eq!(
+            received.map(|it| it.checksum),
+            Ok(ChecksumForm::GroupPseudoHeader)
+        );
     }
 
     fn any_address(v4: bool) -> BoxedStrategy<IpAddr> {

@@ -1,13 +1,16 @@
 //! All virtual routers of a director. Members of a group change state together, as in keepalived's `vrrp_sync_group`:
-//! they become active and backup together, and a fault of one member is a fault of all.
+//! they become active and backup together, and a fault of one member is a fault of all. They become active when every
+//! member is ready, so that a group whose peer is active on one of two links does not become active and backup in turn.
+//! The weight of a tracked object changes the priorities of all members.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::hmac::{Covered, Hmac};
-use crate::instance::{Config, Instance, Output, State, TrackedState};
+use crate::instance::{Instance, Output, State};
 use crate::packet::{Arrival, Ignored, append, decode};
+use crate::settings::{Config, TrackedState};
 
 /// Packets of a virtual router.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,6 +116,9 @@ impl Router {
             {
                 return Err(Ignored::Peer);
             }
+            if !is_multicast && arrival.hop_limit < instance.config().unicast_min_ttl {
+                return Err(Ignored::HopLimit);
+            }
             let (message, trailer) = arrival.bytes.split_at(received.length);
             match hmac {
                 Some(hmac) => {
@@ -134,8 +140,25 @@ impl Router {
             Err(Ignored::RouterId) => {}
             Err(reason) => *counters.ignored.entry(reason).or_default() += 1,
         }
+        if instance.take_asserted() {
+            let group = instance.config().group.clone();
+            self.assert_group(index, group.as_deref(), now);
+        }
         self.settle(now);
         handled
+    }
+
+    /// Announces the addresses of the other members: the peer of them was active as well, and becomes backup with its
+    /// first member, without another packet.
+    fn assert_group(&mut self, leader: usize, group: Option<&str>, now: Duration) {
+        let Some(group) = group else {
+            return;
+        };
+        for (at, (instance, _)) in self.instances.iter_mut().enumerate() {
+            if at != leader && instance.config().group.as_deref() == Some(group) {
+                instance.assert_addresses(now);
+            }
+        }
     }
 
     /// See [`Instance::continue_from`].
@@ -226,6 +249,7 @@ impl Router {
                 None => (Instance::new(config, now), Counters::default()),
             });
         }
+        self.share_weights();
         self.settle(now);
         kept
     }
@@ -247,6 +271,7 @@ impl Router {
         if let Some((instance, _)) = self.instances.get_mut(index) {
             work(instance);
         }
+        self.share_weights();
         self.settle(now);
     }
 
@@ -258,7 +283,7 @@ impl Router {
                 match output {
                     Output::Changed { from, to } => changes.push((index, from, to)),
                     Output::Send { .. } => counters.sent += 1,
-                    Output::Announce { .. } => {}
+                    Output::Announce { .. } | Output::AnnounceSource => {}
                 }
                 self.outputs.push_back((index, output));
             }
@@ -270,6 +295,7 @@ impl Router {
     fn settle(&mut self, now: Duration) {
         loop {
             self.spread_faults(now);
+            self.activate_groups(now);
             let changes = self.collect();
             if changes.is_empty() {
                 return;
@@ -279,20 +305,61 @@ impl Router {
                     continue;
                 };
                 let (group, name) = (leader.config().group.clone(), leader.config().name.clone());
-                if group.is_none() || leader.state() != to {
+                if group.is_none()
+                    || leader.state() != to
+                    || (from, to) != (State::Active, State::Backup)
+                {
                     continue;
                 }
                 for (at, (instance, _)) in self.instances.iter_mut().enumerate() {
-                    if at == index || instance.config().group != group {
-                        continue;
-                    }
-                    match (from, to) {
-                        (_, State::Active) => instance.follow_active(&name, now),
-                        (State::Active, State::Backup) => instance.follow_backup(&name, now),
-                        _ => {}
+                    if at != index && instance.config().group == group {
+                        instance.follow_backup(&name, now);
                     }
                 }
             }
+        }
+    }
+
+    /// Makes the members of the groups active whose members are all ready.
+    fn activate_groups(&mut self, now: Duration) {
+        let mut ready: BTreeMap<String, bool> = BTreeMap::new();
+        for (instance, _) in &self.instances {
+            if let Some(group) = &instance.config().group {
+                *ready.entry(group.clone()).or_insert(true) &= instance.is_ready();
+            }
+        }
+        for (instance, _) in &mut self.instances {
+            let group = instance.config().group.as_ref();
+            if group.and_then(|group| ready.get(group)) == Some(&true) {
+                instance.follow_active(now);
+            }
+        }
+    }
+
+    /// Adds the weights of a member's tracked objects to the priorities of the members that do not track them.
+    fn share_weights(&mut self) {
+        let mut groups: BTreeMap<String, BTreeMap<String, i32>> = BTreeMap::new();
+        for (instance, _) in &self.instances {
+            let Some(group) = &instance.config().group else {
+                continue;
+            };
+            let weights = groups.entry(group.clone()).or_default();
+            for (tracked, state) in instance.tracked() {
+                let weight = tracked.effect.weight(state);
+                let known = weights.entry(tracked.identity.clone()).or_insert(weight);
+                *known = weight.min(*known);
+            }
+        }
+        for (instance, _) in &mut self.instances {
+            let group = instance.config().group.as_ref();
+            let weights = group.and_then(|group| groups.get(group));
+            let others = weights.into_iter().flatten().filter(|(identity, _)| {
+                !instance
+                    .tracked()
+                    .any(|(own, _)| own.identity == **identity)
+            });
+            let weight = others.fold(0, |all: i32, (_, weight)| all.saturating_add(*weight));
+            instance.set_group_weight(weight);
         }
     }
 

@@ -117,6 +117,7 @@ impl Simulation {
             Version::V3
         };
         let preempt = random.chance(70);
+        let down_adverts = [2, 3, 3, 5][random.below(4) as usize];
         let count = 2 + random.below(3) as usize;
         let nodes = (0..count).map(|node| {
             let interval = match version {
@@ -135,6 +136,7 @@ impl Simulation {
                 interval,
                 addresses: vec!["10.0.0.100".parse().unwrap()],
                 preempt,
+                down_adverts,
                 ..Config::default()
             };
             Node {
@@ -311,7 +313,7 @@ impl Simulation {
                     assert_ne!(from, to);
                     self.nodes[node].state = to;
                 }
-                Output::Announce { .. } => {}
+                Output::Announce { .. } | Output::AnnounceSource => {}
             }
         }
         assert_eq!(self.nodes[node].state, self.nodes[node].instance.state());

@@ -4,8 +4,12 @@ mod world;
 
 #[path = "vrrp/accept.rs"]
 mod accept;
+#[path = "vrrp/corner.rs"]
+mod corner;
 #[path = "vrrp/frr.rs"]
 mod frr;
+#[path = "vrrp/groups.rs"]
+mod groups;
 #[path = "vrrp/interop.rs"]
 mod interop;
 #[path = "vrrp/keys.rs"]

@@ -90,7 +90,7 @@ pub(crate) static VRRP: Section = Section {
             "Virtual addresses, listed in advertisements; all of one family. Without a prefix length: /32 or /128. An \
              address that is already on the interface is never removed. Without addresses, the virtual router only \
              decides which director is active, for `notify` and `excluded_addresses`; it uses IPv4 unless `source` or \
-             `unicast_peers` are IPv6.",
+             `unicast_peers` are IPv6. An advertisement lists the first 255, or 89 of IPv6.",
             "addresses = [\"192.0.2.10/24\"]",
         )
         .known_as(&["virtual_ipaddress"]),
@@ -248,10 +248,27 @@ pub(crate) static VRRP: Section = Section {
         )
         .known_as(&["unicast_peer"]),
         Key::new(
+            "unicast_ttl",
+            integer((1, 255)),
+            Default("255"),
+            "TTL or hop limit of advertisements to `unicast_peers`.",
+            "unicast_ttl = 64",
+        ),
+        Key::new(
+            "unicast_min_ttl",
+            integer((1, 255)),
+            Absent("255 for IPv4; any for IPv6, where keepalived uses the kernel's hop limit"),
+            "Lowest TTL or hop limit of advertisements that are accepted from `unicast_peers`. Each router between two \
+             directors subtracts 1.",
+            "unicast_min_ttl = 254",
+        )
+        .known_as(&["min_ttl"]),
+        Key::new(
             "group",
             Kind::Text,
             Absent("no group"),
-            "Name of a group; virtual routers in the same group move together.",
+            "Name of a group; virtual routers in the same group move together. They become active when each of them is \
+             ready, and a tracked object with `penalty` or `bonus` changes the priority of all of them.",
             "group = \"pair\"",
         )
         .known_as(&["vrrp_sync_group"]),

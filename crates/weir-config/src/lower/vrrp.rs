@@ -99,11 +99,7 @@ fn router(
         .text(sink, "interface")
         .and_then(|(name, span)| super::node::interface(sink, name, span))
         .map(str::to_owned);
-    let small = |number: Option<u32>, default: u8| {
-        number
-            .and_then(|it| u8::try_from(it).ok())
-            .unwrap_or(default)
-    };
+    let small = |number: Option<u32>, default: u8| optional_byte(number).unwrap_or(default);
     let mut spans = Vec::new();
     let addresses = networks(sink, view, "addresses", &mut spans);
     let listed = spans.clone();
@@ -125,6 +121,9 @@ fn router(
         preempt_delay: view.duration(sink, "preempt_delay").unwrap_or_default(),
         source: source(sink, view),
         peers: peers(sink, view),
+        // The default.
+        unicast_ttl: optional_byte(view.integer(sink, "unicast_ttl")).filter(|it| *it != u8::MAX),
+        unicast_min_ttl: optional_byte(view.integer(sink, "unicast_min_ttl")),
         group: view
             .text(sink, "group")
             .and_then(|(name, span)| line(sink, name, span)),
@@ -157,6 +156,10 @@ fn router(
     };
     verify(sink, view, entry, &router, &listed);
     (router, spans)
+}
+
+fn optional_byte(number: Option<u32>) -> Option<u8> {
+    number.and_then(|it| u8::try_from(it).ok())
 }
 
 /// What `accept` means for the services of this configuration.
@@ -251,6 +254,7 @@ fn verify(
         let fix = "remove one of them";
         sink.push(Diagnostic::new(Code::Contradiction, &span("virtual_mac"), message).fix(fix));
     }
+    without_effect(sink, view, router);
     if !router.preempt && router.priority == 255 {
         let message = "the address owner always preempts";
         let fix = "use a priority below 255, or remove `preempt`";
@@ -279,6 +283,47 @@ fn interval(
     {
         let message = "version 3 has intervals from 10 ms to 40.95 s in steps of 10 ms";
         sink.push(Diagnostic::new(Code::Contradiction, interval, message));
+    }
+}
+
+/// Keys that change nothing with the values of others.
+fn without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, router: &VirtualRouter) {
+    let is_owner = router.priority == 255;
+    let causes = [
+        (
+            "preempt_delay",
+            !router.preempt,
+            "`preempt_delay` has no effect with `preempt = false`",
+        ),
+        (
+            "preempt_delay",
+            is_owner && router.preempt,
+            "`preempt_delay` has no effect: the address owner takes over at once",
+        ),
+        (
+            "unicast_ttl",
+            router.peers.is_empty(),
+            "`unicast_ttl` has no effect without `unicast_peers`",
+        ),
+        (
+            "unicast_min_ttl",
+            router.peers.is_empty(),
+            "`unicast_min_ttl` has no effect without `unicast_peers`",
+        ),
+        (
+            "track",
+            is_owner
+                && router
+                    .track
+                    .iter()
+                    .any(|it| (it.penalty, it.bonus) != (0, 0)),
+            "`penalty` and `bonus` have no effect: the priority of the address owner does not change",
+        ),
+    ];
+    for (key, is_useless, message) in causes {
+        if let (true, Some((entry, _))) = (is_useless, view.get(key)) {
+            sink.push(Diagnostic::new(Code::NoEffect, &entry.item.span, message));
+        }
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Vrrp {
     pub router_id: u8,
     /// Interface, if it is usable.
     pub interface: Option<String>,
-    /// Checksum of packets of version 3 over IPv4: `plain` or `pseudo-header`.
+    /// Checksum of packets of version 3 over IPv4: `plain`, `pseudo-header` or `group-pseudo-header`.
     pub checksum: String,
     /// Packets sent.
     pub sent: u64,

@@ -1,6 +1,7 @@
 //! Imports `vrrp_instance` and `vrrp_sync_group` as `[vrrp.NAME]`.
 
 mod address;
+mod complete;
 
 use self::address::{Elsewhere, addresses, other_interfaces};
 use super::Globals;
@@ -22,9 +23,7 @@ const UNSUPPORTED: &[&str] = &[
     "track_bfd",
     "track_src_ip",
     "mcast_dst_ip",
-    "unicast_ttl",
     "unicast_fault_no_peer",
-    "old_unicast_checksum",
     "garp_lower_prio_repeat",
     "garp_lower_prio_delay",
     "garp_extra_if",
@@ -76,9 +75,10 @@ fn as_in_weir(node: &Node, instance: &Node) -> Option<&'static str> {
         ("unicast_fault_no_peer", _) if has("unicast_peer") => {
             Some("the instance has peers, so it is not used")
         }
-        ("old_unicast_checksum", _) if !has("version") && !has("unicast_peer") => {
-            Some("it is for unicast packets of version 3")
-        }
+        ("old_unicast_checksum", _) => Some(
+            "Weir accepts the checksum of old versions in unicast packets of version 3, and sends it when the peer does",
+        ),
+        ("unicast_ttl", _) if !has("unicast_peer") => Some("it is for unicast packets"),
         ("vmac_xmit_base", _) if has("unicast_peer") || !has("use_vmac") => {
             Some("without a virtual MAC address packets are sent from the interface itself")
         }
@@ -114,6 +114,7 @@ pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) 
                 settings.programs.extend(program(inner, notes));
             }
             "global_tracking" | "sync_group_tracking_weight" => {
+                settings.has_weights = true;
                 notes.remark(inner.position, "members of a group of Weir track together");
             }
             "group" => {
@@ -209,6 +210,10 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
             "auth_pass was not imported: version 3 has no passwords",
         );
     }
+    let group = globals.sync.get(name);
+    let group = group.and_then(|(group, _)| globals.sync_groups.get(group));
+    let is_in_group = group.is_some_and(|group| !group.has_weights);
+    complete::complete(&mut table, &mut track, (node, is_in_group), notes);
     of_group(&mut table, &mut track, globals, name, notes);
     let is_strict = globals.strict || node.inner().iter().any(|it| it.keyword() == "strict_mode");
     if is_strict && !has(&table, "addresses") {
@@ -285,6 +290,8 @@ pub(super) struct SyncGroup {
     pub(super) programs: Vec<Entry>,
     /// Blocks that each member tracks.
     pub(super) tracked: Vec<Node>,
+    /// Whether weights of the members' own objects count.
+    pub(super) has_weights: bool,
 }
 
 /// Adds the settings of the group of this instance.
@@ -394,7 +401,15 @@ fn other_directive(
             let source = field::address(notes, node);
             put(source.map(|(source, position)| Entry::new("source", source.to_string(), position)));
         }
-        "unicast_peer" => put(peers(node, notes)),
+        "unicast_peer" => {
+            for entry in peers(node, notes) {
+                put(Some(entry));
+            }
+        }
+        "unicast_ttl" => {
+            let ttl = field::number(notes, node, 1, 255);
+            put(ttl.map(|(ttl, position)| Entry::new("unicast_ttl", ttl, position)));
+        }
         "virtual_ipaddress" | "virtual_ipaddress_excluded" => {
             put(addresses(instance, node, &mut parts.elsewhere, notes));
         }
@@ -491,19 +506,52 @@ fn program(node: &Node, notes: &mut Notes) -> Option<Entry> {
     Some(Entry::new(key, words?, node.position))
 }
 
-/// Imports the address from each line of a block.
-fn peers(node: &Node, notes: &mut Notes) -> Option<Entry> {
+/// Imports the address from each line of a block, and the lowest TTL that is accepted.
+fn peers(node: &Node, notes: &mut Notes) -> Vec<Entry> {
     let mut peers = Vec::new();
+    // keepalived accepts any, unless a range is configured.
+    let mut least = u64::from(u8::MAX);
+    let mut is_v4 = false;
     for line in node.inner() {
-        match line.keyword().parse::<std::net::IpAddr>() {
-            Ok(address) => {
-                peers.push(Item::new(address.to_string(), Some(line.position)));
-                field::note_extra(notes, line, 0);
-            }
-            Err(_) => line.reject(notes, "not an address"),
-        }
+        let Ok(address) = line.keyword().parse::<std::net::IpAddr>() else {
+            line.reject(notes, "not an address");
+            continue;
+        };
+        peers.push(Item::new(address.to_string(), Some(line.position)));
+        is_v4 |= address.is_ipv4();
+        least = least.min(min_ttl(line, notes).max(1));
     }
-    (!peers.is_empty()).then(|| Entry::new("unicast_peers", peers, node.position))
+    if peers.is_empty() {
+        return Vec::new();
+    }
+    let mut entries = vec![Entry::new("unicast_peers", peers, node.position)];
+    // Weir's default is 255 for IPv4, and any for IPv6.
+    if least != if is_v4 { 255 } else { 1 } {
+        entries.push(Entry::new("unicast_min_ttl", least, node.position));
+    }
+    entries
+}
+
+/// `min_ttl` of a peer; 0 without one.
+fn min_ttl(line: &Node, notes: &mut Notes) -> u64 {
+    let mut least = 0;
+    let mut at = 1;
+    while let Some(word) = line.word(at) {
+        let number = line.word(at + 1).and_then(|it| field::within(it, 0, 255));
+        match (word, number) {
+            ("min_ttl", Some(number)) => least = number,
+            ("max_ttl", Some(255)) => {}
+            ("max_ttl", Some(_)) => {
+                notes.add(
+                    line.position,
+                    "max_ttl was not imported: Weir has no highest TTL",
+                );
+            }
+            _ => notes.add(line.position, format!("not imported from \"{word}\" on")),
+        }
+        at += 2;
+    }
+    least
 }
 
 fn track_interfaces(track: &mut Vec<Item>, node: &Node, notes: &mut Notes) {

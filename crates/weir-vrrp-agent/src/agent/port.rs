@@ -17,8 +17,8 @@ use crate::link::Attachment;
 pub(super) struct Port {
     attachment: Option<Attachment>,
     socket: Option<AsyncFd<RawIpSocket>>,
-    /// Whether the socket receives by unicast.
-    unicast: bool,
+    /// The TTL of packets, if the socket sends and receives by unicast.
+    unicast: Option<u8>,
     /// The helper has added the addresses.
     pub(super) addresses_added: bool,
     /// The addresses are announced that often when they are there.
@@ -34,7 +34,7 @@ impl Default for Port {
         Self {
             attachment: None,
             socket: None,
-            unicast: false,
+            unicast: None,
             addresses_added: false,
             announcement_due: None,
             since: SystemTime::now(),
@@ -77,7 +77,7 @@ impl Port {
         attachment: Option<Attachment>,
         changed: bool,
     ) -> bool {
-        let unicast = !settings.peers.is_empty();
+        let unicast = (!settings.peers.is_empty()).then(|| settings.unicast_ttl.unwrap_or(u8::MAX));
         let is_same = self.attachment == attachment && self.unicast == unicast;
         if is_same && (self.socket.is_some() || attachment.is_none()) {
             return changed;
@@ -142,16 +142,24 @@ const fn group(source: IpAddr) -> IpAddr {
     deprecated,
     reason = "the others are unsafe; the socket owns its descriptor for as long as it is registered"
 )]
-fn open(attachment: &Attachment, unicast: bool, router: &str) -> Option<AsyncFd<RawIpSocket>> {
+fn open(
+    attachment: &Attachment,
+    unicast: Option<u8>,
+    router: &str,
+) -> Option<AsyncFd<RawIpSocket>> {
     let Attachment {
         interface,
         ifindex,
         source,
         ..
     } = attachment;
-    let group = (!unicast).then_some(group(*source));
+    let group = unicast.is_none().then_some(group(*source));
     let opened = RawIpSocket::open(PROTOCOL, interface, *ifindex, *source, group);
     let registered = opened
+        .and_then(|mut socket| {
+            unicast.map_or(Ok(()), |ttl| socket.set_unicast_ttl(ttl))?;
+            Ok(socket)
+        })
         .map_err(|error| error.to_string())
         .and_then(|socket| {
             AsyncFd::with_interest(socket, Interest::READABLE).map_err(|error| error.to_string())

@@ -1,7 +1,9 @@
 //! Adopts a list of virtual routers.
 
 use weir_model::{RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, VirtualRouter};
-use weir_vrrp::{Announcements, ChecksumForm, Config, HmacConfig, HmacKey, HmacMode, Version};
+use weir_vrrp::{
+    Announcements, ChecksumForm, Config, HmacConfig, HmacKey, HmacMode, Version, listed_max,
+};
 
 use super::{Agent, Error, Port, now, track};
 
@@ -56,11 +58,21 @@ fn config(router: &VirtualRouter) -> Config {
         vrid: router.router_id,
         priority: router.priority,
         interval: router.advert_interval,
-        addresses: router.addresses.iter().map(|it| it.address).collect(),
+        addresses: router
+            .addresses
+            .iter()
+            .map(|it| it.address)
+            .take(listed_max(router.is_ipv4(), router.hmac.is_some()))
+            .collect(),
         preempt: router.preempt,
         preempt_delay: router.preempt_delay,
         start_delay: router.start_delay,
         down_adverts: router.down_adverts,
+        unicast_min_ttl: router.unicast_min_ttl.unwrap_or(match router.is_ipv4() {
+            true => u8::MAX,
+            // keepalived leaves it to the kernel, which sends 64.
+            false => 1,
+        }),
         checksum: if router.pseudo_header {
             ChecksumForm::PseudoHeader
         } else {

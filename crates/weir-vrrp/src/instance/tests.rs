@@ -277,6 +277,7 @@ fn tracked_objects_change_priority_and_cause_faults() {
     let mut settings = config(100);
     let tracked = |name: &str, effect| Tracked {
         name: name.to_owned(),
+        identity: name.to_owned(),
         effect,
     };
     settings.tracked = vec![
@@ -427,4 +428,88 @@ fn missed_advertisements_are_counted_as_configured() {
         instance.next_deadline(),
         Some(5 * SECOND + SECOND * 156 / 256)
     );
+}
+
+/// keepalived's `down_timer_adverts 1`: the timer of an active router ends after one interval, which is no stall.
+#[test]
+fn one_missed_advertisement_is_no_stall() {
+    let mut instance = started(Config {
+        down_adverts: 1,
+        ..config(100)
+    });
+    let at = instance.next_deadline().unwrap();
+    assert_eq!(at, SECOND + SECOND * 156 / 256);
+    instance.handle_timeout(at);
+    for second in 1..10 {
+        instance.handle_timeout(at + SECOND * second);
+        assert_eq!(instance.state(), State::Active);
+    }
+    instance.handle_timeout(at + 11 * SECOND);
+    assert_eq!(instance.state(), State::Backup);
+}
+
+#[test]
+fn link_that_fails_and_recovers_does_not_shorten_the_wait() {
+    let mut settings = config(255);
+    settings.start_delay = 10 * SECOND;
+    settings.tracked = vec![Tracked {
+        name: "script /x".to_owned(),
+        identity: "script /x".to_owned(),
+        effect: Effect::Fault,
+    }];
+    let mut instance = started(settings);
+    instance.handle_source(None, SECOND);
+    assert_eq!(instance.state(), State::Fault);
+    instance.handle_source(Some(SOURCE), 2 * SECOND);
+    assert_eq!(
+        (instance.state(), instance.reason()),
+        (State::Fault, "waiting for the end of the start delay")
+    );
+    instance.handle_timeout(10 * SECOND);
+    assert_eq!(
+        (instance.state(), instance.reason()),
+        (State::Fault, "waiting for the first result of script /x")
+    );
+    instance.handle_tracked(0, TrackedState::Up, 11 * SECOND);
+    assert_eq!(instance.state(), State::Active);
+}
+
+#[test]
+fn backup_follows_a_changed_interval() {
+    let longer = |version| {
+        let interval = 5 * SECOND;
+        Config {
+            version,
+            interval,
+            ..config(156)
+        }
+    };
+    let mut two = started(Config {
+        version: Version::V2,
+        ..config(156)
+    });
+    two.handle_config(longer(Version::V2), SECOND);
+    let expected = SECOND + 15 * SECOND + SECOND * 100 / 256;
+    assert_eq!(two.next_deadline(), Some(expected));
+    // In version 3 the active router decides.
+    let mut three = started(config(156));
+    three
+        .handle_packet(&received(200, SECOND), LOWER, SECOND)
+        .unwrap();
+    let before = three.next_deadline();
+    three.handle_config(longer(Version::V3), SECOND);
+    assert_eq!(three.next_deadline(), before);
+}
+
+#[test]
+fn source_is_announced_when_the_router_begins_or_recovers() {
+    let mut instance = Instance::new(config(100), Duration::ZERO);
+    let mut announces = |source, now| {
+        instance.handle_source(source, now);
+        drain(&mut instance).contains(&Output::AnnounceSource)
+    };
+    assert!(announces(Some(SOURCE), Duration::ZERO));
+    assert!(!announces(None, SECOND));
+    assert!(announces(Some(SOURCE), 2 * SECOND));
+    assert!(!announces(Some(SOURCE), 3 * SECOND));
 }

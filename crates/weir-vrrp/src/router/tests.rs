@@ -18,6 +18,7 @@ fn config(name: &str, vrid: u8, priority: u8) -> Config {
         group: Some("pair".to_owned()),
         tracked: vec![Tracked {
             name: "interface".to_owned(),
+            identity: "interface".to_owned(),
             effect: Effect::Fault,
         }],
         ..Config::default()
@@ -33,6 +34,18 @@ fn pair() -> Router {
         router.handle_source(index, Some(SOURCE), Duration::ZERO);
         router.handle_tracked(index, 0, TrackedState::Up, Duration::ZERO);
     }
+    router
+}
+
+/// Both became active before the fourth second.
+fn active_pair() -> Router {
+    let mut router = pair();
+    for _ in 0..2 {
+        let now = router.next_deadline().unwrap();
+        router.handle_timeout(now);
+    }
+    assert_eq!(states(&router), [State::Active; 2]);
+    while router.poll_output().is_some() {}
     router
 }
 
@@ -65,6 +78,15 @@ fn receive(router: &mut Router, vrid: u8, priority: u8, now: Duration) -> Result
 fn group_becomes_active_backup_and_faulty_together() {
     let mut router = pair();
     assert_eq!(states(&router), [State::Backup; 2]);
+    // The other one is not ready: its timer ends later, because its priority is lower.
+    let now = router.next_deadline().unwrap();
+    router.handle_timeout(now);
+    assert_eq!(states(&router), [State::Backup; 2]);
+    let reason = router.instance(0).unwrap().reason();
+    assert_eq!(
+        reason,
+        "no other director is active; waiting for the other members of the group"
+    );
     let now = router.next_deadline().unwrap();
     router.handle_timeout(now);
     assert_eq!(states(&router), [State::Active; 2]);
@@ -114,9 +136,8 @@ fn packets_of_other_routers_and_strangers_are_ignored() {
 
 #[test]
 fn unchanged_router_continues_after_reload() {
-    let mut router = pair();
-    let now = router.next_deadline().unwrap();
-    router.handle_timeout(now);
+    let mut router = active_pair();
+    let now = 4 * SECOND;
     let mut changed = config("a", 1, 150);
     changed.preempt = false;
     let continues = router.handle_configs(vec![changed, config("c", 3, 100)], now);
@@ -189,5 +210,127 @@ fn authentication_trailer_is_sent_and_required() {
             ..arrival
         };
         assert_eq!(receive(unsigned), Err(Ignored::Authentication));
+    }
+}
+
+/// A peer that is active on one of two links makes the whole group wait; otherwise it would become active and backup
+/// in turn.
+#[test]
+fn group_waits_while_one_member_receives_advertisements() {
+    let mut router = pair();
+    for second in 1..60 {
+        let now = SECOND * second;
+        router.handle_timeout(now);
+        hear(&mut router, 2, 150, now).unwrap();
+        assert_eq!(states(&router), [State::Backup; 2], "{second}");
+    }
+    let last = 59 * SECOND;
+    while let Some(at) = router.next_deadline().filter(|at| *at < last + 4 * SECOND) {
+        router.handle_timeout(at);
+        if states(&router) == [State::Active; 2] {
+            return;
+        }
+    }
+    panic!("{:?}", states(&router));
+}
+
+#[test]
+fn group_waits_for_first_results_of_all_members() {
+    let mut router = Router::new(
+        vec![config("a", 1, 200), config("b", 2, 255)],
+        Duration::ZERO,
+    );
+    for index in 0..2 {
+        router.handle_source(index, Some(SOURCE), Duration::ZERO);
+    }
+    router.handle_tracked(1, 0, TrackedState::Up, Duration::ZERO);
+    for second in 1..30 {
+        router.handle_timeout(SECOND * second);
+    }
+    assert_eq!(states(&router), [State::Init, State::Backup]);
+    router.handle_tracked(0, 0, TrackedState::Up, 30 * SECOND);
+    assert_eq!(states(&router), [State::Backup; 2]);
+    router.handle_timeout(router.next_deadline().unwrap());
+    assert_eq!(states(&router), [State::Active; 2]);
+}
+
+#[test]
+fn weight_of_a_member_changes_the_priority_of_the_group() {
+    let weighted = |identity: &str, penalty| Tracked {
+        name: "script /bin/sh".to_owned(),
+        identity: identity.to_owned(),
+        effect: Effect::Weight { bonus: 0, penalty },
+    };
+    let with = |name, vrid, tracked| Config {
+        tracked,
+        ..config(name, vrid, 200)
+    };
+    let both = weighted("both", 10);
+    let mut router = Router::new(
+        vec![
+            with("a", 1, vec![both.clone(), weighted("first", 20)]),
+            with("b", 2, vec![both, weighted("second", 40)]),
+            Config {
+                group: None,
+                ..with("c", 3, Vec::new())
+            },
+        ],
+        Duration::ZERO,
+    );
+    let priorities = |router: &Router| -> Vec<u8> {
+        let instances = router.instances();
+        instances.map(|(it, _)| it.priority()).collect()
+    };
+    router.handle_tracked(0, 1, TrackedState::Down, SECOND);
+    assert_eq!(priorities(&router), [180, 180, 200]);
+    router.handle_tracked(1, 1, TrackedState::Down, SECOND);
+    assert_eq!(priorities(&router), [140, 140, 200]);
+    // Each member looks at an object that both track.
+    router.handle_tracked(0, 0, TrackedState::Down, SECOND);
+    assert_eq!(priorities(&router), [130, 140, 200]);
+    router.handle_tracked(1, 0, TrackedState::Down, SECOND);
+    assert_eq!(priorities(&router), [130, 130, 200]);
+    router.handle_configs(vec![with("a", 1, Vec::new())], SECOND);
+    assert_eq!(priorities(&router), [200]);
+}
+
+/// The peer's members become backup with the first of them, and clients have the addresses of all of them from it.
+#[test]
+fn all_members_announce_after_a_packet_of_lower_priority() {
+    let mut router = active_pair();
+    hear(&mut router, 1, 50, 5 * SECOND).unwrap();
+    let outputs = std::iter::from_fn(|| router.poll_output());
+    let announcing: Vec<usize> = outputs
+        .filter(|(_, output)| matches!(output, Output::Announce { .. }))
+        .map(|(index, _)| index)
+        .collect();
+    assert_eq!(announcing, [0, 1]);
+}
+
+#[test]
+fn unicast_packets_that_were_forwarded_are_accepted_as_configured() {
+    for (least, hop_limit, expected) in [
+        (255, 254, Err(Ignored::HopLimit)),
+        (254, 254, Ok(())),
+        (254, 253, Err(Ignored::HopLimit)),
+        (1, 1, Ok(())),
+    ] {
+        let mut router = Router::new(
+            vec![Config {
+                unicast_min_ttl: least,
+                ..config("a", 1, 200)
+            }],
+            Duration::ZERO,
+        );
+        router.handle_source(0, Some(SOURCE), Duration::ZERO);
+        let bytes = packet(1, 100);
+        let arrival = Arrival {
+            bytes: &bytes,
+            source: PEER,
+            destination: SOURCE,
+            hop_limit,
+        };
+        let handled = router.handle_packet(0, &arrival, &[PEER], (SECOND, Duration::ZERO));
+        assert_eq!(handled, expected, "{least} {hop_limit}");
     }
 }

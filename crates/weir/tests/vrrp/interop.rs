@@ -20,6 +20,8 @@ struct Cell {
     password: bool,
     /// The checksum of version 3 over IPv4 without a pseudo header (`v3_checksum_as_v2`): keepalived 2.2.8 and newer.
     plain: bool,
+    /// The pseudo header of unicast packets has the multicast group as its destination (`old_unicast_checksum`).
+    old: bool,
     /// The authentication trailer: keepalived 2.4.2 and newer.
     hmac: bool,
     virtual_mac: bool,
@@ -32,6 +34,7 @@ const V2: Cell = Cell {
     unicast: false,
     password: false,
     plain: false,
+    old: false,
     hmac: false,
     virtual_mac: false,
 };
@@ -106,6 +109,9 @@ impl Cell {
         if self.plain {
             lines.push("v3_checksum_as_v2".to_owned());
         }
+        if self.old {
+            lines.push("old_unicast_checksum".to_owned());
+        }
         if self.hmac {
             lines.push(format!(
                 "auth_hmac {{\n    key 7 {KEY}\n    active_key 7\n  }}"
@@ -156,7 +162,7 @@ pub(super) fn start_keepalived(pair: &mut Pair, config: &str) {
     pair.world.adopt(child);
 }
 
-fn stop_keepalived(pair: &Pair) {
+pub(super) fn stop_keepalived(pair: &Pair) {
     let pid = pair.path("keepalived.pid");
     pair.wait_for("keepalived", || Path::new(&pid).exists());
     sh(&format!("kill -TERM $(cat {pid})"));
@@ -213,9 +219,10 @@ fn both_roles(cell: Cell) {
     assert_eq!(router["ignored"], serde_json::json!({}), "{router}");
     assert_eq!(router["address_mismatches"], 0, "{router}");
     if cell.version == 3 && !cell.is_v6() {
-        let expected = match cell.plain {
-            true => "plain",
-            false => "pseudo-header",
+        let expected = match (cell.plain, cell.old) {
+            (true, _) => "plain",
+            (false, true) => "group-pseudo-header",
+            (false, false) => "pseudo-header",
         };
         assert_eq!(router["checksum"], expected);
     }
@@ -236,6 +243,16 @@ fn version_3_by_unicast_with_keepalived() {
     both_roles(Cell {
         vip: "10.0.0.10/32",
         unicast: true,
+        ..V3
+    });
+}
+
+#[test]
+fn old_checksum_by_unicast_with_keepalived() {
+    both_roles(Cell {
+        vip: "10.0.0.10/32",
+        unicast: true,
+        old: true,
         ..V3
     });
 }
@@ -286,7 +303,7 @@ fn all_cells(base: Cell, addresses: &[&'static str]) {
     }
     let version = version();
     for vip in addresses {
-        for bits in 0..32_u32 {
+        for bits in 0..64_u32 {
             let on = |bit: u32| bits & (1 << bit) != 0;
             let cell = Cell {
                 vip,
@@ -295,12 +312,14 @@ fn all_cells(base: Cell, addresses: &[&'static str]) {
                 plain: on(2),
                 hmac: on(3),
                 virtual_mac: on(4),
+                old: on(5),
                 ..base
             };
-            // These do not exist: passwords are those of version 2, which has one checksum, as has IPv6; a virtual MAC
-            // address is for multicast in Weir, and keepalived has one kind of authentication at a time.
+            // These do not exist: passwords are those of version 2, which has one checksum, as has IPv6; the old checksum
+            // is that of unicast; a virtual MAC address is for multicast in Weir, and keepalived has one kind of authentication at a time.
             let is_possible = !(cell.password && (cell.version == 3 || cell.hmac)
                 || cell.plain && (cell.version == 2 || cell.is_v6())
+                || cell.old && (cell.version == 2 || cell.is_v6() || !cell.unicast || cell.plain)
                 || cell.virtual_mac && cell.unicast);
             let is_supported =
                 !(cell.plain && version < vec![2, 2, 8] || cell.hmac && version < vec![2, 4, 2]);

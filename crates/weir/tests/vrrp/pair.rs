@@ -13,7 +13,8 @@ use serde_json::Value;
 use super::world::{self, World, sh, wait_for};
 
 pub(crate) const VIP: &str = "10.0.0.10";
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+/// Programs are loaded within seconds, unless the machine is busy.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Pair {
     pub(crate) world: World,

@@ -1,0 +1,350 @@
+//! Two or three directors with a group of two virtual routers, each on a segment of its own; virtual time. Packets are
+//! delayed and lost, segments are cut between directors, in one direction or both.
+//!
+//! `WEIR_VRRP_SCHEDULES` sets the number of schedules, `WEIR_VRRP_SEED` the first seed. A failure prints its seed.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use weir_vrrp::{Arrival, Config, GROUP_V4, HOP_LIMIT, Output, Router, State, Version};
+
+const SCHEDULES: u64 = 1_000;
+const SCHEDULES_AT_LENGTH: u64 = 200_000;
+/// The longest transmission time of a packet.
+const DELAY: Duration = Duration::from_millis(3);
+const INTERVAL: Duration = Duration::from_millis(100);
+const SEGMENTS: usize = 2;
+/// Disturbances end on the second segment first, then on both.
+const DISTURBED: Duration = Duration::from_secs(4);
+const HALF_WHOLE: Duration = Duration::from_secs(8);
+const END: Duration = Duration::from_secs(12);
+/// After this a network that does not change has one active director: two active down intervals.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn time(&mut self, end: Duration) -> Duration {
+        Duration::from_micros(self.below(end.as_micros() as u64 + 1))
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Packet {
+        to: usize,
+        from: usize,
+        segment: usize,
+        bytes: Vec<u8>,
+    },
+    Timer {
+        node: usize,
+    },
+    Start {
+        node: usize,
+    },
+    Cut {
+        link: Link,
+    },
+    Join {
+        link: Link,
+    },
+}
+
+/// Packets of a director to another one on a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Link {
+    segment: usize,
+    from: usize,
+    to: usize,
+}
+
+struct Simulation {
+    random: Random,
+    nodes: Vec<Router>,
+    started: Vec<bool>,
+    states: Vec<[State; SEGMENTS]>,
+    events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
+    number: u64,
+    cut: Vec<Link>,
+    loss: u64,
+    now: Duration,
+    /// Changes of states while the network does not change, after it has settled.
+    late_changes: Vec<(Duration, usize)>,
+    several_since: Option<Duration>,
+    longest: Duration,
+}
+
+fn address(node: usize) -> IpAddr {
+    Ipv4Addr::new(10, 0, 0, 1 + node as u8).into()
+}
+
+fn group() -> IpAddr {
+    GROUP_V4.into()
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let preempt = random.below(100) < 70;
+        let count = 2 + random.below(2) as usize;
+        let nodes = (0..count).map(|_| {
+            let priority = [100, 100, 150, 200][random.below(4) as usize];
+            let configs = (0..SEGMENTS).map(|segment| Config {
+                name: format!("v{segment}"),
+                version: Version::V3,
+                vrid: 51 + segment as u8,
+                priority,
+                interval: INTERVAL,
+                addresses: vec!["10.0.0.100".parse().unwrap()],
+                preempt,
+                group: Some("both".to_owned()),
+                ..Config::default()
+            });
+            Router::new(configs.collect(), Duration::ZERO)
+        });
+        let nodes: Vec<_> = nodes.collect();
+        let mut simulation = Self {
+            random,
+            started: vec![false; count],
+            states: vec![[State::Init; SEGMENTS]; count],
+            nodes,
+            events: BinaryHeap::new(),
+            number: 0,
+            cut: Vec::new(),
+            loss: 0,
+            now: Duration::ZERO,
+            late_changes: Vec::new(),
+            several_since: None,
+            longest: Duration::ZERO,
+        };
+        simulation.plan();
+        simulation
+    }
+
+    fn plan(&mut self) {
+        let count = self.nodes.len() as u64;
+        for node in 0..self.nodes.len() {
+            let at = self.random.time(DISTURBED / 2);
+            self.push(at, Event::Start { node });
+        }
+        self.loss = self.random.below(50);
+        for _ in 0..self.random.below(8) {
+            let link = Link {
+                segment: self.random.below(SEGMENTS as u64) as usize,
+                from: self.random.below(count) as usize,
+                to: self.random.below(count) as usize,
+            };
+            let at = self.random.time(DISTURBED);
+            self.push(at, Event::Cut { link });
+            // The first segment may stay cut while the second one is whole.
+            let end = if link.segment == 0 {
+                HALF_WHOLE
+            } else {
+                DISTURBED
+            };
+            let until = match self.random.below(2) {
+                0 => end,
+                _ => (at + self.random.time(DISTURBED)).min(DISTURBED),
+            };
+            self.push(until, Event::Join { link });
+        }
+    }
+
+    fn push(&mut self, at: Duration, event: Event) {
+        self.number += 1;
+        self.events.push(Reverse((at, self.number, event)));
+    }
+
+    fn run(&mut self) {
+        while let Some(Reverse((at, _, event))) = self.events.pop() {
+            if at > END {
+                break;
+            }
+            self.now = at;
+            if self.now >= DISTURBED {
+                self.loss = 0;
+            }
+            self.handle(event);
+            self.observe();
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Start { node } => {
+                self.started[node] = true;
+                for index in 0..SEGMENTS {
+                    self.nodes[node].handle_source(index, Some(address(node)), self.now);
+                }
+                self.drain(node);
+            }
+            Event::Packet {
+                to,
+                from,
+                segment,
+                bytes,
+            } => {
+                if !self.started[to] {
+                    return;
+                }
+                let arrival = Arrival {
+                    bytes: &bytes,
+                    source: address(from),
+                    destination: group(),
+                    hop_limit: HOP_LIMIT,
+                };
+                let times = (self.now, Duration::ZERO);
+                let handled = self.nodes[to].handle_packet(segment, &arrival, &[], times);
+                handled.expect("it is accepted");
+                self.drain(to);
+            }
+            Event::Timer { node } => {
+                if self.nodes[node]
+                    .next_deadline()
+                    .is_some_and(|at| at <= self.now)
+                {
+                    self.nodes[node].handle_timeout(self.now);
+                    self.drain(node);
+                }
+            }
+            Event::Cut { link } => self.cut.push(link),
+            Event::Join { link } => {
+                if let Some(at) = self.cut.iter().position(|it| *it == link) {
+                    self.cut.swap_remove(at);
+                }
+            }
+        }
+    }
+
+    fn drain(&mut self, node: usize) {
+        while let Some((index, output)) = self.nodes[node].poll_output() {
+            match output {
+                Output::Send { priority } => self.send(node, index, priority),
+                Output::Changed { from, to } => {
+                    assert_eq!(self.states[node][index], from, "changes are consecutive");
+                    self.states[node][index] = to;
+                    if self.now.saturating_sub(DISTURBED) >= SETTLED
+                        && !(HALF_WHOLE..HALF_WHOLE + SETTLED).contains(&self.now)
+                    {
+                        self.late_changes.push((self.now, node));
+                    }
+                }
+                Output::Announce { .. } | Output::AnnounceSource => {}
+            }
+        }
+        let [first, second] = self.states[node];
+        let is_active = |state| state == State::Active;
+        assert_eq!(is_active(first), is_active(second), "members move together");
+        if let Some(at) = self.nodes[node].next_deadline() {
+            self.push(at.max(self.now), Event::Timer { node });
+        }
+    }
+
+    fn send(&mut self, from: usize, segment: usize, priority: u8) {
+        let receivers = [group()];
+        let packets =
+            self.nodes[from].packets(segment, priority, address(from), &receivers, Duration::ZERO);
+        for to in 0..self.nodes.len() {
+            let link = Link { segment, from, to };
+            if to == from || self.cut.contains(&link) || self.random.below(100) < self.loss {
+                continue;
+            }
+            let at = self.now + self.random.time(DELAY);
+            for (_, bytes) in &packets {
+                let bytes = bytes.clone();
+                self.push(
+                    at,
+                    Event::Packet {
+                        to,
+                        from,
+                        segment,
+                        bytes,
+                    },
+                );
+            }
+        }
+    }
+
+    fn active(&self) -> Vec<usize> {
+        let nodes = self.states.iter().enumerate();
+        nodes
+            .filter(|(_, states)| states[1] == State::Active)
+            .map(|(node, _)| node)
+            .collect()
+    }
+
+    /// The second segment is whole from the end of the disturbances on.
+    fn observe(&mut self) {
+        if self.now < DISTURBED {
+            return;
+        }
+        if self.active().len() > 1 {
+            let since = *self.several_since.get_or_insert(self.now);
+            self.longest = self.longest.max(self.now - since);
+        } else {
+            self.several_since = None;
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the number of schedules is an option of the test"
+)]
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
+}
+
+#[test]
+fn group_has_one_active_director_and_does_not_flap() {
+    run_schedules(SCHEDULES);
+}
+
+#[test]
+fn group_has_one_active_director_and_does_not_flap_at_length() {
+    if setting("WEIR_SOAK", 0) > 0 {
+        run_schedules(SCHEDULES_AT_LENGTH);
+    }
+}
+
+fn run_schedules(count: u64) {
+    let first = setting("WEIR_VRRP_SEED", 1);
+    let count = setting("WEIR_VRRP_SCHEDULES", count);
+    println!("seeds {first} to {}", first + count - 1);
+    let mut changed_hands = 0;
+    for seed in first..first + count {
+        let mut simulation = Simulation::new(seed);
+        simulation.run();
+        let limit = INTERVAL + 2 * DELAY;
+        let longest = simulation.longest;
+        assert!(
+            longest <= limit,
+            "seed {seed}: several were active for {longest:?}, limit {limit:?}"
+        );
+        let late = &simulation.late_changes;
+        assert!(late.is_empty(), "seed {seed}: changes at {late:?}");
+        let active = simulation.active();
+        assert_eq!(active.len(), 1, "seed {seed}: active {active:?}");
+        changed_hands += u64::from(active[0] != 0);
+    }
+    assert!(changed_hands > 0, "the first director always won");
+}

@@ -1,0 +1,129 @@
+//! Groups of virtual routers on two segments, with keepalived's `vrrp_sync_group` as the peer.
+
+use std::time::Duration;
+
+use super::interop::{start_keepalived, stop_keepalived};
+use super::pair::{Pair, VIP};
+use super::world::{privileged, sh};
+
+const INSIDE: &str = "10.8.0.10";
+
+/// A virtual router of Weir on each segment.
+fn weir(priority: u8) -> String {
+    let router = |name: &str, id: u8, interface: &str, vip: &str| {
+        format!(
+            "[vrrp.{name}]\ninterface = \"{interface}\"\nvirtual_router_id = {id}\nversion = 3\n\
+             priority = {priority}\nadvert_interval = \"300ms\"\naddresses = [\"{vip}/32\"]\ngroup = \"both\"\n"
+        )
+    };
+    format!(
+        "{}{}",
+        router("outside", 51, "eth0", VIP),
+        router("inside", 52, "side", INSIDE)
+    )
+}
+
+fn keepalived() -> String {
+    let instance = |name: &str, id: u8, interface: &str, vip: &str| {
+        format!(
+            "vrrp_instance {name} {{\n  state BACKUP\n  interface {interface}\n  virtual_router_id {id}\n  version 3\n  \
+             priority 100\n  advert_int 0.3\n  virtual_ipaddress {{\n    {vip}/32 dev {interface}\n  }}\n}}\n"
+        )
+    };
+    format!(
+        "vrrp_sync_group both {{\n  group {{\n    outside\n    inside\n  }}\n}}\n{}{}",
+        instance("outside", 51, "eth0", VIP),
+        instance("inside", 52, "side", INSIDE)
+    )
+}
+
+/// Two directors with a second segment between them.
+fn two_segments() -> Pair {
+    let pair = Pair::new();
+    let (director, second) = (
+        pair.world.namespace("director"),
+        pair.world.namespace("second"),
+    );
+    sh(&format!(
+        "ip -n {director} link add side type veth peer name side netns {second}"
+    ));
+    for (host, number) in [("director", 3), ("second", 4)] {
+        pair.ip(host, &format!("addr add 10.8.0.{number}/24 dev side"));
+        pair.ip(host, "link set side up");
+    }
+    pair
+}
+
+/// Whether a host has the addresses of both segments, or of none.
+fn has_all(pair: &Pair, host: &str) -> Option<bool> {
+    let shown = pair.world.output(host, "ip -o addr show");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let has = [VIP, INSIDE].map(|vip| shown.contains(&format!(" {vip}/")));
+    (has[0] == has[1]).then_some(has[0])
+}
+
+fn wait_for_holder(pair: &Pair, host: &str, other: &str) {
+    pair.wait_for(&format!("{host} to have both addresses"), || {
+        has_all(pair, host) == Some(true) && has_all(pair, other) == Some(false)
+    });
+}
+
+/// A director that does not receive the peer's advertisements on one of two segments stays backup on both. If it became
+/// active, the peer's advertisements on the other segment would make it backup again, and so on.
+#[test]
+fn group_does_not_flap_while_one_of_two_segments_is_cut() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = two_segments();
+    start_keepalived(&mut pair, &keepalived());
+    wait_for_holder(&pair, "second", "director");
+    pair.start("director", &weir(50));
+    pair.wait_for("the active peer of both", || {
+        let routers = pair.routers("director");
+        (0..2).all(|at| routers[at]["active_peer"].is_string())
+    });
+    pair.cut("director");
+    let of = |name: &str| {
+        let routers = pair.routers("director");
+        let routers = routers.as_array().cloned().unwrap_or_default();
+        let found = routers.into_iter().find(|it| it["name"] == name);
+        found.unwrap_or_default()
+    };
+    pair.wait_for("the first member to be ready", || {
+        let outside = of("outside");
+        let reason = outside["reason"].as_str().unwrap_or_default();
+        reason.contains("waiting for the other members of the group")
+    });
+    // Several active down intervals.
+    std::thread::sleep(Duration::from_secs(4));
+    for name in ["outside", "inside"] {
+        let router = of(name);
+        assert_eq!(
+            (&router["state"], &router["takeovers"]),
+            (&"backup".into(), &0.into()),
+            "{router}"
+        );
+    }
+    assert_eq!(has_all(&pair, "second"), Some(true));
+    // Without keepalived all members are ready.
+    stop_keepalived(&pair);
+    wait_for_holder(&pair, "director", "second");
+}
+
+/// keepalived's members become backup with the first of them, and Weir announces the addresses of all.
+#[test]
+fn group_takes_over_from_keepalived_and_back() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = two_segments();
+    start_keepalived(&mut pair, &keepalived());
+    wait_for_holder(&pair, "second", "director");
+    pair.start("director", &weir(150));
+    wait_for_holder(&pair, "director", "second");
+    pair.stop_and_wait("director");
+    wait_for_holder(&pair, "second", "director");
+    pair.start("director", &weir(150));
+    wait_for_holder(&pair, "director", "second");
+}
