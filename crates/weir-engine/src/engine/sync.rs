@@ -85,6 +85,12 @@ impl Engine {
         self.sync.counts
     }
 
+    /// Whether a change of tables of `maglev` has moved flows that were not visited yet: peers cannot compute their
+    /// servers any more.
+    pub fn has_moved_flows(&self) -> bool {
+        self.sync.on == Some(true) && self.sync.recheck > 0
+    }
+
     /// Appends entries to send: changed ones, and those that a part of the walk finds. `now` is the time since any
     /// fixed point.
     ///
