@@ -19,6 +19,7 @@ use super::director::{self, Director, GONE};
 use super::event::Event;
 use super::probe::{Client, Measured, Server};
 use super::{Balancer, Method, VIP};
+use crate::cut::{ALL_FRAMES, drop_frames};
 use crate::error::Result;
 use crate::interrupt::wait_for;
 use crate::namespace::Namespace;
@@ -195,7 +196,7 @@ impl<'a> Rig<'a> {
             Event::DirectorKilled => self.directors[last].kill(),
             Event::DirectorCut => {
                 let port = director::name(self.count);
-                ip(&self.fabric.wire, &format!("link set {port} down"))?;
+                drop_frames(&self.fabric.wire, &port, &["ingress", "egress"], ALL_FRAMES)?;
             }
             Event::MajorityLost => {
                 for member in &mut self.etcd[..2] {
