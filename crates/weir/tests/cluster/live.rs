@@ -1,14 +1,12 @@
 //! Live connections through all directors of a group while etcd fails: each member is killed, then the majority is away,
 //! then all data is lost.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::mpsc;
 use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::watch;
 
 use super::layer4::{POOL, VIP};
 use super::*;
@@ -54,9 +52,9 @@ fn to() -> SocketAddr {
     SocketAddr::new(VIP.parse::<Ipv4Addr>().expect("an address").into(), PORT)
 }
 
-/// Client and servers are in this process: a connection needs two descriptors. Returns how many connections are possible.
+/// Each connection needs a descriptor. Returns how many connections are possible.
 fn most_connections(wanted: usize) -> usize {
-    let needed = wanted as u64 * 2 + 1000;
+    let needed = wanted as u64 + 1000;
     let limit = getrlimit(Resource::Nofile);
     let maximum = limit.maximum.unwrap_or(u64::MAX);
     let raised = Rlimit {
@@ -72,56 +70,45 @@ fn most_connections(wanted: usize) -> usize {
         maximum: Some(maximum),
     };
     let _ = setrlimit(Resource::Nofile, most);
-    let possible = usize::try_from(maximum.saturating_sub(1000) / 2).unwrap_or(wanted);
+    let possible = usize::try_from(maximum.saturating_sub(1000)).unwrap_or(wanted);
     possible.min(wanted)
 }
 
-/// Returns what it receives on each connection, until `stop` changes.
-async fn echo(listener: std::net::TcpListener, mut stop: watch::Receiver<bool>) {
-    let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
-    loop {
-        let accepted = tokio::select! {
-            _ = stop.changed() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((mut stream, _)) = accepted else {
-            continue;
-        };
-        tokio::spawn(async move {
-            let mut bytes = [0; 64];
-            while let Ok(length @ 1..) = stream.read(&mut bytes).await {
-                if stream.write_all(&bytes[..length]).await.is_err() {
-                    break;
-                }
-            }
-        });
-    }
-}
+/// Returns what it receives on each connection. Programs of their own: this process holds the client's descriptors.
+const ECHO: &str = "
+import asyncio, sys
 
-/// The servers' side; it ends when the sender is dropped.
-fn start_servers(group: &mut Group) -> watch::Sender<bool> {
-    let (stop, stopped) = watch::channel(false);
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.transport.write(data)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Echo, '0.0.0.0', int(sys.argv[1]), backlog=1024)
+    print('listening', flush=True)
+    await server.serve_forever()
+
+asyncio.run(main())
+";
+
+fn start_servers(group: &mut Group) {
     for n in 0..POOL.len() {
-        let stopped = stopped.clone();
-        let (ready, listening) = mpsc::channel();
-        group.world.inside(&format!("server{n}"), move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
-            let listener = std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT));
-            let listener = listener.expect("the port is free");
-            listener.set_nonblocking(true).expect("a socket");
-            ready.send(()).expect("the test waits");
-            runtime.block_on(echo(listener, stopped));
-            runtime.shutdown_background();
-        });
-        let limit = Duration::from_secs(10);
-        listening.recv_timeout(limit).expect("the server listens");
+        let mut command = group.world.command(&format!("server{n}"), "python3");
+        command.args(["-c", ECHO, &PORT.to_string()]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut child = child.expect("python3 runs");
+        let mut line = String::new();
+        let output = BufReader::new(child.stdout.take().expect("its output"));
+        // It ends without a line if it fails.
+        output.take(100).read_line(&mut line).expect("a line");
+        assert_eq!(line, "listening\n");
+        group.world.adopt(child);
     }
     let vip: IpAddr = VIP.parse().expect("an address");
     group.world.start_udp_echo(PORT, |_| vip);
-    stop
 }
 
 struct Connection {
@@ -362,7 +349,7 @@ fn flows_survive_the_loss_of_etcd(scale: Scale) {
     let mut group = Group::layer4(3, scale.directors, POOL.len());
     let arguments = ["--forward", "direct", "--vip", VIP];
     group.world.prepare_servers(&arguments);
-    let servers = start_servers(&mut group);
+    start_servers(&mut group);
     let answer = group.publish(0, &configuration(), "0s");
     assert!(answer.status.success(), "{answer:?}");
     for n in 0..scale.directors {
@@ -404,7 +391,6 @@ fn flows_survive_the_loss_of_etcd(scale: Scale) {
     assert_eq!(counts.connections, connections, "{counts:?}");
     assert!(counts.bytes > connections as u64, "{counts:?}");
     assert!(counts.datagrams > 500 && counts.new > 10, "{counts:?}");
-    drop(servers);
 }
 
 #[test]

@@ -92,7 +92,9 @@ impl Group {
         let mut api = self.api(3);
         wait_for("the rollout", 10 * PATIENCE, || {
             api.get("/v1/cluster");
-            api.receive()["rollout"] == "complete"
+            let group = api.receive();
+            assert_ne!(group["rollout"], "stopped", "{group}");
+            group["rollout"] == "complete"
         });
         let count = self.directors.len() as f64;
         println!(
