@@ -14,6 +14,7 @@ mod agreement;
 mod chunk;
 mod hex;
 mod key;
+mod lag;
 mod link;
 mod machine;
 mod record;

@@ -55,6 +55,8 @@ pub(crate) struct Connection {
     pub(crate) error: Option<String>,
     /// When the state became away or connected.
     pub(crate) since: Duration,
+    /// Number of failures.
+    pub(crate) failures: u64,
     pause: Duration,
     /// When the next lease may be requested.
     grant_at: Duration,
@@ -68,6 +70,7 @@ impl Connection {
             lease: Lease::None,
             error: None,
             since: now,
+            failures: 0,
             pause: PAUSE_FIRST,
             grant_at: now,
             grant_pause: Duration::ZERO,
@@ -79,6 +82,7 @@ impl Connection {
             self.since = now;
         }
         self.recover(now);
+        self.failures += 1;
         self.error = Some(error);
         self.state = State::Away {
             retry: now + self.pause,
@@ -125,6 +129,15 @@ impl Connection {
         match self.state {
             State::Watching { since } => Some(now.saturating_sub(since)),
             State::Away { .. } | State::Listing => None,
+        }
+    }
+
+    /// Whether a lease was requested or is being renewed.
+    pub(crate) const fn waits_for_lease(&self) -> bool {
+        match self.lease {
+            Lease::Granting => true,
+            Lease::Held { is_renewing, .. } => is_renewing,
+            Lease::None => false,
         }
     }
 

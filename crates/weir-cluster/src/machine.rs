@@ -8,13 +8,14 @@ use serde_json::Value;
 
 use crate::agreement::{HealthView, Verdicts, verdicts};
 use crate::key::{Key, Keys};
+use crate::lag::{self, Lag};
 use crate::link::{Connection, Lease, Link, State};
 use crate::record::MemberRecord;
 use crate::rollout::{Applied, Context, Rollout, Step};
 use crate::seal::GroupKey;
 use crate::serving::{self, Serving};
 use crate::shared::{SharedEntries, SharedKey, SharedState};
-use crate::store::{Compare, Entry, Event, MIRROR_BYTES_MAX, Mirror, Put, Txn, TxnResult, Write};
+use crate::store::{Compare, Entry, Event, Mirror, Put, Txn, TxnResult, Write, too_much};
 
 /// Pause after a refused registration.
 const REGISTRATION_PAUSE: Duration = Duration::from_secs(2);
@@ -95,7 +96,12 @@ pub enum Input {
     /// A lease could not be granted or renewed.
     LeaseFailed(String),
     /// The result of [`Output::Txn`].
-    Txn(TxnResult),
+    Txn {
+        /// Number of the transaction.
+        number: u64,
+        /// Its result.
+        result: TxnResult,
+    },
     /// Local facts have changed.
     Facts(Facts),
     /// An operator of this director has changed an override or an added server.
@@ -145,6 +151,8 @@ pub enum Output {
     },
     /// Execute a transaction.
     Txn {
+        /// Its number. The result of one that was abandoned has no effect.
+        number: u64,
         /// The lease of its leased keys.
         lease: Option<i64>,
         /// The transaction.
@@ -194,6 +202,14 @@ enum Purpose {
     Health,
 }
 
+/// A transaction without a result.
+#[derive(Debug)]
+struct InFlight {
+    number: u64,
+    txn: Txn,
+    purpose: Purpose,
+}
+
 /// See the crate.
 #[derive(Debug)]
 pub struct Machine {
@@ -209,7 +225,10 @@ pub struct Machine {
     held: BTreeSet<IpAddr>,
     /// All members that were seen, with their last record and when it was last there.
     seen: BTreeMap<String, (MemberRecord, Duration)>,
-    in_flight: Option<(Txn, Purpose)>,
+    in_flight: Option<InFlight>,
+    /// Number of the last transaction.
+    transactions: u64,
+    lag: Lag,
     /// Keys that were written under the present lease.
     leased: BTreeMap<String, i64>,
     refused: Option<(String, Duration)>,
@@ -250,6 +269,8 @@ impl Machine {
             held: BTreeSet::new(),
             seen: BTreeMap::new(),
             in_flight: None,
+            transactions: 0,
+            lag: Lag::default(),
             leased: BTreeMap::new(),
             refused: None,
             outputs,
@@ -270,6 +291,7 @@ impl Machine {
                     self.mirror.apply(event);
                 }
                 self.mirror.advance(revision);
+                self.lag.reported(self.mirror.revision, now);
                 if self.mirror.is_full() {
                     self.fail(too_much(), now);
                 }
@@ -281,15 +303,22 @@ impl Machine {
                     self.outputs.push_back(Output::List);
                 }
             }
-            Input::ListFailed(reason) | Input::WatchEnded { reason, .. } => self.fail(reason, now),
+            Input::ListFailed(reason) if self.connection.state == State::Listing => {
+                self.fail(reason, now);
+            }
+            Input::LeaseFailed(reason) if self.connection.waits_for_lease() => {
+                self.fail(reason, now);
+            }
+            // Of requests that were abandoned.
+            Input::ListFailed(_) | Input::LeaseFailed(_) => {}
+            Input::WatchEnded { reason, .. } => self.fail(reason, now),
             Input::Granted { lease, ttl } => self.connection.hold(lease, ttl, now),
             Input::Renewed => self.connection.renewed(now),
             Input::LeaseEnded => {
                 self.connection.lose_lease();
                 self.leased.clear();
             }
-            Input::LeaseFailed(reason) => self.fail(reason, now),
-            Input::Txn(result) => self.wrote(result, now),
+            Input::Txn { number, result } => self.wrote(number, result, now),
             Input::Facts(facts) => {
                 self.serving.set(facts.vips.clone());
                 self.facts = facts;
@@ -344,6 +373,7 @@ impl Machine {
             return self.fail(too_much(), now);
         }
         self.in_flight = None;
+        self.lag = Lag::default();
         // The store may be a new one; what this member has written is compared again.
         let lost = |name: &String| self.mirror.get(name).is_none();
         let lost: Vec<String> = self.leased.keys().filter(|it| lost(it)).cloned().collect();
@@ -358,6 +388,7 @@ impl Machine {
 
     fn fail(&mut self, reason: String, now: Duration) {
         self.in_flight = None;
+        self.lag = Lag::default();
         self.connection.fail(reason, now);
     }
 
@@ -405,14 +436,25 @@ impl Machine {
         }
     }
 
-    fn wrote(&mut self, result: TxnResult, now: Duration) {
-        let Some((txn, purpose)) = self.in_flight.take() else {
+    fn wrote(&mut self, number: u64, result: TxnResult, now: Duration) {
+        // A late result of one that was abandoned is not the result of the present one.
+        let is_current = |it: &mut InFlight| it.number == number;
+        let Some(InFlight { txn, purpose, .. }) = self.in_flight.take_if(is_current) else {
             return;
         };
         let is_done = matches!(result, TxnResult::Done { .. });
         match result {
-            TxnResult::Done { revision } => self.note(&txn, revision),
+            TxnResult::Done { revision } => {
+                self.note(&txn, revision);
+                // A deletion of a key that another member has deleted is no change.
+                if txn.writes.iter().any(|it| matches!(it, Write::Put(_))) {
+                    self.lag.learn(revision, self.mirror.revision, now);
+                }
+            }
             TxnResult::Conflict { found, revision } => {
+                let newest = found.iter().map(|entry| entry.revision).max();
+                let newest = newest.unwrap_or_default();
+                self.lag.learn(newest, self.mirror.revision, now);
                 for compare in &txn.compares {
                     if !found.iter().any(|entry| entry.key == compare.key()) {
                         self.mirror.absent(compare.key(), revision);
@@ -489,6 +531,9 @@ impl Machine {
                     .decide_alone(&self.keys, &self.mirror, &self.settings.member);
             }
             State::Listing => {}
+            State::Watching { .. } if self.lag.is_too_long(now) => {
+                self.fail(lag::reason(), now);
+            }
             State::Watching { .. } => {
                 self.adopt_shared();
                 self.keep_lease(now);
@@ -599,8 +644,14 @@ impl Machine {
 
     fn start(&mut self, txn: Txn, purpose: Purpose) -> bool {
         let lease = self.connection.lease_id();
-        self.in_flight = Some((txn.clone(), purpose));
-        self.outputs.push_back(Output::Txn { lease, txn });
+        self.transactions += 1;
+        let number = self.transactions;
+        self.in_flight = Some(InFlight {
+            number,
+            txn: txn.clone(),
+            purpose,
+        });
+        self.outputs.push_back(Output::Txn { number, lease, txn });
         true
     }
 
@@ -705,6 +756,12 @@ impl Machine {
         }
     }
 
+    /// How often etcd failed. The driver uses the next member of etcd after each failure, and not otherwise: a watch stays
+    /// on the member where it was opened.
+    pub const fn failures(&self) -> u64 {
+        self.connection.failures
+    }
+
     pub(crate) fn refused(&self) -> Option<&str> {
         self.refused.as_ref().map(|(why, _)| why.as_str())
     }
@@ -729,13 +786,6 @@ impl Machine {
     pub const fn is_applying(&self) -> bool {
         self.rollout.is_applying()
     }
-}
-
-fn too_much() -> String {
-    format!(
-        "the keys of the group have more than {} MiB",
-        MIRROR_BYTES_MAX >> 20
-    )
 }
 
 fn plain(put: Put) -> Txn {

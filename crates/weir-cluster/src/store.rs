@@ -101,9 +101,17 @@ pub(crate) struct Stored {
     pub(crate) revision: i64,
 }
 
-/// Maximum number of bytes of keys and values in the mirror, in total: three configurations of the largest size, and
-/// more than the answer to a listing can have.
-pub(crate) const MIRROR_BYTES_MAX: usize = 96 << 20;
+/// Maximum number of bytes of keys and values in the mirror, in total: three configurations of the largest size, and more than the
+/// answer to a listing can have.
+const MIRROR_BYTES_MAX: usize = 96 << 20;
+
+/// The reason that [`Mirror::is_full`] stands for.
+pub(crate) fn too_much() -> String {
+    format!(
+        "the keys of the group have more than {} MiB",
+        MIRROR_BYTES_MAX >> 20
+    )
+}
 
 /// The group's keys as far as this member knows.
 #[derive(Clone, Debug, Default)]

@@ -47,9 +47,12 @@ fn settle(machine: &mut Machine, now: Duration) -> Vec<Output> {
     let mut others = Vec::new();
     let mut revision = 5;
     while let Some(output) = machine.poll_output() {
-        if matches!(output, Output::Txn { .. }) {
+        if let Output::Txn { number, .. } = output {
             revision += 1;
-            machine.handle(Input::Txn(TxnResult::Done { revision }), now);
+            let result = TxnResult::Done { revision };
+            machine.handle(Input::Txn { number, result }, now);
+            let events = Vec::new();
+            machine.handle(Input::Watched { revision, events }, now);
         } else {
             others.push(output);
         }
@@ -189,14 +192,15 @@ fn highest_revision_is_watched() {
 #[test]
 fn write_under_an_ended_lease_asks_for_a_new_one() {
     let (mut machine, now) = member(None, &[]);
-    let outputs = std::iter::from_fn(|| machine.poll_output());
-    assert!(
-        outputs
-            .last()
-            .is_some_and(|it| matches!(it, Output::Txn { .. }))
-    );
+    let mut outputs = std::iter::from_fn(|| machine.poll_output());
+    let number = outputs.find_map(|it| match it {
+        Output::Txn { number, .. } => Some(number),
+        _ => None,
+    });
+    let number = number.expect("a write");
     let reason = "10.0.0.1:2379: etcdserver: requested lease not found".to_owned();
-    machine.handle(Input::Txn(TxnResult::Unknown(reason)), now);
+    let result = TxnResult::Unknown(reason);
+    machine.handle(Input::Txn { number, result }, now);
     let outputs = settle(&mut machine, now);
     let grants = |it: &Output| matches!(it, Output::Grant { .. });
     assert!(outputs.iter().any(grants), "{outputs:?}");

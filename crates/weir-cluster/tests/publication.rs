@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_cluster::{
-    CHUNK_BYTES, CHUNKS_MAX, Compare, Entry, Input, Machine, Output, Settings, SharedState, Txn,
-    TxnResult, Write,
+    CHUNK_BYTES, CHUNKS_MAX, Compare, Entry, Event, Input, Machine, Output, Settings, SharedState,
+    Txn, TxnResult, Write,
 };
 
 const TTL: Duration = Duration::from_secs(10);
@@ -23,6 +23,8 @@ struct Rig {
     revision: i64,
     /// The end of publications.
     published: Vec<(u64, Result<u64, String>)>,
+    /// Whether the watch reports changes.
+    hears: bool,
 }
 
 impl Rig {
@@ -43,6 +45,7 @@ impl Rig {
             keys: BTreeMap::new(),
             revision: 1,
             published: Vec::new(),
+            hears: true,
         };
         rig.machine.handle_time(now);
         rig.run(|_| true);
@@ -95,14 +98,19 @@ impl Rig {
                 },
                 Output::Grant { ttl } => Input::Granted { lease: 7, ttl },
                 Output::Renew { .. } => Input::Renewed,
-                Output::Txn { txn, .. } => {
+                Output::Txn { number, txn, .. } => {
                     assert_within_limits(&txn);
                     if !arrives(&txn) {
-                        let lost = TxnResult::Unknown("no answer".to_owned());
-                        self.machine.handle(Input::Txn(lost), self.now);
+                        let result = TxnResult::Unknown("no answer".to_owned());
+                        self.machine.handle(Input::Txn { number, result }, self.now);
                         return;
                     }
-                    Input::Txn(self.execute(&txn))
+                    let result = self.execute(&txn);
+                    self.machine.handle(Input::Txn { number, result }, self.now);
+                    if !self.hears {
+                        continue;
+                    }
+                    self.watched()
                 }
                 Output::Apply { .. } => Input::Applied(Ok(())),
                 Output::Published { request, result } => {
@@ -118,6 +126,21 @@ impl Rig {
             };
             self.machine.handle(input, self.now);
         }
+    }
+
+    /// The watch reports all changes.
+    fn watched(&self) -> Input {
+        Input::Watched {
+            revision: self.revision,
+            events: self.entries().into_iter().map(Event::Put).collect(),
+        }
+    }
+
+    /// Another director writes a key.
+    fn put(&mut self, key: &str, value: &serde_json::Value) {
+        self.revision += 1;
+        let stored = (value.to_string().into_bytes(), self.revision);
+        self.keys.insert(key.to_owned(), stored);
     }
 
     fn publish(&mut self, request: u64, text: &str) {
@@ -154,6 +177,13 @@ fn assert_within_limits(txn: &Txn) {
 fn writes(txn: &Txn, prefix: &str) -> bool {
     let is_put = |write: &Write| matches!(write, Write::Put(put) if put.key.starts_with(prefix));
     txn.writes.iter().any(is_put)
+}
+
+/// What another director has published.
+fn pointer(version: u64) -> serde_json::Value {
+    serde_json::json!({
+        "version": version, "digest": "d", "bytes": 1, "chunks": [], "sealed": false, "by": "lb2", "guard_ms": 0,
+    })
 }
 
 /// A text of several different chunks.
@@ -216,14 +246,7 @@ fn publication_does_not_replace_another_one_that_was_faster() {
     let mut rig = Rig::new();
     rig.publish(1, &text(2));
     rig.run(|txn| !writes(txn, CURRENT));
-    let (key, value) = (CURRENT.to_owned(), rig.keys.len());
-    let other = serde_json::json!({
-        "version": 1, "digest": format!("{value}"), "bytes": 1, "chunks": [], "sealed": false, "by": "lb2",
-        "guard_ms": 0,
-    });
-    rig.revision += 1;
-    let (value, revision) = (other.to_string().into_bytes(), rig.revision);
-    rig.keys.insert(key, (value, revision));
+    rig.put(CURRENT, &pointer(1));
     rig.wait(Duration::from_secs(1));
     rig.run(|txn| !writes(txn, CURRENT));
     let [(1, Err(error))] = rig.published.as_slice() else {
@@ -265,6 +288,92 @@ fn publication_fails_after_a_limit_if_etcd_does_not_return() {
     rig.publish(2, &text(1));
     rig.run(|_| true);
     assert_eq!(rig.published.last(), Some(&(2, Ok(1))));
+}
+
+/// A request is given up because the lease cannot be renewed, and its result arrives while a later one is under way.
+#[test]
+fn late_result_is_not_that_of_a_later_request() {
+    let mut rig = Rig::new();
+    rig.publish(1, &text(2));
+    let Some(Output::Txn { number: late, .. }) = rig.machine.poll_output() else {
+        panic!("no chunk is written");
+    };
+    // The renewal is due, and fails.
+    rig.wait(TTL / 2);
+    rig.machine
+        .handle(Input::LeaseFailed("no answer".to_owned()), rig.now);
+    rig.wait(Duration::from_secs(1));
+    let requests: Vec<Output> = std::iter::from_fn(|| rig.machine.poll_output()).collect();
+    assert!(requests.contains(&Output::List), "{requests:?}");
+    let listed = Input::Listed {
+        revision: rig.revision,
+        entries: rig.entries(),
+    };
+    rig.machine.handle(listed, rig.now);
+    let requests: Vec<Output> = std::iter::from_fn(|| rig.machine.poll_output()).collect();
+    let numbers = requests.iter().filter_map(|output| match output {
+        Output::Txn { number, .. } => Some(*number),
+        _ => None,
+    });
+    let numbers: Vec<u64> = numbers.collect();
+    assert!(numbers.len() == 1 && numbers[0] != late, "{requests:?}");
+    for revision in [70, 71, 72] {
+        let result = TxnResult::Done { revision };
+        let input = Input::Txn {
+            number: late,
+            result,
+        };
+        rig.machine.handle(input, rig.now);
+        let outputs: Vec<Output> = std::iter::from_fn(|| rig.machine.poll_output()).collect();
+        assert_eq!(outputs, [], "the later request is still under way");
+    }
+    // Nothing has arrived yet, and the publication continues.
+    rig.machine.handle(
+        Input::Txn {
+            number: numbers[0],
+            result: TxnResult::Unknown("no answer".to_owned()),
+        },
+        rig.now,
+    );
+    rig.wait(Duration::from_secs(1));
+    rig.run(|_| true);
+    assert_eq!(rig.published, [(1, Ok(1))]);
+    let chunks = rig.keys.keys().filter(|key| key.starts_with(CHUNKS));
+    assert_eq!(chunks.count(), 2);
+}
+
+#[test]
+fn watch_that_reports_nothing_is_replaced() {
+    let mut rig = Rig::new();
+    rig.hears = false;
+    rig.publish(1, &text(1));
+    rig.run(|_| true);
+    assert_eq!(rig.published, [(1, Ok(1))]);
+    rig.put("/weir/edge/member/lb2", &serde_json::json!({}));
+    let members = |rig: &mut Rig, seconds: u32| {
+        for _ in 0..seconds {
+            rig.wait(Duration::from_secs(1));
+            rig.run(|_| true);
+        }
+        rig.machine.status(rig.now).members.len()
+    };
+    assert_eq!(members(&mut rig, 9), 1, "the watch may only be slow");
+    assert_eq!(members(&mut rig, 3), 2);
+}
+
+/// A watch that reports in time is never replaced, however much is written.
+#[test]
+fn watch_that_reports_is_kept() {
+    let mut rig = Rig::new();
+    let mut lists = 0;
+    for request in 1..=30 {
+        rig.publish(request, &text(1));
+        rig.run(|_| true);
+        rig.wait(Duration::from_secs(1));
+        let at_once = rig.machine.status(rig.now).link;
+        lists += usize::from(at_once != weir_cluster::Link::Connected);
+    }
+    assert_eq!((rig.published.len(), lists), (30, 0));
 }
 
 #[test]

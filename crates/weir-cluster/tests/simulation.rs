@@ -161,6 +161,8 @@ struct Director {
     values: BTreeMap<SharedKey, u64>,
     /// The store's revision up to which the watch has reported.
     watch: Option<i64>,
+    /// The watch reports nothing, until there is another one.
+    is_deaf: bool,
     /// Answers on their way.
     answers: Vec<(Duration, Input)>,
     is_cut: bool,
@@ -210,6 +212,7 @@ impl World {
             applying: None,
             values: BTreeMap::new(),
             watch: None,
+            is_deaf: false,
             answers: Vec::new(),
             is_cut: false,
             instance: 0,
@@ -326,7 +329,7 @@ impl World {
 
     fn fault(&mut self) {
         let n = usize::try_from(self.random.below(DIRECTORS as u64)).expect("small");
-        match self.random.below(18) {
+        match self.random.below(19) {
             0 | 1 => self.directors[n].is_cut = true,
             2 | 3 => self.directors[n].is_cut = false,
             4 => self.store.has_majority = false,
@@ -347,6 +350,7 @@ impl World {
             11 => self.publish(n, true),
             12 => self.publish(n, false),
             13..=15 => self.health_fault(n),
+            16 => self.directors[n].is_deaf = true,
             _ => self.order(n),
         }
     }
@@ -401,7 +405,8 @@ impl World {
             return;
         }
         // A watch that is cut reports nothing.
-        if director.is_cut || !self.store.has_majority || self.random.chance(50) {
+        if director.is_cut || director.is_deaf || !self.store.has_majority || self.random.chance(50)
+        {
             return;
         }
         let events = self.store.history.iter().filter(|(at, _)| *at >= from);
@@ -463,7 +468,10 @@ impl World {
                 self.directors[n].values.insert(key, value);
             }
             Output::Save(state) => self.directors[n].saved = state,
-            Output::Watch { from } => self.directors[n].watch = Some(from),
+            Output::Watch { from } => {
+                self.directors[n].watch = Some(from);
+                self.directors[n].is_deaf = false;
+            }
             Output::List | Output::Grant { .. } | Output::Renew { .. } | Output::Txn { .. } => {
                 self.request(n, output)
             }
@@ -503,19 +511,23 @@ impl World {
                 }
                 None => Input::LeaseEnded,
             }),
-            (false, Output::Txn { lease, txn }) => {
+            (false, Output::Txn { number, lease, txn }) => {
                 let result = self.store.txn(txn, *lease);
                 if matches!(result, TxnResult::Done { .. }) {
                     self.check_writes(txn);
                 }
-                Some(Input::Txn(result))
+                let number = *number;
+                Some(Input::Txn { number, result })
             }
             _ => None,
         };
         let reason = "no answer".to_owned();
         let failed = match output {
             Output::List => Input::ListFailed(reason),
-            Output::Txn { .. } => Input::Txn(TxnResult::Unknown(reason)),
+            Output::Txn { number, .. } => Input::Txn {
+                number,
+                result: TxnResult::Unknown(reason),
+            },
             _ => Input::LeaseFailed(reason),
         };
         let (slow, limit) = (self.random.below(100), Duration::from_secs(1));

@@ -233,6 +233,11 @@ pub trait Plane {
         None
     }
 
+    /// Whether another process synchronizes flows, and a change of tables has moved some that not every peer knows yet.
+    fn is_moving_flows(&self) -> bool {
+        false
+    }
+
     /// The engine, for flow synchronization; `None` without one.
     fn engine(&mut self) -> Option<&mut Engine> {
         None

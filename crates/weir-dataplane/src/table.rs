@@ -8,10 +8,39 @@
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::error::{Context, Error, Result};
 use crate::pod::{self, Pod};
 use crate::sys;
+
+/// A write that finds no memory is repeated this often, after this pause.
+const MEMORY_ATTEMPTS: u32 = 100;
+const MEMORY_PAUSE: Duration = Duration::from_millis(2);
+
+/// Whether a write may succeed a moment later. Elements of maps that are not allocated in advance come from a small stock
+/// that the kernel fills up in the background (kernel/bpf/memalloc.c): many new elements in a row can empty it although
+/// there is memory. A full map is another error (E2BIG).
+fn may_be_repeated(error: &io::Error, attempts: &mut u32) -> bool {
+    if error.raw_os_error() != Some(libc::ENOMEM) || *attempts == 0 {
+        return false;
+    }
+    *attempts -= 1;
+    sleep(MEMORY_PAUSE);
+    true
+}
+
+/// Repeats a write while the kernel has no memory for it.
+fn with_memory(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    let mut attempts = MEMORY_ATTEMPTS;
+    loop {
+        match write() {
+            Err(error) if may_be_repeated(&error, &mut attempts) => {}
+            result => return result,
+        }
+    }
+}
 
 /// Compares the sizes of a map's key and value with its types. Returns the number of entries.
 fn check_sizes(name: &'static str, map: &OwnedFd, key: usize, value: usize) -> Result<u32> {
@@ -77,8 +106,9 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// # Errors
     /// The map is full (E2BIG), or the kernel refuses.
     pub fn set(&self, key: &K, value: &V) -> Result<()> {
+        let (key, value) = (pod::bytes(key), pod::bytes(value));
         // SAFETY: `new` compared both sizes.
-        let result = unsafe { sys::update(self.map.as_fd(), pod::bytes(key), pod::bytes(value)) };
+        let result = with_memory(|| unsafe { sys::update(self.map.as_fd(), key, value) });
         result.during("writing", || self.name.to_owned())
     }
 
@@ -100,7 +130,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// The map is full, or the kernel returns an error; the elements before the failed one are written.
     pub fn set_many(&self, keys: &[K], values: &[V]) -> Result<()> {
         let count = keys.len().min(values.len());
-        let mut done = 0;
+        let (mut done, mut attempts) = (0, MEMORY_ATTEMPTS);
         while done < count {
             let (keys, values) = (&keys[done..count], &values[done..count]);
             let length = u32::try_from(keys.len()).unwrap_or(u32::MAX);
@@ -119,6 +149,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     done += written as usize
                 }
+                Err(error) if may_be_repeated(&error, &mut attempts) => done += written as usize,
                 Err(error) => {
                     return Err(error).during("writing a batch to", || self.name.to_owned());
                 }
@@ -361,5 +392,32 @@ impl<V: Pod> PerCpu<V> {
                 return Ok(());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_without_memory_is_repeated_and_other_errors_are_not() {
+        let run = |error: i32, failures: u32| {
+            let mut calls = 0;
+            let result = with_memory(|| {
+                calls += 1;
+                match calls <= failures {
+                    true => Err(io::Error::from_raw_os_error(error)),
+                    false => Ok(()),
+                }
+            });
+            (calls, result.map_err(|it| it.raw_os_error()))
+        };
+        assert_eq!(run(libc::ENOMEM, 3), (4, Ok(())));
+        assert_eq!(run(libc::E2BIG, 3), (1, Err(Some(libc::E2BIG))));
+        let calls = MEMORY_ATTEMPTS + 1;
+        assert_eq!(
+            run(libc::ENOMEM, u32::MAX),
+            (calls, Err(Some(libc::ENOMEM)))
+        );
     }
 }

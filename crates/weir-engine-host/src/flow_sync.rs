@@ -51,6 +51,8 @@ struct Running {
 pub struct FlowSynchronizer {
     since: Instant,
     running: Option<Running>,
+    /// When flows that a change of tables has moved were last found.
+    moved: Duration,
     records: Vec<Record>,
     entries: Vec<u32>,
 }
@@ -60,6 +62,7 @@ impl Default for FlowSynchronizer {
         Self {
             since: Instant::now(),
             running: None,
+            moved: Duration::ZERO,
             records: Vec::new(),
             entries: Vec::new(),
         }
@@ -251,6 +254,7 @@ impl Running {
                 .collect::<BTreeMap<_, _>>(),
             unknown_senders: self.strangers,
             overwritten: self.counts.overwritten,
+            moving: false,
             daemons: self.daemons(),
         }
     }
@@ -298,6 +302,9 @@ impl FlowSynchronizer {
         running.receive(now, &mut self.records);
         match engine {
             Some(engine) => {
+                if engine.has_moved_flows() {
+                    self.moved = now;
+                }
                 if let Err(error) = exchange(running, engine, now, &self.records, &mut self.entries)
                 {
                     tracing::warn!(%error, "failed to synchronize flows");
@@ -323,6 +330,27 @@ impl FlowSynchronizer {
     /// The text of `ipvsadm -L --daemon`; `None` = there is no `[sync]`.
     pub fn daemons(&self) -> Option<String> {
         self.running.as_ref().map(Running::daemons)
+    }
+
+    /// Whether a change of tables has moved flows that not every peer knows yet. Peers that do not answer do not count.
+    pub fn is_moving(&self, engine: Option<&Engine>) -> bool {
+        let (Some(running), Some(engine)) = (&self.running, engine) else {
+            return false;
+        };
+        if !running.sending || running.socket.is_none() {
+            return false;
+        }
+        let now = self.since.elapsed();
+        let since = now.saturating_sub(self.moved);
+        let is_behind = |(_, session): &(SocketAddr, Session)| {
+            let status = session.status(now);
+            match status.state {
+                PeerState::Silent => false,
+                PeerState::Transfer => true,
+                PeerState::Established => status.lag > Duration::ZERO && status.lag >= since,
+            }
+        };
+        engine.has_moved_flows() || running.sessions.iter().any(is_behind)
     }
 
     /// For the status document; `None` = there is no `[sync]`.

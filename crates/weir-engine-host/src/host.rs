@@ -12,7 +12,9 @@ use weir_state::{SavedServers, ServerStates, StateCopy};
 
 use crate::caller;
 use crate::flow_sync::FlowSynchronizer;
-use crate::message::{AddedServer, Counters, Facts, ProbeId, Query, Reply, Request, content};
+use crate::message::{
+    AddedServer, Counters, Facts, ProbeId, Query, Reply, Request, SyncStatus, content,
+};
 use crate::policy::{Accepted, Policy};
 use crate::probe::{self, ArpClaim};
 
@@ -329,7 +331,11 @@ impl Host {
                 });
                 Ok(Reply::Handshakes(counters.collect()))
             }),
-            Query::Sync => Reply::Sync(self.sync.status()),
+            Query::Sync => {
+                let moving = self.sync.is_moving(self.engine.as_ref());
+                let status = self.sync.status();
+                Reply::Sync(status.map(|status| SyncStatus { moving, ..status }))
+            }
             Query::Probe(id) => self.with(|engine, _| Ok(probe::read(engine, *id))),
             Query::Latencies => self.with(|engine, _| {
                 let adjusted = engine.adjust_weights();

@@ -240,6 +240,9 @@ pub struct SyncStatus {
     pub unknown_senders: u64,
     /// Changes that were overwritten before they were read.
     pub overwritten: u64,
+    /// Whether a change of tables has moved flows that not every peer knows yet.
+    #[serde(default)]
+    pub moving: bool,
     /// The text of `ipvsadm -L --daemon`.
     pub daemons: String,
 }

@@ -37,6 +37,14 @@ fn transfer(bytes: usize) -> Duration {
     Duration::from_secs(bytes as u64) / u32::try_from(RATE_MIN).unwrap_or(u32::MAX)
 }
 
+/// A watch has nothing to send for a long time: the kernel finds out whether the host of etcd is still there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_COUNT: u32 = 3;
+/// The metadata `hasleader` of gRPC: etcd ends the watch when its member has no leader for some time (etcd's
+/// `rpctypes.MetadataRequireLeaderKey`). Without it, the watch of a member that is cut off stays and reports nothing.
+const REQUIRE_LEADER: &str = "grpc-metadata-hasleader";
+
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -226,8 +234,11 @@ impl Client {
         let open = async {
             let mut sender = self.connect().await?;
             let token = self.token().await?;
-            let request = Bytes::from(message::watch(key, end, from).to_string());
-            self.send(&mut sender, "/v3/watch", request, token).await
+            let body = Bytes::from(message::watch(key, end, from).to_string());
+            let mut request = self.request("/v3/watch", body, token)?;
+            let value = header::HeaderValue::from_static("true");
+            request.headers_mut().insert(REQUIRE_LEADER, value);
+            self.send(&mut sender, request).await
         };
         self.within(self.limit, open).await
     }
@@ -321,7 +332,8 @@ impl Client {
     ) -> Result<(Value, Sender), Error> {
         let limit = self.limit + transfer(body.len());
         let begin = Instant::now();
-        let sent = self.send(&mut sender, path, body, token);
+        let request = self.request(path, body, token)?;
+        let sent = self.send(&mut sender, request);
         let response = self.within(limit, sent).await?;
         let status = response.status();
         let bytes = self.read(response.into_body(), begin + limit).await?;
@@ -372,13 +384,12 @@ impl Client {
         }
     }
 
-    async fn send(
+    fn request(
         &self,
-        sender: &mut Sender,
         path: &str,
         body: Bytes,
         token: Option<String>,
-    ) -> Result<Response<Incoming>, Error> {
+    ) -> Result<Request<Full<Bytes>>, Error> {
         let mut request = Request::builder()
             .method(Method::POST)
             .uri(path)
@@ -387,9 +398,15 @@ impl Client {
         if let Some(token) = token {
             request = request.header(header::AUTHORIZATION, token);
         }
-        let request = request
-            .body(Full::new(body))
-            .map_err(|error| self.protocol(error))?;
+        let request = request.body(Full::new(body));
+        request.map_err(|error| self.protocol(error))
+    }
+
+    async fn send(
+        &self,
+        sender: &mut Sender,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, Error> {
         sender.ready().await.map_err(|error| self.protocol(error))?;
         let sent = sender.send_request(request).await;
         sent.map_err(|error| self.protocol(error))
@@ -404,6 +421,7 @@ impl Client {
         let address = (endpoint.host.as_str(), endpoint.port);
         let stream = TcpStream::connect(address).await.map_err(failed)?;
         let _ = stream.set_nodelay(true);
+        keep_alive(&stream).map_err(|error| failed(error.into()))?;
         if !endpoint.tls {
             return self.handshake(stream).await;
         }
@@ -427,4 +445,12 @@ impl Client {
         tokio::spawn(connection);
         Ok(sender)
     }
+}
+
+fn keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)
 }

@@ -120,7 +120,11 @@ struct Running {
     answers: (UnboundedSender<Answer>, UnboundedReceiver<Answer>),
     watch: Option<(u64, AbortHandle)>,
     watches: u64,
+    /// The last reading of all keys.
+    listing: Option<AbortHandle>,
     lease: Option<i64>,
+    /// Failures that the machine has counted.
+    failures: u64,
 }
 
 impl Running {
@@ -142,7 +146,9 @@ impl Running {
             answers: unbounded_channel(),
             watch: None,
             watches: 0,
+            listing: None,
             lease: None,
+            failures: 0,
         }
     }
 
@@ -175,23 +181,17 @@ impl Running {
         }
     }
 
-    /// The endpoint changes with each failure, and the log has the first one.
     fn note(&mut self, input: &Input) {
         match input {
-            Input::ListFailed(_)
-            | Input::LeaseFailed(_)
-            | Input::Txn(TxnResult::Unknown(_))
-            | Input::WatchEnded {
-                is_compacted: false,
-                ..
-            } => self.client.rotate(),
             Input::Granted { lease, .. } => self.lease = Some(*lease),
             Input::LeaseEnded => self.lease = None,
             Input::Listed { .. }
+            | Input::ListFailed(_)
             | Input::Watched { .. }
             | Input::WatchEnded { .. }
             | Input::Renewed
-            | Input::Txn(_)
+            | Input::LeaseFailed(_)
+            | Input::Txn { .. }
             | Input::Facts(_)
             | Input::Changed { .. }
             | Input::Publish { .. }
@@ -200,6 +200,10 @@ impl Running {
     }
 
     fn drain(&mut self) {
+        if self.machine.failures() != self.failures {
+            self.failures = self.machine.failures();
+            self.client.rotate();
+        }
         while let Some(output) = self.machine.poll_output() {
             self.execute(output);
         }
@@ -222,13 +226,17 @@ impl Running {
                 if let Some((_, watch)) = self.watch.take() {
                     watch.abort();
                 }
+                if let Some(former) = self.listing.take() {
+                    former.abort();
+                }
                 let (key, end) = self.range.clone();
-                tokio::spawn(async move {
+                let task = tokio::spawn(async move {
                     reply(match client.range(&key, &end).await {
                         Ok((revision, entries)) => Input::Listed { revision, entries },
                         Err(error) => Input::ListFailed(error.to_string()),
                     });
                 });
+                self.listing = Some(task.abort_handle());
             }
             Output::Watch { from } => self.start_watch(from),
             Output::Grant { ttl } => {
@@ -248,11 +256,12 @@ impl Running {
                     });
                 });
             }
-            Output::Txn { lease, txn } => {
+            Output::Txn { number, lease, txn } => {
                 tokio::spawn(async move {
                     let result = client.txn(&txn, lease).await;
                     let unknown = |error: crate::Error| TxnResult::Unknown(error.to_string());
-                    reply(Input::Txn(result.unwrap_or_else(unknown)));
+                    let result = result.unwrap_or_else(unknown);
+                    reply(Input::Txn { number, result });
                 });
             }
             Output::Apply { .. }

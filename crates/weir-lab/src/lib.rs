@@ -14,6 +14,7 @@
 mod attack;
 mod cgroup;
 mod command;
+mod cut;
 mod error;
 mod experiment;
 mod failover;

@@ -31,6 +31,20 @@ impl Router {
     }
 }
 
+/// The share of flows that get another director when the last one of equal regions is removed, or one is added behind
+/// it (RFC 2992, section 2). Both numbers are at least 1 and differ by at most 1.
+#[must_use]
+pub fn moved_by_last(before: u32, after: u32) -> f64 {
+    let (few, many) = (before.min(after).max(1), before.max(after).max(1));
+    let border = |number: u32, of: u32| f64::from(number) / f64::from(of);
+    let kept = (0..few).map(|number| {
+        let begin = border(number, few).max(border(number, many));
+        let end = border(number + 1, few).min(border(number + 1, many));
+        (end - begin).max(0.0)
+    });
+    1.0 - kept.sum::<f64>()
+}
+
 /// The directors that the router knows, and which flows each of them gets.
 #[derive(Debug, Clone)]
 pub(crate) struct Spread {
@@ -140,6 +154,17 @@ mod tests {
         assert!((0.25..=0.51).contains(&added), "{added}");
         let removed = moved(Router::Threshold, |spread| spread.remove(3));
         assert!((0.25..=0.51).contains(&removed), "{removed}");
+    }
+
+    #[test]
+    fn last_region_moves_half_of_the_flows() {
+        for directors in 1..64 {
+            let added = moved_by_last(directors, directors + 1);
+            assert!((added - 0.5).abs() < 1e-9, "{directors}: {added}");
+            let removed = moved_by_last(directors + 1, directors);
+            assert!((removed - added).abs() < 1e-9, "{directors}");
+        }
+        assert!(moved_by_last(4, 4).abs() < 1e-9);
     }
 
     #[test]

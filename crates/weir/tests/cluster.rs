@@ -2,6 +2,8 @@
 
 #[path = "cluster/layer4.rs"]
 mod layer4;
+#[path = "cluster/live.rs"]
+mod live;
 #[path = "cluster/scale.rs"]
 mod scale;
 #[path = "cluster/secured.rs"]

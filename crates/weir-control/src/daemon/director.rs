@@ -288,6 +288,14 @@ impl<P: Plane> Director<P> {
         self.sync.step(self.plane.engine())
     }
 
+    /// Whether a change of tables has moved flows that not every peer of `[sync]` knows yet.
+    pub(super) fn is_moving_flows(&mut self) -> bool {
+        match self.plane.synchronizes() {
+            true => self.plane.is_moving_flows(),
+            false => self.sync.is_moving(self.plane.engine().as_deref()),
+        }
+    }
+
     /// Notifies programs of changes of pools.
     pub fn notify_pool_changes(&mut self) {
         for change in self.plane.take_pool_changes() {

@@ -33,6 +33,11 @@ pub(super) use record::{prepare_state_directory, state_directory};
 /// How long the description of this director stays as it is: it depends on all servers.
 const RECORD_AGE: Duration = Duration::from_secs(1);
 
+/// How long the success of a configuration is held back until the peers of `[sync]` know the flows that it has moved, and
+/// how often that is checked.
+const FLOWS_LIMIT: Duration = Duration::from_secs(2);
+const FLOWS_PAUSE: Duration = Duration::from_millis(10);
+
 /// What the daemon has to handle.
 #[derive(Debug)]
 pub(super) enum GroupEvent {
@@ -46,6 +51,8 @@ pub(super) enum GroupEvent {
 struct Inbox {
     orders: Option<UnboundedReceiver<FromGroup>>,
     applying: Option<oneshot::Receiver<Result<Reloaded, Refusal>>>,
+    /// A result that is held back until then.
+    waiting: Option<(tokio::time::Instant, Result<Reloaded, Refusal>)>,
     /// Changes of the group to try again.
     retries: VecDeque<(SharedKey, Value)>,
 }
@@ -62,6 +69,8 @@ pub(super) struct Group {
     inbox: Mutex<Inbox>,
     /// The configuration that is being applied.
     candidate: Option<Arc<GroupConfiguration>>,
+    /// Since when its success is held back.
+    waits_since: Option<Instant>,
     /// The active one.
     published: Option<Arc<GroupConfiguration>>,
     facts: weir_cluster::Facts,
@@ -88,6 +97,7 @@ impl Group {
             error: None,
             inbox: Mutex::default(),
             candidate: None,
+            waits_since: None,
             facts: weir_cluster::Facts::default(),
             held: BTreeSet::new(),
             verdicts: Verdicts::new(),
@@ -184,7 +194,10 @@ impl Group {
             return GroupEvent::Order(FromGroup::Shared { key, value });
         }
         let Inbox {
-            orders, applying, ..
+            orders,
+            applying,
+            waiting,
+            ..
         } = &mut *inbox;
         let order = async {
             match orders {
@@ -198,11 +211,21 @@ impl Group {
                 None => std::future::pending().await,
             }
         };
+        let waited = async {
+            match waiting {
+                Some((until, _)) => tokio::time::sleep_until(*until).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             result = applied => {
                 *applying = None;
                 GroupEvent::Applied(result.unwrap_or_else(|_| Err(Refusal::leaving())))
             }
+            () = waited => match waiting.take() {
+                Some((_, result)) => GroupEvent::Applied(result),
+                None => std::future::pending().await,
+            },
             order = order => match order {
                 Some(order) => GroupEvent::Order(order),
                 None => {
@@ -230,8 +253,22 @@ impl Group {
         (candidate, reply)
     }
 
+    /// Whether a success may still be held back.
+    pub(super) fn may_wait(&self) -> bool {
+        self.waits_since
+            .is_none_or(|since| since.elapsed() < FLOWS_LIMIT)
+    }
+
+    /// Holds a success back for a moment.
+    pub(super) fn wait(&mut self, result: Result<Reloaded, Refusal>) {
+        self.waits_since.get_or_insert_with(Instant::now);
+        let until = tokio::time::Instant::now() + FLOWS_PAUSE;
+        self.inbox.get_mut().waiting = Some((until, result));
+    }
+
     /// The result: it is on disk before others learn it.
     pub(super) fn applied(&mut self, result: Result<Reloaded, Refusal>) {
+        self.waits_since = None;
         let candidate = self.candidate.take();
         let result = result.map(drop).map_err(|refusal| refusal.error);
         if let (Ok(()), Some(candidate)) = (&result, candidate) {

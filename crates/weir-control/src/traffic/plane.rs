@@ -309,6 +309,12 @@ impl Plane for Traffic {
         }
     }
 
+    fn is_moving_flows(&self) -> bool {
+        let engine = self.engine.as_ref();
+        let status = engine.and_then(|engine| engine.sync_status().ok().flatten());
+        self.host.is_some() && status.is_some_and(|status| status.moving)
+    }
+
     fn engine(&mut self) -> Option<&mut Engine> {
         self.engine.as_mut()?.local()
     }

@@ -5,7 +5,7 @@
 //! before they were read.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_abi::{
     Addr, BUCKET_SLOTS, Be16, EntryMeta, FLOW_ACTIVE, FLOW_TEMPLATE, Forward, KIND_FORWARD,
@@ -25,6 +25,10 @@ use crate::network::tick;
 const WALK: Duration = Duration::from_secs(4);
 /// Calls of [`Engine::sync_changes`] in which a walk visits the table after tables of `maglev` have changed.
 const RECHECK_CALLS: u32 = 16;
+/// Such a walk goes on for this time in each call: a table with few flows is visited at once.
+const RECHECK_TIME: Duration = Duration::from_millis(4);
+/// Buckets between two looks at the clock.
+const RECHECK_BUCKETS: u32 = 256;
 /// Buckets that [`Source::scan`] visits.
 const SCAN_BUCKETS: u32 = 256;
 const TCP: u8 = 6;
@@ -85,6 +89,12 @@ impl Engine {
         self.sync.counts
     }
 
+    /// Whether a change of tables of `maglev` has moved flows that were not visited yet: peers cannot compute their
+    /// servers any more.
+    pub fn has_moved_flows(&self) -> bool {
+        self.sync.on == Some(true) && self.sync.recheck > 0
+    }
+
     /// Appends entries to send: changed ones, and those that a part of the walk finds. `now` is the time since any
     /// fixed point.
     ///
@@ -106,7 +116,19 @@ impl Engine {
             return Ok(());
         }
         self.sync.walked = now;
-        for _ in 0..share {
+        self.walk(share, entries)?;
+        let begin = Instant::now();
+        while self.sync.recheck > 0 && begin.elapsed() < RECHECK_TIME {
+            let more = self.sync.recheck.min(RECHECK_BUCKETS);
+            self.walk(more.into(), entries)?;
+        }
+        Ok(())
+    }
+
+    /// Visits the next buckets.
+    fn walk(&mut self, count: u64, entries: &mut Vec<u32>) -> Result<()> {
+        let buckets = self.plane.maps().flows.buckets();
+        for _ in 0..count {
             let at = self.sync.walk_at % buckets;
             self.sync.walk_at = at + 1;
             self.find_due(at, entries)?;

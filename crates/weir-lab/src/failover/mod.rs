@@ -2,7 +2,6 @@
 //! two directors fails in different ways. VRRP is keepalived's on both directors, Weir's on both, or one of each; the
 //! data plane is Weir's in all cases.
 
-mod chart;
 mod fault;
 mod probe;
 mod rig;
@@ -16,6 +15,7 @@ use crate::error::{LabError, Result};
 use crate::experiment::RunOptions;
 use crate::interrupt;
 use crate::progress::Progress;
+use crate::report::faults::{self, About, FaultRow, chosen, milliseconds};
 use crate::requirement;
 use crate::session::Session;
 use fault::Fault;
@@ -106,8 +106,14 @@ pub(crate) struct Row {
 /// # Errors
 /// Wrong options, missing root or programs; Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
-    let pairs = chosen(&options.methods)?;
-    let faults = chosen_faults(&options.faults)?;
+    let pairs = chosen(NAME, "--methods", &PAIRS, |it| it.name, &options.methods)?;
+    let faults = chosen(
+        NAME,
+        "--faults",
+        &Fault::ALL,
+        |it| it.name(),
+        &options.faults,
+    )?;
     requirement::root()?;
     requirement::programs(
         requirement::BASE
@@ -131,21 +137,13 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
         }
         for bench in benches.iter_mut().filter(concerned) {
             let row = bench.take_row(fault);
-            progress.line(&line(&row));
+            progress.line(&faults::line(&about(&rows), &row));
             rows.push(row);
         }
     }
     // The last directors are removed before the report.
     drop(benches);
-    let page = chart::write(&options.report, &rows)?;
-    progress.line(&format!("report: {}", page.display()));
-    if json {
-        let document = serde_json::json!({ "experiment": NAME, "rows": rows });
-        println!("{document}");
-    } else {
-        print!("{}", table(&rows));
-    }
-    Ok(rows.iter().all(|row| row.error.is_none()))
+    faults::finish(&about(&rows), &rows, &options.report, json, &progress)
 }
 
 /// A pair with its results of a fault. Its directors are used again where the fault is undone: loading the data plane
@@ -199,36 +197,6 @@ impl Bench {
     }
 }
 
-fn chosen(methods: &[String]) -> Result<Vec<Pair>> {
-    let known = PAIRS.map(|pair| pair.name).join(", ");
-    if let Some(wrong) = methods
-        .iter()
-        .find(|name| !PAIRS.iter().any(|pair| pair.name == **name))
-    {
-        return Err(LabError::Usage {
-            option: "--methods",
-            reason: format!("unknown method \"{wrong}\"; the methods of {NAME} are: {known}"),
-        });
-    }
-    let is_chosen = |pair: &Pair| methods.is_empty() || methods.iter().any(|it| it == pair.name);
-    Ok(PAIRS.into_iter().filter(is_chosen).collect())
-}
-
-fn chosen_faults(names: &[String]) -> Result<Vec<Fault>> {
-    let known = Fault::ALL.map(Fault::name);
-    if let Some(wrong) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        return Err(LabError::Usage {
-            option: "--faults",
-            reason: format!(
-                "unknown fault \"{wrong}\"; the faults of {NAME} are: {}",
-                known.join(", ")
-            ),
-        });
-    }
-    let is_chosen = |fault: &Fault| names.is_empty() || names.iter().any(|it| it == fault.name());
-    Ok(Fault::ALL.into_iter().filter(is_chosen).collect())
-}
-
 fn row(fault: Fault, pair: Pair, runs: Vec<probe::Measured>, error: Option<String>) -> Row {
     let mut outages: Vec<u64> = runs
         .iter()
@@ -250,40 +218,61 @@ fn row(fault: Fault, pair: Pair, runs: Vec<probe::Measured>, error: Option<Strin
     }
 }
 
-const HEADER: &str = "FAULT          VRRP               MEDIAN       P95     WORST  BROKEN FLOWS";
-
-fn line(row: &Row) -> String {
-    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |it| format!("{it} ms"));
-    let broken = row
-        .broken
-        .map_or_else(|| "-".to_owned(), |it| format!("{it} of {}", row.flows));
-    let error = row.error.as_deref().unwrap_or_default();
-    let text = format!(
-        "{:<14} {:<16} {:>8}  {:>8}  {:>8}  {broken:<12}  {error}",
-        row.fault,
-        row.pair,
-        number(row.outage_ms),
-        number(row.p95_ms),
-        number(row.worst_ms)
-    );
-    text.trim_end().to_owned()
-}
-
-fn table(rows: &[Row]) -> String {
-    let mut text = format!("{HEADER}\n");
-    for row in rows {
-        text.push_str(&line(row));
-        text.push('\n');
+impl FaultRow for Row {
+    fn fault(&self) -> &str {
+        self.fault
     }
-    text.push_str(&note());
-    text.push('\n');
-    text
+
+    fn method(&self) -> &str {
+        self.pair
+    }
+
+    fn is_base(&self) -> bool {
+        !self.pair.starts_with("weir")
+    }
+
+    fn length(&self) -> f64 {
+        self.outage_ms.unwrap_or(0) as f64
+    }
+
+    fn label(&self) -> Option<String> {
+        let (median, p95, worst) = (self.outage_ms?, self.p95_ms?, self.worst_ms?);
+        Some(format!(
+            "{median} ms, 95 % {p95} ms, at most {worst} ms; {} of {} flows broken",
+            self.broken.unwrap_or(0),
+            self.flows
+        ))
+    }
+
+    fn columns(&self) -> String {
+        let broken = self
+            .broken
+            .map_or_else(|| "-".to_owned(), |it| format!("{it} of {}", self.flows));
+        format!(
+            "{:>8}  {:>8}  {:>8}  {broken:<12}",
+            milliseconds(self.outage_ms),
+            milliseconds(self.p95_ms),
+            milliseconds(self.worst_ms)
+        )
+    }
+
+    fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
 }
 
-fn note() -> String {
-    "Version 3, advertisements every 100 ms, or 10 ms, priorities 200 and 100. Outage: the longest time without an\n\
-     answer to a UDP client that sends once per millisecond. Flows: open TCP connections, maglev, direct."
-        .to_owned()
+/// Bars are shares of the longest median.
+fn about(rows: &[Row]) -> About<'static> {
+    About {
+        name: NAME,
+        summary: SUMMARY,
+        heads: [("FAULT", 14), ("VRRP", 16)],
+        columns: "  MEDIAN       P95     WORST  BROKEN FLOWS",
+        most: rows.iter().map(FaultRow::length).fold(1.0, f64::max),
+        note: "Version 3, advertisements every 100 ms, or 10 ms, priorities 200 and 100. Outage: the longest time \
+               without an\nanswer to a UDP client that sends once per millisecond. Flows: open TCP connections, \
+               maglev, direct.",
+    }
 }
 
 #[cfg(test)]
@@ -307,8 +296,12 @@ mod tests {
             (Some(200), Some(300), Some(300), Some(2))
         );
         assert_eq!(
-            line(&row),
+            faults::line(&about(&[]), &row),
             "cut            weir               200 ms    300 ms    300 ms  2 of 50"
+        );
+        assert_eq!(
+            row.label().as_deref(),
+            Some("200 ms, 95 % 300 ms, at most 300 ms; 2 of 50 flows broken")
         );
     }
 
@@ -320,15 +313,5 @@ mod tests {
         });
         let row = row(Fault::Cut, PAIRS[1], runs.collect(), None);
         assert_eq!((row.p95_ms, row.worst_ms), (Some(19), Some(20)));
-    }
-
-    #[test]
-    fn wrong_pair_is_a_usage_error() {
-        assert!(chosen(&["frr".to_owned()]).is_err());
-        assert_eq!(
-            chosen(&["mixed".to_owned()]).map(|it| it.len()).ok(),
-            Some(1)
-        );
-        assert_eq!(chosen(&[]).map(|it| it.len()).ok(), Some(5));
     }
 }

@@ -8,6 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::fault::Fault;
 use super::probe::{Client, Measured, Server};
 use super::{Pair, Vrrp};
+use crate::cut::{self, ALL_FRAMES, drop_frames};
 use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
 use crate::namespace::Namespace;
@@ -178,9 +179,7 @@ impl Rig {
     pub(super) fn restore(&self, fault: Fault) -> Result<()> {
         match fault {
             Fault::Cut | Fault::OneWay | Fault::Partition => {
-                let wire = self.wire.name();
-                let delete = ["nft", "delete", "table", "netdev", TABLE];
-                process::run("ip", &[&["netns", "exec", wire][..], &delete].concat())?;
+                cut::pass_frames(&self.wire)?;
             }
             Fault::Pause => signal(self.directors[0].processes(), Signal::CONT)?,
             Fault::Stop
@@ -345,9 +344,9 @@ impl Director {
     fn fail(&self, fault: Fault, wire: &Namespace) -> Result<()> {
         match fault {
             Fault::Stop => signal([self.parent()], Signal::TERM),
-            Fault::Cut => drop_frames(wire, &["ingress", "egress"], ALL_FRAMES),
-            Fault::OneWay => drop_frames(wire, &["ingress"], ALL_FRAMES),
-            Fault::Partition => drop_frames(wire, &["ingress", "egress"], ADVERTISEMENTS),
+            Fault::Cut => drop_frames(wire, ACTIVE, &["ingress", "egress"], ALL_FRAMES),
+            Fault::OneWay => drop_frames(wire, ACTIVE, &["ingress"], ALL_FRAMES),
+            Fault::Partition => drop_frames(wire, ACTIVE, &["ingress", "egress"], ADVERTISEMENTS),
             Fault::Pause => signal(self.processes(), Signal::STOP),
             Fault::KillVrrp => signal([self.vrrp_process()], Signal::KILL),
             Fault::KillKeeper => signal([self.parent()], Signal::KILL),
@@ -360,22 +359,9 @@ impl Director {
     }
 }
 
-/// The table of nftables that drops frames.
-const TABLE: &str = "cut";
-const ALL_FRAMES: &str = "drop";
+/// The port of the active director.
+const ACTIVE: &str = "first";
 const ADVERTISEMENTS: &str = "ip protocol 112 drop";
-
-/// Drops frames of the active director's port. The switch keeps its table, as with a cable that is cut behind it:
-/// otherwise it sends the client's frames to all ports, and the other director forwards them.
-fn drop_frames(wire: &Namespace, hooks: &[&str], rule: &str) -> Result<()> {
-    let chain = |hook: &&str| {
-        format!("chain {hook} {{ type filter hook {hook} device first priority 0; {rule}; }}")
-    };
-    let chains: Vec<String> = hooks.iter().map(chain).collect();
-    let table = format!("table netdev {TABLE} {{\n{}\n}}\n", chains.join("\n"));
-    let arguments = ["netns", "exec", wire.name(), "nft", "-f", "-"];
-    process::run_with_input("ip", &arguments, &table).map(drop)
-}
 
 fn pid(daemon: &Daemon) -> Option<Pid> {
     Pid::from_raw(i32::try_from(daemon.pid()).ok()?)

@@ -5,6 +5,7 @@ mod axis;
 mod bars;
 pub(crate) mod busy;
 mod chart;
+pub(crate) mod faults;
 mod field;
 pub(crate) mod headline;
 pub(crate) mod html;

@@ -9,7 +9,7 @@ pub(crate) enum Event {
     DirectorDrained,
     /// `kill -9` of the BGP speaker and of all processes of the balancer.
     DirectorKilled,
-    /// The link of a director is down: the router learns it by BFD.
+    /// The link of a director carries nothing: the router learns it by BFD.
     DirectorCut,
     /// Two of three members of etcd are killed, and start again.
     MajorityLost,

@@ -2,9 +2,9 @@
 //! killed and cut off, servers change, and etcd loses its majority, while connections are open and carry data: how many
 //! of them break, and how long is a flow not answered? Stateless rules of nftables are the peer.
 
-mod chart;
 mod director;
 mod event;
+mod goal;
 mod probe;
 mod rig;
 
@@ -17,6 +17,7 @@ use crate::error::{LabError, Result};
 use crate::experiment::RunOptions;
 use crate::interrupt;
 use crate::progress::Progress;
+use crate::report::faults::{self, About, FaultRow, chosen, milliseconds};
 use crate::requirement;
 use crate::session::Session;
 use event::Event;
@@ -95,6 +96,11 @@ pub(crate) struct Row {
     /// Median of the longest time without an answer on a flow of datagrams, in milliseconds, and the worst one.
     outage_ms: Option<u64>,
     worst_outage_ms: Option<u64>,
+    /// Median of the time until the router has the paths that it should have, in milliseconds, and the worst one.
+    route_ms: Option<u64>,
+    worst_route_ms: Option<u64>,
+    /// Most broken connections of a run by the goals of the experiment.
+    goal: Option<u64>,
     runs: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -105,8 +111,14 @@ pub(crate) struct Row {
 /// # Errors
 /// Wrong options, missing root or programs; Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
-    let methods = chosen("--methods", &METHODS, |it| it.name, &options.methods)?;
-    let events = chosen("--faults", &Event::ALL, |it| it.name(), &options.faults)?;
+    let methods = chosen(NAME, "--methods", &METHODS, |it| it.name, &options.methods)?;
+    let events = chosen(
+        NAME,
+        "--faults",
+        &Event::ALL,
+        |it| it.name(),
+        &options.faults,
+    )?;
     requirement::root()?;
     requirement::programs(requirement::BASE.into_iter().chain(requirement::SCALE_OUT))?;
     let weir = requirement::weir(options.weir.as_deref())?;
@@ -116,6 +128,8 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let progress = Progress::new();
     let directors = options.directors.unwrap_or(DIRECTORS);
     let connections = options.concurrency.unwrap_or(CONNECTIONS);
+    let note = note(directors, connections);
+    let about = about(&note);
     let mut rows = Vec::new();
     for event in events {
         for method in &methods {
@@ -133,19 +147,11 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
                 }
             }
             let row = row((event, *method), (directors, connections), &runs, error);
-            progress.line(&line(&row));
+            progress.line(&faults::line(&about, &row));
             rows.push(row);
         }
     }
-    let page = chart::write(&options.report, &rows)?;
-    progress.line(&format!("report: {}", page.display()));
-    if json {
-        let document = serde_json::json!({ "experiment": NAME, "rows": rows });
-        println!("{document}");
-    } else {
-        print!("{}", table(&rows));
-    }
-    Ok(rows.iter().all(|row| row.error.is_none()))
+    faults::finish(&about, &rows, &options.report, json, &progress)
 }
 
 /// Client and servers are in this process: each connection needs two sockets.
@@ -160,24 +166,6 @@ fn allow_many_sockets() {
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-/// The entries with these names; no names = all.
-fn chosen<T: Copy>(
-    option: &'static str,
-    all: &[T],
-    name: impl Fn(&T) -> &'static str,
-    names: &[String],
-) -> Result<Vec<T>> {
-    let known: Vec<&str> = all.iter().map(&name).collect();
-    if let Some(wrong) = names.iter().find(|it| !known.contains(&it.as_str())) {
-        return Err(LabError::Usage {
-            option,
-            reason: format!("unknown name \"{wrong}\"; {NAME} has: {}", known.join(", ")),
-        });
-    }
-    let is_chosen = |it: &&T| names.is_empty() || names.iter().any(|one| one == name(it));
-    Ok(all.iter().filter(is_chosen).copied().collect())
-}
-
 fn row(
     (event, method): (Event, Method),
     (directors, connections): (u8, u32),
@@ -185,9 +173,14 @@ fn row(
     error: Option<String>,
 ) -> Row {
     let mut broken: Vec<usize> = runs.iter().map(|run| run.broken).collect();
-    let mut outages: Vec<u64> = runs.iter().map(|run| milliseconds(run.outage)).collect();
+    let in_milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let outages = runs.iter().map(|run| in_milliseconds(run.outage));
+    let mut outages: Vec<u64> = outages.collect();
+    let routes = runs.iter().filter_map(|run| run.route);
+    let mut routes: Vec<u64> = routes.map(in_milliseconds).collect();
     broken.sort_unstable();
     outages.sort_unstable();
+    routes.sort_unstable();
     Row {
         event: event.name(),
         method: method.name,
@@ -197,53 +190,81 @@ fn row(
         worst_broken: broken.last().copied(),
         outage_ms: outages.get(outages.len() / 2).copied(),
         worst_outage_ms: outages.last().copied(),
+        route_ms: routes.get(routes.len() / 2).copied(),
+        worst_route_ms: routes.last().copied(),
+        goal: goal::most_broken(event, method, directors, connections),
         runs: runs.len(),
         error,
     }
 }
 
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-const HEADER: &str =
-    "EVENT                          METHOD          BROKEN     WORST    OUTAGE     WORST";
-
-fn line(row: &Row) -> String {
-    let count = |value: Option<usize>| value.map_or_else(|| "-".to_owned(), |it| it.to_string());
-    let time = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |it| format!("{it} ms"));
-    let error = row.error.as_deref().unwrap_or_default();
-    let text = format!(
-        "{:<30} {:<12} {:>9} {:>9} {:>9} {:>9}  {error}",
-        row.event,
-        row.method,
-        count(row.broken),
-        count(row.worst_broken),
-        time(row.outage_ms),
-        time(row.worst_outage_ms),
-    );
-    text.trim_end().to_owned()
-}
-
-fn table(rows: &[Row]) -> String {
-    let mut text = format!("{HEADER}\n");
-    for row in rows {
-        text.push_str(&line(row));
-        text.push('\n');
+impl FaultRow for Row {
+    fn fault(&self) -> &str {
+        self.event
     }
-    if let Some(row) = rows.first() {
-        text.push_str(&note(row));
-        text.push('\n');
+
+    fn method(&self) -> &str {
+        self.method
     }
-    text
+
+    fn is_base(&self) -> bool {
+        self.method == METHODS[0].name
+    }
+
+    fn length(&self) -> f64 {
+        self.broken.unwrap_or(0) as f64 / f64::from(self.connections.max(1))
+    }
+
+    fn label(&self) -> Option<String> {
+        let (broken, median, worst) = (self.broken?, self.outage_ms?, self.worst_outage_ms?);
+        let goal = self.goal.map(|it| format!(", goal {it}"));
+        let route = self.route_ms.map(|it| format!("; route after {it} ms"));
+        Some(format!(
+            "{broken} of {} connections broken{}; {median} ms without an answer, at most {worst} ms{}",
+            self.connections,
+            goal.unwrap_or_default(),
+            route.unwrap_or_default()
+        ))
+    }
+
+    fn columns(&self) -> String {
+        let count = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |it| it.to_string());
+        let broken = |value: Option<usize>| count(value.map(|it| it as u64));
+        format!(
+            "{:>7} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9}",
+            broken(self.broken),
+            broken(self.worst_broken),
+            count(self.goal),
+            milliseconds(self.outage_ms),
+            milliseconds(self.worst_outage_ms),
+            milliseconds(self.route_ms),
+            milliseconds(self.worst_route_ms),
+        )
+    }
+
+    fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
 }
 
-fn note(row: &Row) -> String {
+/// Bars are shares of all connections.
+const fn about(note: &str) -> About<'_> {
+    About {
+        name: NAME,
+        summary: SUMMARY,
+        heads: [("EVENT", 30), ("METHOD", 12)],
+        columns: " BROKEN   WORST    GOAL    OUTAGE     WORST     ROUTE     WORST",
+        most: 1.0,
+        note,
+    }
+}
+
+fn note(directors: u8, connections: u32) -> String {
     format!(
-        "{} directors, {} connections of which BROKEN do not continue, and 32 flows of datagrams: OUTAGE is the \
-         longest\ntime without an answer on one of them. BFD at 300 ms x 3. nftables: jhash modulo the number of \
-         servers, no state.",
-        row.directors, row.connections
+        "{directors} directors, {connections} connections of which BROKEN do not continue, and 32 flows of datagrams: \
+         OUTAGE is the longest\ntime without an answer on one of them. ROUTE is the time until the router has all \
+         paths, and no other: BFD at\n300 ms x 3. GOAL: most broken connections; with tables, changed slots x moved \
+         flows x 1.1. nftables: jhash modulo\nthe number of servers, no state."
     )
 }
 
@@ -255,6 +276,7 @@ mod tests {
     fn row_has_the_medians_and_the_worst_runs() {
         let run = |outage, broken| Measured {
             outage: Duration::from_millis(outage),
+            route: Some(Duration::from_millis(outage / 10)),
             broken,
         };
         let runs = [run(30, 0), run(900, 7), run(40, 1)];
@@ -265,19 +287,15 @@ mod tests {
             (Some(1), Some(7), Some(40), 3)
         );
         assert_eq!(
-            line(&row),
-            "director-cut                   direct               1         7     40 ms    900 ms"
+            faults::line(&about(""), &row),
+            "director-cut                   direct             1       7       0     40 ms    900 ms      4 ms     90 ms"
         );
-    }
-
-    #[test]
-    fn names_select_methods_and_events() {
-        let methods = |names: &[&str]| {
-            let names: Vec<String> = names.iter().map(|&it| it.to_owned()).collect();
-            chosen("--methods", &METHODS, |it| it.name, &names)
-        };
-        assert_eq!(methods(&[]).map(|it| it.len()).ok(), Some(4));
-        assert_eq!(methods(&["tunnel-gue"]).map(|it| it.len()).ok(), Some(1));
-        assert!(methods(&["tunnel-gue", "haproxy"]).is_err());
+        assert_eq!(
+            row.label().as_deref(),
+            Some(
+                "1 of 400 connections broken, goal 0; 40 ms without an answer, at most 900 ms; route after 4 ms"
+            )
+        );
+        assert!((row.length() - 1.0 / 400.0).abs() < 1e-9);
     }
 }

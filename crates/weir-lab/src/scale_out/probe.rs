@@ -39,6 +39,8 @@ pub(crate) struct Measured {
     pub(crate) outage: Duration,
     /// Connections that do not return a byte any more.
     pub(crate) broken: usize,
+    /// How long the router took to have the paths that it should have; `None` = they did not change.
+    pub(crate) route: Option<Duration>,
 }
 
 fn failed(source: std::io::Error) -> LabError {
@@ -233,10 +235,13 @@ impl Client {
         })
     }
 
-    /// Sends on all flows while the event happens.
-    pub(super) fn measure(mut self, event: impl FnOnce() -> Result<()> + Send) -> Result<Measured> {
+    /// Sends on all flows while the event happens. It returns how long the router took.
+    pub(super) fn measure(
+        mut self,
+        event: impl FnOnce() -> Result<Option<Duration>> + Send,
+    ) -> Result<Measured> {
         let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        let route = std::thread::scope(|scope| {
             let load = scope.spawn(|| self.load(&is_over));
             std::thread::sleep(BEFORE);
             let happened = event();
@@ -256,6 +261,7 @@ impl Client {
         Ok(Measured {
             outage,
             broken: self.broken(),
+            route,
         })
     }
 

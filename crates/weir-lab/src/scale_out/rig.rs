@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -19,6 +19,7 @@ use super::director::{self, Director, GONE};
 use super::event::Event;
 use super::probe::{Client, Measured, Server};
 use super::{Balancer, Method, VIP};
+use crate::cut::{ALL_FRAMES, drop_frames};
 use crate::error::Result;
 use crate::interrupt::wait_for;
 use crate::namespace::Namespace;
@@ -32,7 +33,7 @@ pub(super) const GROUP: &str = "lab";
 pub(super) const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 /// Servers of the pool at the beginning. One more can be added.
-const SERVERS: u8 = 4;
+pub(super) const SERVERS: u8 = 4;
 /// How long etcd has no majority.
 const WITHOUT_MAJORITY: Duration = Duration::from_secs(5);
 
@@ -184,7 +185,9 @@ impl<'a> Rig<'a> {
         client.measure(|| self.happen(event))
     }
 
-    fn happen(&mut self, event: Event) -> Result<()> {
+    /// Returns how long the router took to have the new paths.
+    fn happen(&mut self, event: Event) -> Result<Option<Duration>> {
+        let begin = Instant::now();
         let paths = usize::from(self.count.saturating_add_signed(event.paths()));
         let last = self.directors.len() - 1;
         match event {
@@ -193,7 +196,7 @@ impl<'a> Rig<'a> {
             Event::DirectorKilled => self.directors[last].kill(),
             Event::DirectorCut => {
                 let port = director::name(self.count);
-                ip(&self.fabric.wire, &format!("link set {port} down"))?;
+                drop_frames(&self.fabric.wire, &port, &["ingress", "egress"], ALL_FRAMES)?;
             }
             Event::MajorityLost => {
                 for member in &mut self.etcd[..2] {
@@ -215,7 +218,8 @@ impl<'a> Rig<'a> {
             }
         }
         let limit = if event.paths() > 0 { LIMIT } else { GONE };
-        self.wait_for_paths(paths, limit)
+        self.wait_for_paths(paths, limit)?;
+        Ok((event.paths() != 0).then(|| begin.elapsed()))
     }
 
     fn add_director(&mut self, servers: u8) -> Result<()> {

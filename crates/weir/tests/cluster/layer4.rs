@@ -70,7 +70,7 @@ impl Group {
     }
 
     /// Sends the client's packets for the VIP to a director.
-    pub(super) fn route_to(&self, n: usize) {
+    fn route_to(&self, n: usize) {
         self.world.ip(
             "client",
             &format!("route replace {VIP}/32 via 10.71.0.{}", host_number(n)),
@@ -140,7 +140,7 @@ impl Api {
 }
 
 /// A connection to the VIP from a certain port.
-pub(super) fn connect(from: u16, port: u16) -> std::io::Result<TcpStream> {
+fn connect(from: u16, port: u16) -> std::io::Result<TcpStream> {
     // A program that another test starts at the same time must not inherit it: the connection would stay.
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
@@ -156,7 +156,7 @@ pub(super) fn connect(from: u16, port: u16) -> std::io::Result<TcpStream> {
 }
 
 /// The name of the server on a connection that stays open.
-pub(super) fn ask(stream: &mut TcpStream) -> std::io::Result<String> {
+fn ask(stream: &mut TcpStream) -> std::io::Result<String> {
     stream.write_all(b"GET /name HTTP/1.1\r\nhost: a\r\n\r\n")?;
     let mut answer = Vec::new();
     let mut buffer = [0; 1024];

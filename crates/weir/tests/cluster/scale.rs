@@ -1,106 +1,13 @@
-//! Faults of etcd under layer 4 traffic, and figures of a large group: the long forms.
+//! Figures of a large group, and publications of many services: the long forms.
 
 use std::fmt::Write as _;
 use std::time::{Instant, SystemTime};
 
-use super::layer4::{POOL, VIP, ask, connect, published};
+use super::layer4::{POOL, published};
 use super::*;
 
 fn is_soak() -> bool {
     std::env::var_os("WEIR_SOAK").is_some()
-}
-
-/// Connections to the VIP, one after the other, each from a port of its own.
-fn load(stop: &AtomicBool, failed: &AtomicU64) -> u64 {
-    let mut served = 0;
-    for port in (20_000..30_000).cycle() {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        match connect(port, 80).and_then(|mut stream| ask(&mut stream)) {
-            Ok(_) => served += 1,
-            Err(error) => {
-                eprintln!("port {port}: {error}");
-                failed.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    served
-}
-
-/// etcd has no majority for some time, then loses its data.
-fn etcd_is_lost_for(time: Duration) {
-    let mut group = Group::layer4(3, 2, 3);
-    let arguments = ["--forward", "direct", "--vip", VIP];
-    group.world.prepare_servers(&arguments);
-    let answer = group.publish(0, &published("direct", &POOL), "0s");
-    assert!(answer.status.success(), "{answer:?}");
-    for n in 0..2 {
-        wait_for("the servers", PATIENCE, || {
-            POOL.iter().all(|it| group.state(n, it) == "up")
-        });
-    }
-    group.route_to(1);
-    let (stop, failed) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-    );
-    let running = {
-        let (stop, failed) = (Arc::clone(&stop), Arc::clone(&failed));
-        group.world.inside("client", move || load(&stop, &failed))
-    };
-    for n in 0..3 {
-        group.kill_etcd(n);
-        std::thread::sleep(Duration::from_millis(500));
-        group.start_etcd(n);
-        group.wait_for_etcd();
-    }
-    group.kill_etcd(0);
-    group.kill_etcd(1);
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        for n in 0..2 {
-            assert_eq!(group.servers(n).len(), 3, "no server is removed");
-        }
-        std::thread::sleep(Duration::from_secs(1));
-    }
-    wait_for("the loss of etcd", PATIENCE, || {
-        group.group(1)["etcd"] == "away"
-    });
-    group.kill_etcd(2);
-    for n in 0..3 {
-        fs::remove_dir_all(group.data(n)).expect("the data");
-        group.start_etcd(n);
-    }
-    group.wait_for_etcd();
-    for n in 0..2 {
-        wait_for("the members", PATIENCE, || group.present(n) == 2);
-        wait_for("the configuration", PATIENCE, || {
-            group.group(n)["rollout"] == "complete"
-        });
-        assert_eq!(group.servers(n).len(), 3);
-    }
-    stop.store(true, Ordering::Relaxed);
-    let served = running.join().expect("the load ends");
-    let failed = failed.load(Ordering::Relaxed);
-    println!("{served} connections, {failed} failed, etcd away for {time:?}");
-    assert_eq!(failed, 0, "of {served}");
-    assert!(served > 100, "{served}");
-}
-
-#[test]
-fn packets_are_forwarded_while_etcd_is_lost() {
-    if privileged() {
-        etcd_is_lost_for(Duration::from_secs(2));
-    }
-}
-
-#[test]
-fn packets_are_forwarded_while_etcd_is_lost_at_length() {
-    if privileged() && is_soak() {
-        etcd_is_lost_for(Duration::from_secs(600));
-    }
 }
 
 /// Processor time of a daemon and its processes, in clock ticks of 10 ms (proc(5)).
@@ -172,6 +79,32 @@ impl Group {
     }
 }
 
+impl Group {
+    /// Publishes a configuration. Prints how long it takes until etcd has it, and until all directors have applied it.
+    fn measure_publication(&self, what: &str, text: &str) {
+        let path = self.world.path("measured.toml");
+        fs::write(&path, text).expect("written");
+        let path = path.to_str().expect("a path").to_owned();
+        let (before, begin) = (self.ticks(), Instant::now());
+        let words = ["cluster", "publish", &path, "--guard", "0s", "--no-wait"];
+        self.succeed(3, &words);
+        let in_etcd = begin.elapsed();
+        let mut api = self.api(3);
+        wait_for("the rollout", 10 * PATIENCE, || {
+            api.get("/v1/cluster");
+            let group = api.receive();
+            assert_ne!(group["rollout"], "stopped", "{group}");
+            group["rollout"] == "complete"
+        });
+        let count = self.directors.len() as f64;
+        println!(
+            "{what}: in etcd after {in_etcd:?}, on {count} directors after {:?}; {:.0} ms of CPU time per director",
+            begin.elapsed(),
+            (self.ticks() - before) as f64 * 10.0 / count,
+        );
+    }
+}
+
 /// The time up to a moment of today in a log, as `2026-11-26T23:19:02.123456Z`.
 fn since(begin: SystemTime, moment: &str) -> Duration {
     const DAY: u64 = 86_400;
@@ -239,10 +172,7 @@ fn changes_reach_eight_directors_at_length() {
             text.replace("198.18.0.7:80", "198.18.0.7:81"),
         ),
     ] {
-        let begin = Instant::now();
-        let answer = group.publish(3, &text, "0s");
-        assert!(answer.status.success(), "{answer:?}");
-        println!("{what}: published on 8 directors in {:?}", begin.elapsed());
+        group.measure_publication(what, &text);
     }
     group.measure_weights("10 000 services", 10, 100);
     let mut api = group.api(7);

@@ -23,7 +23,12 @@ impl<P: Plane> Director<P> {
     pub(in crate::daemon) async fn handle_group(&mut self, event: GroupEvent) {
         let order = match event {
             GroupEvent::Applied(result) => {
-                self.group.applied(result);
+                // Another director may fail, or join, as soon as this one reports success.
+                if result.is_ok() && self.group.may_wait() && self.is_moving_flows() {
+                    self.group.wait(result);
+                } else {
+                    self.group.applied(result);
+                }
                 return;
             }
             GroupEvent::Order(order) => order,

@@ -1,0 +1,97 @@
+//! How many connections may break, by event and method.
+
+use weir_scaling::router::moved_by_last;
+use weir_scaling::simulation::Step;
+use weir_scaling::{Design, Group, Router, Scenario, Simulation};
+
+use super::event::Event;
+use super::rig::SERVERS;
+use super::{Balancer, Method};
+
+/// The measured share may exceed the product by this factor.
+const TOLERANCE: f64 = 1.1;
+/// Simulated connections.
+const SAMPLE: u32 = 200_000;
+
+/// Most broken connections of a run; `None` = there is no goal for this method.
+pub(super) fn most_broken(
+    event: Event,
+    method: Method,
+    directors: u8,
+    connections: u32,
+) -> Option<u64> {
+    let (tunnel, has_sync) = match method.balancer {
+        Balancer::Rules => return None,
+        Balancer::Weir { tunnel, has_sync } => (tunnel, has_sync),
+    };
+    let step = match event {
+        Event::ServerAddedDirectorKilled => Step::ServerAdded,
+        Event::ServerDrainedDirectorAdded => Step::ServerDrained,
+        // One version of the table: all directors select the same server.
+        Event::DirectorAdded
+        | Event::DirectorDrained
+        | Event::DirectorKilled
+        | Event::DirectorCut
+        | Event::MajorityLost => return Some(0),
+    };
+    if tunnel || has_sync {
+        return Some(0);
+    }
+    let after = directors.saturating_add_signed(event.paths());
+    let moved = moved_by_last(u32::from(directors), u32::from(after));
+    let share = changed_slots(step)? * moved * TOLERANCE;
+    Some((share * f64::from(connections)).ceil() as u64)
+}
+
+/// The share of the slots of a table that a change of the servers moves.
+fn changed_slots(step: Step) -> Option<f64> {
+    let steps: &'static [Step] = match step {
+        Step::ServerAdded => &[Step::ServerAdded],
+        Step::ServerDrained => &[Step::ServerDrained],
+        Step::ServerDied | Step::DirectorAdded | Step::DirectorRemoved => return None,
+    };
+    let group = Group {
+        directors: 1,
+        servers: u32::from(SERVERS),
+        sample: SAMPLE,
+        unsynced: 0.0,
+        seed: 1,
+    };
+    let scenario = Scenario { name: "", steps };
+    // The values are in their ranges.
+    let simulation = Simulation::new(group, Design::FlowTable).ok()?;
+    Some(simulation.run(Router::Threshold, &scenario).changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::METHODS;
+    use super::*;
+
+    #[test]
+    fn tables_may_lose_changed_slots_of_moved_flows() {
+        let goal = |event| METHODS.map(|method| most_broken(event, method, 4, 10_000));
+        let [rules, direct, sync, gue] = goal(Event::ServerAddedDirectorKilled);
+        assert_eq!((rules, sync, gue), (None, Some(0), Some(0)));
+        // A fifth of the slots and more, half of the flows.
+        let direct = direct.expect("a goal");
+        assert!((1_100..1_700).contains(&direct), "{direct}");
+        let [_, direct, sync, gue] = goal(Event::ServerDrainedDirectorAdded);
+        assert_eq!((sync, gue), (Some(0), Some(0)));
+        let direct = direct.expect("a goal");
+        assert!((1_300..1_900).contains(&direct), "{direct}");
+    }
+
+    #[test]
+    fn changes_of_directors_alone_break_nothing() {
+        for event in [
+            Event::DirectorAdded,
+            Event::DirectorCut,
+            Event::MajorityLost,
+        ] {
+            for method in &METHODS[1..] {
+                assert_eq!(most_broken(event, *method, 4, 400), Some(0));
+            }
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Live connections through all directors of a group while etcd fails: each member is killed, then the majority is away,
+//! then all data is lost.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::layer4::{POOL, VIP};
+use super::*;
+
+const PORT: u16 = 7000;
+/// Flows of datagrams: each director gets some of them.
+const DATAGRAM_FLOWS: usize = 64;
+/// One flow sends a datagram per round.
+const ROUND: Duration = Duration::from_millis(5);
+/// Each connection sends a byte once in this number of rounds: every 10 s.
+const ROUNDS: usize = 2000;
+/// A new connection is opened, used and closed once in this number of rounds.
+const ROUNDS_PER_NEW: usize = 40;
+/// How long an answer may take at the end.
+const LAST_ANSWERS: Duration = Duration::from_secs(20);
+
+/// What happens to etcd, and to how much.
+#[derive(Clone, Copy)]
+struct Scale {
+    directors: usize,
+    connections: usize,
+    /// How long etcd has no majority.
+    away: Duration,
+}
+
+/// What the client counted.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Connections that were open all the time, and those of them that broke.
+    connections: usize,
+    broken: usize,
+    /// Bytes on them.
+    bytes: u64,
+    unanswered: u64,
+    datagrams: u64,
+    lost: u64,
+    /// Connections that began meanwhile.
+    new: u64,
+    failed: u64,
+}
+
+fn to() -> SocketAddr {
+    SocketAddr::new(VIP.parse::<Ipv4Addr>().expect("an address").into(), PORT)
+}
+
+/// Each connection needs a descriptor. Returns how many connections are possible.
+fn most_connections(wanted: usize) -> usize {
+    let needed = wanted as u64 + 1000;
+    let limit = getrlimit(Resource::Nofile);
+    let maximum = limit.maximum.unwrap_or(u64::MAX);
+    let raised = Rlimit {
+        current: Some(needed.max(limit.current.unwrap_or(needed))),
+        maximum: Some(needed.max(maximum)),
+    };
+    // Without the right to raise the maximum there are fewer connections.
+    if setrlimit(Resource::Nofile, raised).is_ok() {
+        return wanted;
+    }
+    let most = Rlimit {
+        current: Some(maximum),
+        maximum: Some(maximum),
+    };
+    let _ = setrlimit(Resource::Nofile, most);
+    let possible = usize::try_from(maximum.saturating_sub(1000)).unwrap_or(wanted);
+    possible.min(wanted)
+}
+
+/// Returns what it receives on each connection. Programs of their own: this process holds the client's descriptors.
+const ECHO: &str = "
+import asyncio, sys
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.transport.write(data)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Echo, '0.0.0.0', int(sys.argv[1]), backlog=1024)
+    print('listening', flush=True)
+    await server.serve_forever()
+
+asyncio.run(main())
+";
+
+fn start_servers(group: &mut Group) {
+    for n in 0..POOL.len() {
+        let mut command = group.world.command(&format!("server{n}"), "python3");
+        command.args(["-c", ECHO, &PORT.to_string()]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut child = child.expect("python3 runs");
+        let mut line = String::new();
+        let output = BufReader::new(child.stdout.take().expect("its output"));
+        // It ends without a line if it fails.
+        output.take(100).read_line(&mut line).expect("a line");
+        assert_eq!(line, "listening\n");
+        group.world.adopt(child);
+    }
+    let vip: IpAddr = VIP.parse().expect("an address");
+    group.world.start_udp_echo(PORT, |_| vip);
+}
+
+struct Connection {
+    stream: TcpStream,
+    sent: u64,
+    received: u64,
+    is_open: bool,
+}
+
+impl Connection {
+    /// With one answer.
+    fn open() -> std::io::Result<Self> {
+        let limit = Duration::from_secs(10);
+        let mut stream = TcpStream::connect_timeout(&to(), limit)?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_nodelay(true)?;
+        stream.write_all(b"a")?;
+        stream.read_exact(&mut [0; 1])?;
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            sent: 1,
+            received: 1,
+            is_open: true,
+        })
+    }
+
+    fn send(&mut self) {
+        match self.stream.write(b"a") {
+            Ok(length) => self.sent += length as u64,
+            Err(error) => self.is_open &= error.kind() == ErrorKind::WouldBlock,
+        }
+    }
+
+    fn receive(&mut self) {
+        let mut bytes = [0; 64];
+        while self.is_open {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => self.is_open = false,
+                Ok(length) => self.received += length as u64,
+                Err(error) => {
+                    self.is_open = error.kind() == ErrorKind::WouldBlock;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The client: one thread for all flows.
+struct Generator {
+    connections: Vec<Connection>,
+    datagrams: Vec<(UdpSocket, u64, u64)>,
+    counts: Counts,
+}
+
+impl Generator {
+    fn open(count: usize) -> std::io::Result<Self> {
+        let connections = (0..count).map(|_| Connection::open());
+        let datagrams = (0..DATAGRAM_FLOWS).map(|_| {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            socket.connect(to())?;
+            socket.set_nonblocking(true)?;
+            Ok((socket, 0, 0))
+        });
+        Ok(Self {
+            connections: connections.collect::<std::io::Result<_>>()?,
+            datagrams: datagrams.collect::<std::io::Result<_>>()?,
+            counts: Counts::default(),
+        })
+    }
+
+    fn receive_datagrams(&mut self) {
+        for (socket, _, received) in &mut self.datagrams {
+            while socket.recv(&mut [0; 16]).is_ok() {
+                *received += 1;
+            }
+        }
+    }
+
+    fn round(&mut self, number: usize) {
+        let flow = number % DATAGRAM_FLOWS;
+        let (socket, sent, _) = &mut self.datagrams[flow];
+        // One that the kernel does not send is lost as well.
+        let _ = socket.send(b"a");
+        *sent += 1;
+        self.receive_datagrams();
+        let part = self.connections.iter_mut().skip(number % ROUNDS);
+        for connection in part.step_by(ROUNDS) {
+            connection.receive();
+            connection.send();
+        }
+        if number.is_multiple_of(ROUNDS_PER_NEW) {
+            self.counts.new += 1;
+            if let Err(error) = Connection::open() {
+                eprintln!("a new connection: {error}");
+                self.counts.failed += 1;
+            }
+        }
+    }
+
+    fn run(mut self, stop: &AtomicBool) -> Counts {
+        let (mut next, mut number) = (Instant::now(), 0);
+        while !stop.load(Ordering::Relaxed) {
+            self.round(number);
+            number += 1;
+            // A late thread does not send the missed ones at once.
+            next = (next + ROUND).max(Instant::now());
+            std::thread::sleep(next - Instant::now());
+        }
+        self.finish()
+    }
+
+    /// Each connection sends a last byte; all answers must arrive.
+    fn finish(mut self) -> Counts {
+        self.connections.iter_mut().for_each(Connection::send);
+        let end = Instant::now() + LAST_ANSWERS;
+        let mut is_complete = false;
+        while !is_complete && Instant::now() < end {
+            self.connections.iter_mut().for_each(Connection::receive);
+            self.receive_datagrams();
+            let answered = self.connections.iter();
+            let answered = answered.filter(|it| it.is_open && it.received == it.sent);
+            let all = self.datagrams.iter().all(|(_, sent, got)| sent == got);
+            is_complete = all && answered.count() == self.connections.len();
+            std::thread::sleep(ROUND);
+        }
+        let of = |it: &Connection| it.sent - it.received;
+        Counts {
+            connections: self.connections.len(),
+            broken: self.connections.iter().filter(|it| !it.is_open).count(),
+            bytes: self.connections.iter().map(|it| it.sent).sum(),
+            unanswered: self.connections.iter().map(of).sum(),
+            datagrams: self.datagrams.iter().map(|it| it.1).sum(),
+            lost: self.datagrams.iter().map(|it| it.1 - it.2).sum(),
+            ..self.counts
+        }
+    }
+}
+
+fn configuration() -> String {
+    let servers: Vec<String> = POOL.iter().map(|it| format!("\"{it}\"")).collect();
+    format!(
+        "[pool.web]\nscheduler = \"maglev\"\nservers = [{}]\n[pool.web.check]\nkind = \"tcp\"\nport = {PORT}\ninterval \
+         = \"1s\"\ntimeout = \"900ms\"\nfall = 3\nrise = 1\n[service.web]\nlisten = [\"{VIP}:{PORT}\", \
+         \"udp/{VIP}:{PORT}\"]\nforward = \"direct\"\npool = \"web\"\n",
+        servers.join(", ")
+    )
+}
+
+impl Group {
+    /// The client's packets for the VIP go to all directors, by a hash of addresses and ports.
+    fn route_to_all(&self) {
+        let sysctl = "sysctl -qw net.ipv4.fib_multipath_hash_policy=1";
+        assert!(self.world.output("client", sysctl).status.success());
+        let hops =
+            (0..self.directors.len()).map(|n| format!(" nexthop via 10.71.0.{}", host_number(n)));
+        let route = format!("route replace {VIP}/32{}", hops.collect::<String>());
+        self.world.ip("client", &route);
+    }
+
+    /// Connections and flows that began on each director.
+    fn begun(&self) -> Vec<u64> {
+        let of = |n: usize| {
+            let status = self.status(n);
+            status["services"][0]["connections"].as_u64()
+        };
+        let all = (0..self.directors.len()).map(of);
+        all.map(|it| it.expect("the status")).collect()
+    }
+
+    /// Segments that the client's kernel sent again.
+    fn retransmitted(&self) -> u64 {
+        let output = self
+            .world
+            .output("client", "cat /proc/thread-self/net/snmp");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+        let (names, values) = (lines.next(), lines.next());
+        let mut pairs = names
+            .into_iter()
+            .flat_map(str::split_whitespace)
+            .zip(values.into_iter().flat_map(str::split_whitespace));
+        let found = pairs.find(|(name, _)| *name == "RetransSegs");
+        found.and_then(|(_, it)| it.parse().ok()).expect("a count")
+    }
+
+    fn assert_no_server_is_removed(&self) {
+        for n in 0..self.directors.len() {
+            assert_eq!(self.servers(n).len(), POOL.len(), "director {n}");
+        }
+    }
+}
+
+/// The faults, one after the other.
+fn let_etcd_fail(group: &mut Group, away: Duration) {
+    for n in 0..3 {
+        group.kill_etcd(n);
+        std::thread::sleep(Duration::from_millis(500));
+        group.assert_no_server_is_removed();
+        group.start_etcd(n);
+        group.wait_for_etcd();
+    }
+    group.kill_etcd(0);
+    group.kill_etcd(1);
+    let end = Instant::now() + away;
+    // Looking at the directors costs more than the load.
+    let pause = (away / 60).max(Duration::from_secs(1));
+    while Instant::now() < end {
+        group.assert_no_server_is_removed();
+        std::thread::sleep(pause);
+    }
+    let count = group.directors.len();
+    for n in 0..count {
+        wait_for("the loss of etcd", PATIENCE, || {
+            group.group(n)["etcd"] == "away"
+        });
+        let members = group.group(n)["members"].as_array().map(Vec::len);
+        assert_eq!(members, Some(count), "no member is forgotten");
+    }
+    group.kill_etcd(2);
+    for n in 0..3 {
+        fs::remove_dir_all(group.data(n)).expect("the data");
+        group.start_etcd(n);
+    }
+    group.wait_for_etcd();
+    for n in 0..count {
+        wait_for("the members", PATIENCE, || group.present(n) == count);
+        wait_for("the configuration", PATIENCE, || {
+            group.group(n)["rollout"] == "complete"
+        });
+    }
+    group.assert_no_server_is_removed();
+}
+
+fn flows_survive_the_loss_of_etcd(scale: Scale) {
+    let connections = most_connections(scale.connections);
+    let mut group = Group::layer4(3, scale.directors, POOL.len());
+    let arguments = ["--forward", "direct", "--vip", VIP];
+    group.world.prepare_servers(&arguments);
+    start_servers(&mut group);
+    let answer = group.publish(0, &configuration(), "0s");
+    assert!(answer.status.success(), "{answer:?}");
+    for n in 0..scale.directors {
+        wait_for("the servers", PATIENCE, || {
+            POOL.iter().all(|it| group.state(n, it) == "up")
+        });
+    }
+    group.route_to_all();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (ready, opened) = mpsc::channel();
+    let running = {
+        let stop = Arc::clone(&stop);
+        group.world.inside("client", move || {
+            let generator = Generator::open(connections).expect("all connections open");
+            ready.send(()).expect("the test waits");
+            generator.run(&stop)
+        })
+    };
+    let limit = Duration::from_secs(120);
+    opened.recv_timeout(limit).expect("all connections open");
+    let begun = group.begun();
+    let share = connections as u64 / scale.directors as u64;
+    assert!(begun.iter().all(|it| *it > share / 3), "{begun:?}");
+    let before = group.retransmitted();
+    let begin = Instant::now();
+    let_etcd_fail(&mut group, scale.away);
+    stop.store(true, Ordering::Relaxed);
+    let counts = running.join().expect("the load ends");
+    println!(
+        "{} directors, connections per director {begun:?}, etcd without a majority for {:?}, all faults in {:?}: \
+         {counts:?}; {} segments sent again",
+        scale.directors,
+        scale.away,
+        begin.elapsed(),
+        group.retransmitted() - before,
+    );
+    assert_eq!((counts.broken, counts.unanswered), (0, 0), "{counts:?}");
+    assert_eq!((counts.lost, counts.failed), (0, 0), "{counts:?}");
+    assert_eq!(counts.connections, connections, "{counts:?}");
+    assert!(counts.bytes > connections as u64, "{counts:?}");
+    assert!(counts.datagrams > 500 && counts.new > 10, "{counts:?}");
+}
+
+#[test]
+fn flows_survive_the_loss_of_etcd_and_of_its_data() {
+    if privileged() {
+        flows_survive_the_loss_of_etcd(Scale {
+            directors: 2,
+            connections: 300,
+            away: Duration::from_secs(2),
+        });
+    }
+}
+
+#[test]
+fn ten_thousand_flows_survive_ten_minutes_without_etcd_at_length() {
+    if privileged() && std::env::var_os("WEIR_SOAK").is_some() {
+        flows_survive_the_loss_of_etcd(Scale {
+            directors: 4,
+            connections: 10_000,
+            away: Duration::from_secs(600),
+        });
+    }
+}
