@@ -94,11 +94,12 @@ lab: require-root build ## run an experiment: make lab NAME=saturated-uplink [AR
 deb: build ## build the Debian packages: weir, and weir-ipvsadm for scripts that call ipvsadm
 	@tools/build-deb.sh $(WEIR) $(TARGET)/debian
 
-# WEIR_SIGNING_KEY names the key of the apt repository; without it the key is made for this one repository. Three release
-# builds, on an amd64 machine; ARM64= leaves the arm64 packages out.
+# WEIR_SIGNING_KEY names the key of the apt repository and of SHA256SUMS; without it a key is made for this one repository,
+# and SHA256SUMS is not signed. Three release builds, on an amd64 machine; ARM64= leaves the arm64 packages out.
 ARM64 ?= yes
 AMD64_PROGRAM := $(DIST)/x86_64-unknown-linux-gnu/dist/weir
 ARM64_PROGRAM := $(DIST)/aarch64-unknown-linux-gnu/dist/weir
+TRIPLES := x86_64-unknown-linux-gnu x86_64-unknown-linux-musl $(if $(ARM64),aarch64-unknown-linux-gnu)
 
 packages: require-cargo ## build all artefacts into target/packages: deb, apt repository, RPM, static program, image, bill of materials
 	@rm -rf $(TARGET)/packages
@@ -110,9 +111,11 @@ packages: require-cargo ## build all artefacts into target/packages: deb, apt re
 	    tools/build-deb.sh $(ARM64_PROGRAM) $(TARGET)/packages/deb; fi
 	@tools/build-repository.sh $(TARGET)/packages/apt $(TARGET)/packages/deb/*.deb
 	@tools/build-image.sh $(STATIC) $(TARGET)/packages
-	@tools/build-sbom.py $(CARGO) >$(TARGET)/packages/weir.cdx.json && echo $(TARGET)/packages/weir.cdx.json
+	@tools/build-sbom.py $(CARGO) $(TRIPLES) >$(TARGET)/packages/weir.cdx.json && echo $(TARGET)/packages/weir.cdx.json
 	@if command -v rpmbuild >/dev/null; then tools/build-rpm.sh $(AMD64_PROGRAM) $(TARGET)/packages; else echo "no RPM: needs rpmbuild"; fi
 	@cd $(TARGET)/packages && find . -type f ! -name SHA256SUMS -print0 | LC_ALL=C sort -z | xargs -0 sha256sum >SHA256SUMS
+	@[[ -z "$${WEIR_SIGNING_KEY:-}" ]] || gpg --batch --yes --quiet --local-user "$$WEIR_SIGNING_KEY" --armor --detach-sign \
+	  $(TARGET)/packages/SHA256SUMS
 
 # A pinned version: another one may lay the site out differently. Without network access, set MDBOOK to an installed one.
 MDBOOK_VERSION := 0.5.4

@@ -28,8 +28,15 @@ done
 
 VERSION=${WEIR_PACKAGE_VERSION:-$("${WEIR_NATIVE:-$BINARY}" --version | awk '{ print $2 }')}
 ARCH=${WEIR_PACKAGE_ARCH:-$(dpkg --print-architecture)}
-# What the program asks of the C library decides where it can be installed; a static program asks nothing.
+# What the program asks of the C library decides where it can be installed; a static program asks nothing. Compressed
+# relocations (DT_RELR) need the loader of 2.36.
 LIBC=$(readelf -W --dyn-syms "$BINARY" 2>/dev/null | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -1 || true)
+if [[ -n $LIBC ]]; then
+  LIBC=$({
+    echo "$LIBC"
+    readelf -W --dynamic "$BINARY" | awk '/\(RELR\)/ { print "GLIBC_2.36" }'
+  } | sort -V | tail -1)
+fi
 readonly VERSION ARCH LIBC=${LIBC#GLIBC_}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || echo 1)}
 export SOURCE_DATE_EPOCH
@@ -37,6 +44,13 @@ export SOURCE_DATE_EPOCH
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 umask 022
+
+# KiB that a package occupies, as dpkg-gencontrol counts: files rounded up, one for everything else. The file system of
+# the working directory does not matter.
+installed_size() {
+  find "$1" -mindepth 1 -path "$1/DEBIAN" -prune -o -printf '%y %s\n' |
+    awk '{ sum += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print sum + 0 }'
+}
 
 # control PACKAGE ARCHITECTURE DEPENDS DESCRIPTION [MORE FIELDS]
 control() {
@@ -46,7 +60,7 @@ Package: $1
 Version: $VERSION
 Architecture: $2
 Maintainer: The Weir authors <weir@example.invalid>
-Installed-Size: $(du -sk --apparent-size "$work/$1" | cut -f 1)
+Installed-Size: $(installed_size "$work/$1")
 Section: net
 Priority: optional
 ${3:+Depends: $3
@@ -62,6 +76,8 @@ documents() {
     echo "Copyright: The Weir authors"
     echo
     echo "Rust code: MIT or Apache-2.0, as you choose. BPF programs: GPL-2.0 or BSD-2-Clause."
+    echo "Libraries in the program: /usr/share/doc/weir/THIRD-PARTY.gz lists them with their licences."
+    echo
     echo "/usr/share/common-licenses/Apache-2.0 and /usr/share/common-licenses/GPL-2 have two of the texts. MIT:"
     echo
     cat LICENSE-MIT
@@ -96,12 +112,11 @@ pack() {
 root=$work/weir
 tools/install-files.sh "$BINARY" "$root"
 documents weir
-gzip -9n <CHANGELOG.md >"$root/usr/share/doc/weir/CHANGELOG.md.gz"
 install -D -m 644 /dev/stdin "$root/usr/share/lintian/overrides/weir" <<'END'
 # The instances of weir-real-server@ have names that only systemctl knows.
 weir: maintainer-script-calls-systemctl *
 END
-control weir "$ARCH" "${LIBC:+libc6 (>= $LIBC), libgcc-s1}" "load balancer from packet to request
+control weir "$ARCH" "${LIBC:+libc6 (>= $LIBC), libgcc-s1, }passwd" "load balancer from packet to request
  Layer 4 in XDP with the semantics of IPVS, health checks, and an HTTP and TCP
  proxy over the same pools, by one daemon and one configuration file." "Suggests: ca-certificates, nftables"
 echo /etc/logrotate.d/weir >"$root/DEBIAN/conffiles"
@@ -118,7 +133,7 @@ if [[ -n $id ]]; then
   mkdir -p "$work/weir-dbgsym/usr/share/doc"
   ln -s weir "$work/weir-dbgsym/usr/share/doc/weir-dbgsym"
   control weir-dbgsym "$ARCH" "weir (= $VERSION)" "debug symbols for weir
- For debuggers, profilers and backtraces with lines." "Build-Ids: $id
+ Names of functions, for debuggers, profilers and backtraces." "Build-Ids: $id
 Auto-Built-Package: debug-symbols"
   sed -i 's/^Section: .*/Section: debug/' "$work/weir-dbgsym/DEBIAN/control"
   pack weir-dbgsym "$ARCH"

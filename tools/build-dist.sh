@@ -4,6 +4,8 @@
 #
 #   tools/build-dist.sh TARGET DIRECTORY    prints the path of the program
 #
+# It fails if the program is larger than 30 MiB without its symbols.
+#
 # x86_64-unknown-linux-musl    a static program: for the container image, and for systems with another or older libc
 # x86_64-unknown-linux-gnu     for the packages of this machine's distribution
 # aarch64-unknown-linux-gnu    for arm64, by Debian's cross compiler
@@ -12,7 +14,7 @@
 # named with their Debian packages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-[[ $# -eq 2 ]] || { sed -n '2,12p' "$0" >&2; exit 2; }
+[[ $# -eq 2 ]] || { sed -n '2,14p' "$0" >&2; exit 2; }
 readonly TARGET=$1
 mkdir -p "$2"
 DIR=$(cd "$2" && pwd)
@@ -23,7 +25,11 @@ need() { # PROGRAM PACKAGE
   command -v "$1" >/dev/null || { echo "tools/build-dist.sh: needs $1 (package $2)" >&2; exit 1; }
 }
 
+# Bytes of a stripped program.
+readonly LIMIT=$((30 * 1024 * 1024))
+
 need clang clang
+strip=strip
 flags=()
 case $TARGET in
   x86_64-unknown-linux-musl)
@@ -34,6 +40,7 @@ case $TARGET in
   aarch64-unknown-linux-gnu)
     need aarch64-linux-gnu-gcc 'gcc-aarch64-linux-gnu and libc6-dev-arm64-cross'
     export CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
+    strip=aarch64-linux-gnu-strip
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
     ;;
   *) echo "tools/build-dist.sh: unknown target $TARGET" >&2; exit 2 ;;
@@ -57,5 +64,18 @@ export CARGO_ENCODED_RUSTFLAGS=${CARGO_ENCODED_RUSTFLAGS%$'\x1f'}
 # The time of the last commit, for compilers that write one.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || echo 1)}
 export SOURCE_DATE_EPOCH CARGO_INCREMENTAL=0
-CARGO_TARGET_DIR=$DIR cargo build --profile dist --locked -p weir --target "$TARGET" >&2
-echo "$DIR/$TARGET/dist/weir"
+# Compressed relocations save 3 % of the file. They need glibc 2.36, which Debian 12 has, or musl 1.2.4. GNU ld 2.40
+# ignores the option for arm64.
+CARGO_TARGET_DIR=$DIR cargo rustc --profile dist --locked -p weir --bin weir --target "$TARGET" -- \
+  -C link-arg=-Wl,-z,pack-relative-relocs >&2
+program=$DIR/$TARGET/dist/weir
+stripped=$(mktemp)
+trap 'rm -f "$stripped"' EXIT
+"$strip" --strip-unneeded -R .comment -o "$stripped" "$program"
+size=$(stat -c %s "$stripped")
+echo "$TARGET: $size bytes without symbols" >&2
+if ((size > LIMIT)); then
+  echo "tools/build-dist.sh: the program of $TARGET has $size bytes without symbols, more than $LIMIT" >&2
+  exit 1
+fi
+echo "$program"

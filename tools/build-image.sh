@@ -4,7 +4,8 @@
 #   tools/build-image.sh BINARY DIRECTORY    write DIRECTORY/weir-VERSION-ARCH.oci.tar
 #
 # The image has the program, the libraries that it needs (none if it is static), CA certificates, the accounts that it
-# uses and the sample configuration. The same program and libraries give the same image: times are SOURCE_DATE_EPOCH.
+# uses, the sample configuration and licences. The same program, libraries and certificates give the same image: times
+# are SOURCE_DATE_EPOCH.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ $# -eq 2 && -x $1 ]] || { echo "usage: tools/build-image.sh BINARY DIRECTORY" >&2; exit 2; }
@@ -30,6 +31,9 @@ ldd "$BINARY" 2>/dev/null | awk '{ for (n = 1; n <= NF; n++) if ($n ~ /^\//) pri
   done
 install -m 644 /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 install -m 600 docs/packaging/files/weir.toml "$root/etc/weir/"
+install -D -m 644 LICENSE-MIT "$root/usr/share/doc/weir/LICENSE-MIT"
+install -m 644 LICENSE-APACHE "$root/usr/share/doc/weir/"
+tools/build-licenses.py | gzip -9n >"$root/usr/share/doc/weir/THIRD-PARTY.gz"
 printf '%s\n' 'root:x:0:0:root:/:/usr/bin/weir' 'weir:x:989:989::/:/usr/bin/weir' \
   'weir-vrrp:x:990:990::/:/usr/bin/weir' \
   'nobody:x:65534:65534::/:/usr/bin/weir' >"$root/etc/passwd"
@@ -53,7 +57,9 @@ created=$(date -u -d "@$EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 cat >"$work/config.json" <<END
 {"created":"$created","architecture":"$ARCH","os":"linux",
  "config":{"Entrypoint":["/usr/bin/weir"],"Cmd":["run"],"Env":["PATH=/usr/bin"],
-  "Labels":{"org.opencontainers.image.title":"weir","org.opencontainers.image.version":"$VERSION"}},
+  "Labels":{"org.opencontainers.image.title":"weir","org.opencontainers.image.version":"$VERSION",
+   "org.opencontainers.image.description":"load balancer from packet to request",
+   "org.opencontainers.image.licenses":"(MIT OR Apache-2.0) AND (GPL-2.0-only OR BSD-2-Clause)"}},
  "rootfs":{"type":"layers","diff_ids":["sha256:$diff_id"]},
  "history":[{"created":"$created","created_by":"tools/build-image.sh"}]}
 END

@@ -37,6 +37,7 @@ AutoReqProv: yes
 %global _binary_payload w3.zstdio
 %global use_source_date_epoch_as_buildtime 1
 %global clamp_mtime_to_source_date_epoch 1
+%global build_mtime_policy clamp_to_source_date_epoch
 %global _buildhost reproducible
 
 %description
@@ -48,9 +49,13 @@ cp -a $root/. %{buildroot}/
 
 %post
 if [ ! -e /etc/weir/weir.toml ]; then
-  install -m 600 /usr/share/doc/weir/examples/weir.toml /etc/weir/weir.toml
+  install -m 600 /usr/share/weir/weir.toml /etc/weir/weir.toml
 fi
-command -v systemd-sysusers >/dev/null && systemd-sysusers weir.conf || :
+! command -v systemd-sysusers >/dev/null || systemd-sysusers weir.conf || :
+for account in weir weir-vrrp; do
+  getent passwd "\$account" >/dev/null ||
+    useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /sbin/nologin "\$account" || :
+done
 [ -d /var/log/weir ] || install -d -m 750 /var/log/weir
 [ ! -d /run/systemd/system ] || systemctl --system daemon-reload || :
 if [ "\$1" -gt 1 ] && weir status >/dev/null 2>&1; then
@@ -59,10 +64,15 @@ fi
 
 %preun
 if [ "\$1" = 0 ]; then
-  [ ! -d /run/systemd/system ] || systemctl stop weir.service weir-helper.service \
-    weir-proxy.service 'weir-real-server@*.service' || :
+  if [ -d /run/systemd/system ]; then
+    systemctl stop weir.service weir-helper.service weir-proxy.service 'weir-real-server@*.service' || :
+    systemctl --no-reload disable weir.service weir-proxy.service || :
+  fi
   weir clean >/dev/null || :
 fi
+
+%postun
+[ ! -d /run/systemd/system ] || systemctl --system daemon-reload || :
 
 %files
 %defattr(-,root,root,-)
@@ -80,6 +90,9 @@ fi
 /usr/share/fish/vendor_completions.d/weir.fish
 /usr/share/zsh/site-functions/_weir
 /usr/share/man/man1/*
+/usr/share/man/man5/*
+%dir /usr/share/weir
+/usr/share/weir/weir.toml
 %doc /usr/share/doc/weir
 END
 rpmbuild -bb --quiet --define "_topdir $work/top" --define "_rpmdir $work/rpms" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Puts a built program and what belongs to it where packages have it: units, sample configuration, man pages,
-# completions, the manual. The Debian packages, the RPM and the container image start from this.
+# completions, the manual, licences. The Debian packages and the RPM start from this.
 #
 #   tools/install-files.sh BINARY ROOT
 set -euo pipefail
@@ -25,12 +25,15 @@ done
 put "$FILES/weir.sysusers" usr/lib/sysusers.d/weir.conf
 put "$FILES/weir.tmpfiles" usr/lib/tmpfiles.d/weir.conf
 put "$FILES/weir.logrotate" etc/logrotate.d/weir
-put "$FILES/weir.toml" usr/share/doc/weir/examples/weir.toml
-install -d "$ROOT/etc/weir/real-server"
+# The packages' scripts copy the sample. Systems may leave /usr/share/doc out.
+put "$FILES/weir.toml" usr/share/weir/weir.toml
+install -d "$ROOT/usr/share/doc/weir/examples" "$ROOT/etc/weir/real-server"
+ln -s ../../../weir/weir.toml "$ROOT/usr/share/doc/weir/examples/weir.toml"
 
-install -d "$ROOT/usr/share/man/man1"
+install -d "$ROOT/usr/share/man/man1" "$ROOT/usr/share/man/man5"
 "$WEIR" generate man "$ROOT/usr/share/man/man1"
-find "$ROOT/usr/share/man" -name '*.1' -exec gzip -9n {} + -exec true \;
+mv "$ROOT/usr/share/man/man1/"*.5 "$ROOT/usr/share/man/man5/"
+find "$ROOT/usr/share/man" -type f -exec gzip -9n {} +
 completion() {
   install -d "$ROOT/$(dirname "$2")"
   "$WEIR" generate completion "$1" >"$ROOT/$2"
@@ -40,6 +43,8 @@ completion zsh usr/share/zsh/vendor-completions/_weir
 completion fish usr/share/fish/vendor_completions.d/weir.fish
 
 cp -r docs/manual docs/performance.md docs/performance-log.md docs/scaling.md "$ROOT/usr/share/doc/weir/"
+gzip -9n <CHANGELOG.md >"$ROOT/usr/share/doc/weir/CHANGELOG.md.gz"
+tools/build-licenses.py | gzip -9n >"$ROOT/usr/share/doc/weir/THIRD-PARTY.gz"
 put contrib/grafana/weir.json usr/share/doc/weir/examples/grafana/weir.json
 put contrib/prometheus/weir-rules.yml usr/share/doc/weir/examples/prometheus/weir-rules.yml
 find "$ROOT/usr/share" -type f -exec chmod 644 {} +

@@ -140,11 +140,19 @@ fi
 if [[ -z $only || $only == programs ]]; then
   echo "the container image, and arm64:"
   dist=${WEIR_DIST:-$DIR/dist}
-  static=$(tools/build-dist.sh x86_64-unknown-linux-musl "$dist" 2>"$DIR/static.log")
-  image=$(tools/build-image.sh "$static" "$DIR/image" | tail -1)
-  tools/release-check/program.py image "$image" | sed 's/^/    /' || result=1
-  arm64=$(tools/build-dist.sh aarch64-unknown-linux-gnu "$dist" 2>"$DIR/arm64.log")
-  tools/release-check/program.py arm64 "$arm64" | sed 's/^/    /' || result=1
+  if static=$(tools/build-dist.sh x86_64-unknown-linux-musl "$dist" 2>"$DIR/static.log") &&
+    image=$(tools/build-image.sh "$static" "$DIR/image" 2>>"$DIR/static.log" | tail -1); then
+    tools/release-check/program.py image "$image" | sed 's/^/    /' || result=1
+  else
+    echo "    FAILED image: $(tail -n 1 "$DIR/static.log") (the output is in $DIR/static.log)"
+    result=1
+  fi
+  if arm64=$(tools/build-dist.sh aarch64-unknown-linux-gnu "$dist" 2>"$DIR/arm64.log"); then
+    tools/release-check/program.py arm64 "$arm64" | sed 's/^/    /' || result=1
+  else
+    echo "    FAILED arm64: $(tail -n 1 "$DIR/arm64.log") (the output is in $DIR/arm64.log)"
+    result=1
+  fi
 fi
 if [[ -z $only || $only == reproducible ]]; then
   echo "two builds in different directories:"

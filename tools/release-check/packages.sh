@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 readonly MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 declare -rA SUITES=([12]=bookworm [13]=trixie)
 # What Ubuntu 24.04 (noble) has of the libraries that the packages may depend on.
-declare -rA UBUNTU=([libc6]=2.39 [libgcc-s1]=14)
+declare -rA UBUNTU=([libc6]=2.39 [libgcc-s1]=14 [passwd]=4.13)
 
 suites="12 13"
 while [[ ${1:-} == --* ]]; do
@@ -69,7 +69,8 @@ apt() {
 # Whether the output of package.sh has every result, at most 12 steps and less than five minutes.
 passed() {
   local line steps seconds
-  for line in 'servers: both' 'answers: some, others: 0' 'version: 0.2.0' 'kept: 2' removed cleaned purged; do
+  for line in 'servers: both' 'sample: 644 600' documented 'without documents' 'configured again' rotated \
+    'answers: some, others: 0' 'version: 0.2.0' 'kept: 2' removed cleaned purged; do
     grep -qxF "$line" "$1" || return 1
   done
   steps=$(sed -n 's/^steps: \([0-9]*\),.*/\1/p' "$1")
@@ -77,7 +78,7 @@ passed() {
   [[ -n $steps && $steps -le 12 && -n $seconds && $seconds -lt 300 ]]
 }
 
-# Installs the RPM in a view of a system, checks what it brings, and removes it.
+# Installs an RPM in a view of a system, checks what it brings, upgrades it to another one, and removes it.
 rpm_package() {
   local view
   view=$(mktemp -d "$DIR/view.XXXXXX")
@@ -89,14 +90,21 @@ rpm_package() {
     mount -t proc proc "$root/proc"
     rpm --root "$root" --initdb
     # The system has its libraries from Debian packages, of which rpm knows nothing.
-    rpm --root "$root" --nodeps --nosignature --install "$3"
+    # As images of containers install it, without documents.
+    rpm --root "$root" --nodeps --nosignature --excludedocs --install "$3"
     rpm --root "$root" --verify --nodeps weir
     chroot "$root" weir --version
     chroot "$root" weir check
     test "$(stat -c %a "$root/etc/weir/weir.toml")" = 600
+    grep -q ^weir: "$root/etc/passwd"
+    grep -q ^weir-vrrp: "$root/etc/passwd"
+    echo "# mine" >>"$root/etc/weir/weir.toml"
+    rpm --root "$root" --nodeps --nosignature --upgrade "$4"
+    test "$(rpm --root "$root" --query --queryformat "%{version}" weir)" = 0.2.0
+    grep -q "^# mine" "$root/etc/weir/weir.toml"
     rpm --root "$root" --nodeps --erase weir
     test ! -e "$root/usr/bin/weir" -a -e "$root/etc/weir/weir.toml"
-  ' sh "$1" "$view" "$2"
+  ' sh "$1" "$view" "$2" "$3"
   rmdir "$view" 2>/dev/null || true
 }
 
@@ -108,9 +116,10 @@ for version in 0.1.0 0.2.0; do
 done
 rm -f "$work"/deb/weir-dbgsym_*
 tools/build-repository.sh "$work/apt" "$work"/deb/*.deb >/dev/null
-rpm=''
+rpm='' newer_rpm=''
 if command -v rpmbuild >/dev/null; then
   rpm=$(WEIR_PACKAGE_VERSION=0.1.0 tools/build-rpm.sh "$BINARY" "$work/rpm" | tail -1)
+  newer_rpm=$(WEIR_PACKAGE_VERSION=0.2.0 tools/build-rpm.sh "$BINARY" "$work/rpm" | tail -1)
 fi
 
 result=0
@@ -128,7 +137,7 @@ for number in $suites; do
   fi
   if [[ -z $rpm ]]; then
     echo "    no RPM: needs rpmbuild"
-  elif rpm_package "$DIR/packages-$number" "$rpm" >"$log" 2>&1; then
+  elif rpm_package "$DIR/packages-$number" "$rpm" "$newer_rpm" >"$log" 2>&1; then
     echo "    ok rpm: $(basename "$rpm"): $(sed -n '/^weir [0-9]/p' "$log")"
   else
     echo "    FAILED rpm:"

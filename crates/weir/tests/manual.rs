@@ -82,6 +82,15 @@ fn every_command_has_a_man_page() {
         assert!(named(name).contains(".SH NAME"), "{name}");
     }
     assert!(named("weir-reload.1").contains("guard"));
+    let keys = named("weir.toml.5");
+    let cards = fs::read_dir(page("configuration")).expect("the cards");
+    for card in cards {
+        let text = fs::read_to_string(card.expect("a card").path()).expect("its text");
+        for key in text.lines().filter_map(|line| line.strip_prefix("## `")) {
+            let heading = format!("\n.SS {}\n", key.trim_end_matches('`').replace('-', "\\-"));
+            assert!(keys.contains(&heading), "{heading}");
+        }
+    }
     fs::remove_dir_all(&directory).expect("removed");
 }
 

@@ -59,6 +59,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
         build(&packages, version);
     }
     lintian(&packages);
+    check_files(&files(&packages, ".deb"));
     printed(
         Command::new(room.join("../../tools/build-repository.sh"))
             .arg(&repository)
@@ -86,8 +87,9 @@ fn packages_install_upgrade_and_purge_cleanly() {
         matches!(
             lines[..],
             [
-                steps, "servers: both", "sample: 644 600", "documented", "rotated", named, charge,
-                "answers: some, others: 0", "version: 0.2.0", "kept: 2", "removed", "cleaned", "purged"
+                steps, "servers: both", "sample: 644 600", "documented", "without documents", "configured again",
+                "rotated", named, charge, "answers: some, others: 0", "version: 0.2.0", "kept: 2", "removed",
+                "cleaned", "purged"
             ]
                 if few(steps)
                     && named.starts_with("named: ipvsadm v1.31")
@@ -133,20 +135,86 @@ fn lintian(packages: &Path) {
     );
 }
 
+/// Files belong to root, only root may write them, and only programs are executable. Licences are part of the package.
+fn check_files(packages: &[PathBuf]) {
+    let mut all = String::new();
+    for package in packages {
+        all += &printed(Command::new("dpkg-deb").arg("--contents").arg(package));
+    }
+    for line in all.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (mode, owner, path) = (fields[0], fields[1], fields[5]);
+        let expected = match mode.as_bytes()[0] {
+            b'd' => "drwxr-xr-x",
+            b'l' => "lrwxrwxrwx",
+            _ if path == "./usr/bin/weir" || path.starts_with("./usr/lib/ocf/") => "-rwxr-xr-x",
+            _ => "-rw-r--r--",
+        };
+        assert_eq!((mode, owner), (expected, "root/root"), "{line}");
+    }
+    let document = |name: &str| all.contains(&format!(" ./usr/share/doc/weir/{name}\n"));
+    assert!(document("THIRD-PARTY.gz") && document("CHANGELOG.md.gz") && document("copyright"));
+}
+
+/// The licences are those of all crates in the bill of materials, and have the text of each but a few.
+#[test]
+fn licences_and_bill_of_materials_are_complete() {
+    let tools = Path::new(ROOM).join("../../tools");
+    let licences = printed(&mut Command::new(tools.join("build-licenses.py")));
+    let bill = printed(&mut Command::new(tools.join("build-sbom.py")));
+    let bill: serde_json::Value = serde_json::from_str(&bill).expect("JSON");
+    let components = bill["components"].as_array().expect("components");
+    let bundled: Vec<String> = components
+        .iter()
+        .filter(|it| it["hashes"].is_array())
+        .map(|it| {
+            format!(
+                "{} {}",
+                it["name"].as_str().unwrap(),
+                it["version"].as_str().unwrap()
+            )
+        })
+        .collect();
+    assert!(
+        bundled.iter().any(|it| it.starts_with("rustls ")),
+        "{bundled:?}"
+    );
+    let (list, texts) = licences
+        .split_once(&"-".repeat(100))
+        .expect("the list's end");
+    for crate_ in &bundled {
+        assert!(list.contains(&format!("\n{crate_}: ")), "{crate_}");
+    }
+    let without = bundled
+        .iter()
+        .filter(|it| !texts.contains(it.as_str()))
+        .count();
+    assert!(
+        without <= 3,
+        "{without} of {} crates have no text",
+        bundled.len()
+    );
+    // C code that is built into the program.
+    assert!(texts.contains("Meta Platforms") && texts.contains("Google"));
+}
+
 #[test]
 fn packages_and_image_are_reproducible() {
     let world = std::env::temp_dir().join(format!("weir-packages-{}", std::process::id()));
     let tool = Path::new(ROOM).join("../../tools/build-image.sh");
+    let rpm = Path::new(ROOM).join("../../tools/build-rpm.sh");
     for run in ["one", "two"] {
         let directory = world.join(run);
         build(&directory, "0.1.0");
-        printed(
-            Command::new(&tool)
-                .arg(env!("CARGO_BIN_EXE_weir"))
-                .arg(&directory),
-        );
+        for tool in [&tool, &rpm] {
+            printed(
+                Command::new(tool)
+                    .arg(env!("CARGO_BIN_EXE_weir"))
+                    .arg(&directory),
+            );
+        }
     }
-    for end in [".deb", ".tar"] {
+    for end in [".deb", ".tar", ".rpm"] {
         let (one, two) = (
             files(&world.join("one"), end),
             files(&world.join("two"), end),

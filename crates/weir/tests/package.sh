@@ -28,6 +28,9 @@ echo '127.0.0.1 packages.example' >>root/etc/hosts
 printf 'Package: weir weir-*\nPin: version 0.1.0\nPin-Priority: 1001\n' >root/etc/apt/preferences.d/weir
 # Another file in the old one's place: the name may be a link that the system manager reads.
 rm -f root/usr/bin/systemctl
+# As Debian's images of containers: packages must not need what is in there.
+mkdir -p root/etc/dpkg/dpkg.cfg.d
+printf 'path-exclude=/usr/share/doc/*\npath-include=/usr/share/doc/*/copyright\n' >root/etc/dpkg/dpkg.cfg.d/no-documents
 cat >root/usr/bin/systemctl <<'EOF2'
 #!/bin/sh
 echo "systemctl $*" >>/run/systemctl.log
@@ -56,8 +59,13 @@ stop() {
   rm /run/keeper /run/service
 }
 case "$*" in
-  "enable --now weir") start ;;
+  "enable --now weir")
+    mkdir -p /etc/systemd/system/multi-user.target.wants
+    ln -s /usr/lib/systemd/system/weir.service /etc/systemd/system/multi-user.target.wants/weir.service
+    start
+    ;;
   "restart weir") stop; start ;;
+  "kill --kill-whom=main --signal=USR1 weir.service "*) kill -USR1 "$(cat /run/keeper)" ;;
   "stop weir.service "*) stop ;;
 esac
 EOF2
@@ -132,9 +140,49 @@ until [ "$(grep -xE 'one|two' /run/replies | sort -u | wc -l)" = 2 ]; do
 done
 echo "servers: both"
 
-echo "sample: $(stat -c %a /usr/share/doc/weir/examples/weir.toml) $(stat -c %a /etc/weir/weir.toml)"
-[ -s /usr/share/man/man1/weir-reload.1.gz ] && [ -s /usr/share/bash-completion/completions/weir ] && echo "documented"
-logrotate -d /etc/logrotate.d/weir >/dev/null 2>&1 || ! command -v logrotate >/dev/null && echo "rotated"
+echo "sample: $(stat -c %a /usr/share/weir/weir.toml) $(stat -c %a /etc/weir/weir.toml)"
+[ -s /usr/share/man/man1/weir-reload.1.gz ] && [ -s /usr/share/man/man5/weir.toml.5.gz ] &&
+  [ -s /usr/share/bash-completion/completions/weir ] && echo "documented"
+[ ! -e /usr/share/doc/weir/manual/README.md ] && [ -s /usr/share/doc/weir/copyright ] && echo "without documents"
+# The package's script may run again: files and accounts stay the same.
+installed() {
+  find /etc/weir /var/log/weir -printf '%p %u %g %m %T@\n' | sort
+  getent passwd weir weir-vrrp
+}
+installed >/run/before
+/var/lib/dpkg/info/weir.postinst configure ""
+installed >/run/after
+cmp /run/before /run/after && [ "$(grep -c '^weir' /run/after)" = 2 ] && echo "configured again"
+# A rotated log is created again, and lines before and after are complete.
+sed 's,^listen .*8080.*,&\naccess_log = "/var/log/weir/access.log",' /etc/weir/weir.toml >/run/weir.toml
+cat /run/weir.toml >/etc/weir/weir.toml
+weir reload >/run/reload.out 2>&1 || { cat /run/reload.out; exit 1; }
+# lines FILE: waits until a file has lines.
+lines() {
+  tries=0
+  until [ -s "$1" ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] || { echo "no lines in $1"; cat /run/weir.log; exit 1; }
+    sleep 0.1
+  done
+}
+curl -sSf -o /dev/null http://127.0.0.1:8080/
+lines /var/log/weir/access.log
+if command -v logrotate >/dev/null; then
+  logrotate --state /run/logrotate --force /etc/logrotate.d/weir
+else
+  mv /var/log/weir/access.log /var/log/weir/access.log.1
+  sed -n '/postrotate/,/endscript/{//!p}' /etc/logrotate.d/weir | sh
+fi
+# The signal may be later than the next request.
+tries=0
+until [ -s /var/log/weir/access.log ]; do
+  tries=$((tries + 1))
+  [ $tries -lt 100 ] || { cat /run/systemctl.log /run/weir.log; exit 1; }
+  curl -sSf -o /dev/null http://127.0.0.1:8080/
+  sleep 0.2
+done
+[ -s /var/log/weir/access.log.1 ] && echo "rotated"
 cat >>/etc/weir/weir.toml <<'TOML'
 [pool.images]
 servers = ["10.9.0.5"]
@@ -167,5 +215,5 @@ apt-get -q -y remove weir weir-ipvsadm >/run/apt.log 2>&1 </dev/null || { cat /r
 [ ! -e /sys/fs/bpf/weir ] && [ -e /etc/weir/weir.toml ] && echo "cleaned"
 apt-get -q -y purge weir >/run/apt.log 2>&1 </dev/null || { cat /run/apt.log; exit 1; }
 [ ! -e /etc/weir/weir.toml ] && [ ! -e /var/log/weir ] && [ ! -e /etc/logrotate.d/weir ] && [ -e /etc/weir/mine ] &&
-  echo "purged"
+  [ ! -L /etc/systemd/system/multi-user.target.wants/weir.service ] && echo "purged"
 EOF

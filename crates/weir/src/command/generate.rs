@@ -1,5 +1,7 @@
 //! `weir generate`: man pages, shell completions and the manual's page of commands, from the definition of the command
-//! line. It is a command rather than a build script, so that builds do not pay for it.
+//! line and the catalog of keys. It is a command rather than a build script, so that builds do not pay for it.
+
+mod roff;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -38,7 +40,8 @@ fn definition() -> Command {
 }
 
 fn man(directory: &Path) -> std::io::Result<()> {
-    clap_mangen::generate_to(definition(), directory)
+    clap_mangen::generate_to(definition(), directory)?;
+    std::fs::write(directory.join(roff::FILE), roff::configuration())
 }
 
 /// Commands that are not hidden, without nested ones.
