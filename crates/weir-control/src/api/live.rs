@@ -29,6 +29,8 @@ pub(super) fn parse(query: &str) -> Result<(bool, Vec<Match>), String> {
     for part in query.split('&').filter(|part| !part.is_empty()) {
         match part.split_once('=') {
             None if part == "json" => is_json = true,
+            Some(("json", "" | "true")) => is_json = true,
+            Some(("json", "false")) => is_json = false,
             Some(("match", text)) => {
                 let text = decoded(text);
                 matches.push(Match::parse(&text)?);
@@ -103,6 +105,10 @@ mod tests {
         let expected = ["status=5*", "target=/a b"].map(|text| Match::parse(text).unwrap());
         assert_eq!(matches, expected);
         assert!(parse("match=nothing").is_err() && parse("x=1").is_err());
+        for (query, expected) in [("json=true", true), ("json=", true), ("json=false", false)] {
+            assert_eq!(parse(query).ok().map(|it| it.0), Some(expected), "{query}");
+        }
+        assert!(parse("json=yes").is_err());
         assert_eq!(decoded("%zz%4"), "%zz%4");
     }
 }
