@@ -37,7 +37,7 @@ pub(crate) static SERVICE: Section = Section {
              needs neither XDP nor root.",
             "forward = \"direct\"",
         )
-        .known_as(&["lb_kind", "lvs_method", "mode", "gate", "masq"]),
+        .known_as(&["lb_kind", "lvs_method", "gate", "masq"]),
         Key::new("pool", Kind::PoolName, Required, "The pool whose servers are used.", "pool = \"images\"")
             .known_as(&["backend", "default_backend", "proxy_pass", "use_backend"]),
         Key::new(
@@ -87,7 +87,8 @@ pub(crate) static SERVICE: Section = Section {
             "Protocol of a `proxy` service: `tcp` relays bytes in both directions; `http` processes HTTP requests and \
              selects a server for each.",
             "protocol = \"http\"",
-        ),
+        )
+        .known_as(&["mode"]),
         Key::new(
             "timeouts",
             Kind::Table(&PROXY_TIMEOUTS),
