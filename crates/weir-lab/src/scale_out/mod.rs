@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::error::{LabError, Result};
 use crate::experiment::RunOptions;
 use crate::interrupt;
+use crate::output;
 use crate::progress::Progress;
 use crate::requirement;
 use crate::session::Session;
@@ -141,9 +142,9 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     progress.line(&format!("report: {}", page.display()));
     if json {
         let document = serde_json::json!({ "experiment": NAME, "rows": rows });
-        println!("{document}");
+        output::print(&format!("{document}\n"))?;
     } else {
-        print!("{}", table(&rows));
+        output::print(&table(&rows))?;
     }
     Ok(rows.iter().all(|row| row.error.is_none()))
 }
