@@ -44,6 +44,9 @@ impl State {
     }
 }
 
+/// The state of a VIP that no router has a route to.
+pub(crate) const WITHDRAWN: &str = State::Withdrawn.as_str();
+
 #[derive(Clone, Debug)]
 struct Vip {
     serves: bool,

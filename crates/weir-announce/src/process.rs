@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use weir_model::Announce;
 use weir_sys::{Clock, now_ns, read_own};
 
-use crate::decision::Decisions;
+use crate::decision::{Decisions, WITHDRAWN};
 use crate::error::{Error, Result};
 use crate::message::{Report, Request};
 use crate::policy::Policy;
@@ -240,9 +240,18 @@ impl Announcer {
         report
     }
 
+    /// A VIP that is to be announced is withdrawn until the speaker has accepted it.
     fn report(&self) -> Report {
+        let mut routes = self.decisions.report();
+        if let Some(error) = &self.error {
+            let wanted = routes.iter_mut().filter(|it| it.state != WITHDRAWN);
+            for route in wanted.filter(|it| !self.driver.has_accepted(it.vip)) {
+                route.state = WITHDRAWN.to_owned();
+                route.reason = format!("the speaker has not accepted it: {error}");
+            }
+        }
         Report {
-            routes: self.decisions.report(),
+            routes,
             error: self.error.clone(),
         }
     }

@@ -4,7 +4,7 @@ mod bird;
 mod command;
 mod exabgp;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub(crate) type Routes = BTreeMap<IpAddr, Quality>;
 pub(crate) struct Driver {
     /// All routes that it may announce.
     announced: Routes,
+    /// The VIPs of the last routes that it has accepted.
+    accepted: BTreeSet<IpAddr>,
     /// Whether it certainly announces all of them.
     is_certain: bool,
 }
@@ -33,8 +35,14 @@ impl Driver {
     pub(crate) fn new(left: &[IpAddr]) -> Self {
         Self {
             announced: left.iter().map(|vip| (*vip, Quality::Usual)).collect(),
+            accepted: left.iter().copied().collect(),
             is_certain: false,
         }
+    }
+
+    /// Whether the speaker has accepted a route to the VIP.
+    pub(crate) fn has_accepted(&self, vip: IpAddr) -> bool {
+        self.accepted.contains(&vip)
     }
 
     /// The VIPs that the speaker may announce.
@@ -67,6 +75,7 @@ impl Driver {
             Speaker::Frr { command, asn } => command::frr(command, *asn, &change).await?,
         }
         self.announced.clone_from(routes);
+        self.accepted = routes.keys().copied().collect();
         self.is_certain = true;
         Ok(())
     }

@@ -101,8 +101,8 @@ pub(crate) struct Stored {
     pub(crate) revision: i64,
 }
 
-/// Maximum number of bytes of keys and values in the mirror, in total: three configurations of the largest size, and more than the
-/// answer to a listing can have.
+/// Maximum number of bytes of keys and values in the mirror, in total: three configurations of the largest size, and
+/// more than the answer to a listing can have.
 const MIRROR_BYTES_MAX: usize = 96 << 20;
 
 /// The reason that [`Mirror::is_full`] stands for.

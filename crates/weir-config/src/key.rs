@@ -178,6 +178,37 @@ impl Key {
 }
 
 impl Kind {
+    /// The section of a table, or of the tables of a list.
+    pub(crate) fn table(&self) -> Option<&'static Section> {
+        match self {
+            Self::Table(section) => Some(section),
+            Self::List(of) => of.table(),
+            Self::Either(one, other) => one.table().or_else(|| other.table()),
+            Self::Named(_)
+            | Self::Later
+            | Self::PoolName
+            | Self::Secret
+            | Self::CheckName
+            | Self::Text
+            | Self::StatusCodes
+            | Self::ServiceName
+            | Self::DescribedText(_)
+            | Self::Interface
+            | Self::SocketAddress
+            | Self::Address
+            | Self::Network
+            | Self::ServerAddress
+            | Self::Listener
+            | Self::PortRange
+            | Self::Flag
+            | Self::Integer { .. }
+            | Self::Factor { .. }
+            | Self::Size { .. }
+            | Self::Duration { .. }
+            | Self::OneOf(_) => None,
+        }
+    }
+
     /// Description for "expected …" and for the manual.
     pub(crate) fn syntax(&self) -> String {
         match self {

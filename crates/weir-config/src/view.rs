@@ -447,16 +447,50 @@ pub(crate) fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagn
     if let Some(intended_key) = intended_key(section, key) {
         return diagnostic.fix(format!("did you mean `{intended_key}`?"));
     }
-    let home = std::iter::once(&catalog::ROOT)
-        .chain(catalog::PAGES)
-        .find(|other| other.key(key).is_some());
-    match home {
-        Some(home) => diagnostic.fix(format!("`{key}` belongs in {}", home.heading())),
+    match home(section, key) {
+        Some((home, name)) if name == key => {
+            diagnostic.fix(format!("`{key}` belongs in {}", home.heading()))
+        }
+        Some((home, name)) => diagnostic.fix(format!("`{key}` is `{name}` in {}", home.heading())),
         None => {
             let known: Vec<&str> = section.built().map(|key| key.name).collect();
             diagnostic.fix(format!("valid keys are {}", known.join(", ")))
         }
     }
+}
+
+/// The section that has a key of this name, or with this name in another program, and its name there. Sections that the
+/// operator probably means come first: routes for a service, then the tables of the section's own keys.
+fn home(section: &'static Section, key: &str) -> Option<(&'static Section, &'static str)> {
+    let in_route = section.path == catalog::SERVICE.path;
+    let near = in_route.then_some(&catalog::ROUTE).into_iter();
+    let near: Vec<_> = near
+        .chain(section.built().filter_map(|known| known.kind.table()))
+        .collect();
+    let named = |section: &&'static Section| {
+        let found = section.key(key)?;
+        Some((*section, found.name))
+    };
+    let known_as = |section: &&'static Section| {
+        let found = section
+            .built()
+            .find(|known| known.known_as.contains(&key))?;
+        Some((*section, found.name))
+    };
+    let usual = [
+        &catalog::SERVICE,
+        &catalog::POOL,
+        &catalog::ROUTE,
+        &catalog::CHECK,
+        &catalog::NODE,
+        &catalog::ROOT,
+    ];
+    let all = || usual.iter().chain(&catalog::PAGES);
+    near.iter()
+        .find_map(named)
+        .or_else(|| near.iter().rev().find_map(known_as))
+        .or_else(|| all().find_map(named))
+        .or_else(|| all().find_map(known_as))
 }
 
 /// The key that was probably intended: another program's name for it, or a similar key.

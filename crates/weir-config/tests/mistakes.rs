@@ -243,3 +243,21 @@ fn servers_on_one_line_have_their_columns() {
     let column = line.rfind("\"10.9").expect("the last server") + 1;
     assert_eq!((at.line, at.column as usize), (2, column), "{found:?}");
 }
+
+/// The number of addresses is one byte of an advertisement.
+#[test]
+fn advertisement_lists_at_most_255_addresses() {
+    let file = |count: usize| {
+        let addresses = (0..count).map(|n| format!("\"10.9.{}.{}\"", n / 250, n % 250 + 1));
+        let addresses: Vec<String> = addresses.collect();
+        format!(
+            "[vrrp.web]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [{}]\n",
+            addresses.join(", ")
+        )
+    };
+    assert!(parse(&file(255), &HOST).is_ok());
+    let found = rendered(&file(256), "weir.toml");
+    let message = "256 addresses; an advertisement lists at most 255";
+    assert!(found.contains(message), "{found}");
+    assert!(found.contains("excluded_addresses"), "{found}");
+}

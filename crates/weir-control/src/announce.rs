@@ -26,11 +26,11 @@ pub(crate) fn facts(
         .map(|pool| pool.name.as_str())
         .collect();
     let mut settling: BTreeSet<IpAddr> = BTreeSet::new();
-    let is_covered = |name: &str| match &settings.services {
-        Some(names) => names.iter().any(|it| it == name),
-        None => true,
-    };
-    for service in desired.services.iter().filter(|it| is_covered(&it.name)) {
+    for service in desired
+        .services
+        .iter()
+        .filter(|it| settings.covers(&it.name))
+    {
         let serving = if is_attached {
             of_pools(plane, &service.name, &[&service.pool])
         } else {
@@ -45,7 +45,11 @@ pub(crate) fn facts(
             vips.entry(vip).or_default().push(serving.clone());
         }
     }
-    for proxy in desired.proxies.iter().filter(|it| is_covered(&it.name)) {
+    for proxy in desired
+        .proxies
+        .iter()
+        .filter(|it| settings.covers(&it.name))
+    {
         let serving = of_pools(plane, &proxy.name, &proxy.pools());
         for vip in proxy.listen.iter().map(|listener| listener.ip()) {
             vips.entry(vip).or_default().push(serving.clone());

@@ -171,8 +171,9 @@ fn down_servers(reported: &[ServiceReport]) -> Vec<String> {
     down.map(|server| server.address.clone()).collect()
 }
 
-/// Reports VIPs that are not on this machine. Two kinds are skipped: VIPs that Weir adds while the daemon is not
-/// running, which is a finding itself, and VIPs in `moving`.
+/// Reports VIPs that are not on this machine. Three kinds are skipped: VIPs that Weir adds while the daemon is not
+/// running, which is a finding itself, VIPs in `moving`, and VIPs of layer 4 services that `[announce]` covers, which
+/// are routed here.
 fn missing_vips(
     desired: &Desired,
     state: &NetState,
@@ -188,6 +189,9 @@ fn missing_vips(
     let device = device.map_or("INTERFACE", |link| link.name.as_str());
     let device = added_to.unwrap_or(device);
     let layer_4 = claimant::layer_4_vips(desired);
+    let proxied: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
+    let routed: BTreeSet<IpAddr> = desired.announced_addresses().collect();
+    let is_routed = |vip: &IpAddr| routed.contains(vip) && !proxied.contains(vip);
     let consequence = |vip: &IpAddr| match (added_to, layer_4.contains(vip)) {
         (Some(_), _) => {
             "the daemon could not add it to `vip_interface`; its log contains the reason"
@@ -200,7 +204,7 @@ fn missing_vips(
     };
     all_vips(desired)
         .difference(&present)
-        .filter(|vip| !moving.contains(vip))
+        .filter(|vip| !moving.contains(vip) && !is_routed(vip))
         .map(|vip| {
             let length = if vip.is_ipv4() { 32 } else { 128 };
             let observation = format!("the VIP {vip} is on no interface of this machine");
@@ -318,10 +322,7 @@ fn status_findings(
             .iter()
             .any(|server| server.effective_weight > 0);
         if !usable && !service.servers.is_empty() {
-            found.push(Diagnosis::new(
-                format!("service {name} has no usable server"),
-                "every client is rejected",
-            ));
+            found.push(unusable(service, desired));
         }
         // Removed servers only serve their existing flows.
         let servers = service.servers.iter().filter(|server| !server.removed);
@@ -353,6 +354,27 @@ fn status_findings(
         }
     }
     found
+}
+
+/// Reports a service whose clients are rejected; with the command for a server that an operator has taken out.
+fn unusable(service: &ServiceReport, desired: &Desired) -> Diagnosis {
+    let name = &service.name;
+    let problem = format!("service {name} has no usable server");
+    let mut servers = service.servers.iter();
+    let out = servers.find(|server| matches!(server.state.as_str(), "drain" | "maint"));
+    let pool = desired.service(name).map(|service| &service.pool);
+    let pool = pool.or_else(|| desired.proxy(name).map(|proxy| &proxy.pool));
+    match (out, pool) {
+        (Some(server), Some(pool)) => {
+            let reason = format!(
+                "every client is rejected: an operator has taken out {}, for example",
+                server.address
+            );
+            let fix = format!("weir server {pool}/{} ready", server.address);
+            Diagnosis::new(problem, reason).fix(fix)
+        }
+        _ => Diagnosis::new(problem, "every client is rejected"),
+    }
 }
 
 /// Reports an ejected server: clients' handshakes with it do not complete. With nat and no check, the path of its
@@ -555,6 +577,30 @@ mod tests {
         };
         assert_eq!(count(&found(false)), 1);
         assert_eq!(count(&found(true)), 0, "{:?}", found(true));
+    }
+
+    #[test]
+    fn service_without_usable_server_names_the_way_back() {
+        let service = |state: &str| ServiceReport {
+            name: "web".to_owned(),
+            forward: "nat".to_owned(),
+            servers: vec![ServerReport {
+                address: "10.0.0.5".to_owned(),
+                state: state.to_owned(),
+                ..ServerReport::default()
+            }],
+        };
+        let text = "[pool.p]\nservers = [\"10.0.0.5\"]\n[service.web]\nforward = \"nat\"\npool = \"p\"\nlisten = \
+                    [\"192.0.2.1:80\"]\n";
+        let desired = weir_config::parse(text, &weir_config::Host::default());
+        let desired = desired.unwrap().desired;
+        let found = unusable(&service("maint"), &desired).to_string();
+        assert!(
+            found.contains("fix:  weir server p/10.0.0.5 ready"),
+            "{found}"
+        );
+        let found = unusable(&service("down"), &desired).to_string();
+        assert!(!found.contains("fix:"), "{found}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::attack::{self, AttackArguments};
 use crate::error::{LabError, Result};
 use crate::experiment::{self, RunOptions, default_report_directory};
 use crate::failover;
+use crate::output;
 use crate::pacemaker;
 use crate::rate::Rate;
 use crate::report::{all, kept, table};
@@ -123,16 +124,12 @@ impl From<&RunArguments> for RunOptions {
 /// Runs a subcommand. Exit codes: 0 success, 1 failed (also if only a method failed), 2 usage error.
 pub fn execute(command: &LabCommand) -> ExitCode {
     let outcome = match command {
-        LabCommand::List { json } => {
-            print!("{}", list(*json));
-            return ExitCode::SUCCESS;
-        }
+        LabCommand::List { json } => output::print(&list(*json)).map(|()| ExitCode::SUCCESS),
         LabCommand::Run(arguments) => run(arguments),
         LabCommand::Report(arguments) => report(arguments),
-        LabCommand::Scaling(arguments) => scaling::run(arguments).map(|text| {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }),
+        LabCommand::Scaling(arguments) => scaling::run(arguments)
+            .and_then(|text| output::print(&text))
+            .map(|()| ExitCode::SUCCESS),
     };
     match outcome {
         Ok(code) => code,
@@ -173,33 +170,30 @@ pub fn execute_attack(arguments: &AttackArguments) -> ExitCode {
 }
 
 fn run(arguments: &RunArguments) -> Result<ExitCode> {
+    let known: Vec<&str> = experiments().map(|(name, _)| name).collect();
+    if !known.contains(&arguments.name.as_str()) {
+        return Err(LabError::UnknownExperiment {
+            name: arguments.name.clone(),
+            known: known.join(", "),
+        });
+    }
     if arguments.pacemaker && arguments.name != pacemaker::EXPERIMENT {
         return Err(LabError::Usage {
             option: "--pacemaker",
             reason: format!("only {} has it", pacemaker::EXPERIMENT),
         });
     }
-    let has_faults = [failover::NAME, scale_out::NAME].contains(&arguments.name.as_str());
-    if !has_faults && !arguments.pacemaker && !arguments.faults.is_empty() {
+    if let Some(option) = without_effect(arguments) {
+        let with = if arguments.pacemaker {
+            " with --pacemaker"
+        } else if arguments.fail {
+            " with --fail"
+        } else {
+            ""
+        };
         return Err(LabError::Usage {
-            option: "--faults",
-            reason: format!(
-                "only {}, {} and --pacemaker have it",
-                failover::NAME,
-                scale_out::NAME
-            ),
-        });
-    }
-    if arguments.name != scale_out::NAME && arguments.directors.is_some() {
-        return Err(LabError::Usage {
-            option: "--directors",
-            reason: format!("only {} has it", scale_out::NAME),
-        });
-    }
-    if arguments.pacemaker && !arguments.methods.is_empty() {
-        return Err(LabError::Usage {
-            option: "--methods",
-            reason: "--pacemaker has none; use --faults".to_owned(),
+            option,
+            reason: format!("{}{with} does not have it", arguments.name),
         });
     }
     let status = |succeeded| {
@@ -220,9 +214,9 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     }
     let report = experiment::run(&arguments.name, &arguments.into())?;
     if arguments.json {
-        println!("{}", report.json());
+        output::print(&format!("{}\n", report.json()))?;
     } else {
-        print!("{}", table::render(&report));
+        output::print(&table::render(&report))?;
     }
     // The table contains the failures. With JSON output they are printed to stderr as well.
     if arguments.json {
@@ -238,6 +232,56 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Returns an option that was given and that this run would ignore.
+fn without_effect(arguments: &RunArguments) -> Option<&'static str> {
+    let by_name = match arguments.name.as_str() {
+        failover::NAME => ["--methods", "--faults", "--repeat"].as_slice(),
+        scale_out::NAME => &[
+            "--methods",
+            "--faults",
+            "--repeat",
+            "--concurrency",
+            "--directors",
+        ],
+        _ if arguments.pacemaker => &["--faults", "--repeat"],
+        _ if arguments.fail => &[
+            "--rate",
+            "--requests",
+            "--concurrency",
+            "--scheduler",
+            "--fail",
+        ],
+        "slow-server" => &[
+            "--rate",
+            "--requests",
+            "--concurrency",
+            "--repeat",
+            "--methods",
+        ],
+        _ => &[
+            "--rate",
+            "--requests",
+            "--concurrency",
+            "--repeat",
+            "--methods",
+            "--scheduler",
+        ],
+    };
+    let given = [
+        ("--rate", arguments.rate.is_some()),
+        ("--requests", arguments.requests.is_some()),
+        ("--concurrency", arguments.concurrency.is_some()),
+        ("--repeat", arguments.repeat != 1),
+        ("--fail", arguments.fail),
+        ("--scheduler", arguments.scheduler.is_some()),
+        ("--methods", !arguments.methods.is_empty()),
+        ("--faults", !arguments.faults.is_empty()),
+        ("--directors", arguments.directors.is_some()),
+    ];
+    let mut given = given.into_iter().filter(|(_, is_given)| *is_given);
+    given.find_map(|(option, _)| (!by_name.contains(&option)).then_some(option))
 }
 
 /// Exit code 1 if an experiment failed or has no results; the file is written in any case.
@@ -268,12 +312,8 @@ fn report(arguments: &ReportArguments) -> Result<ExitCode> {
         }
     }
     if reports.is_empty() {
-        return Err(LabError::Usage {
-            option: "--report",
-            reason: format!(
-                "{} has no results; `weir lab run NAME --report DIR` or --run makes them",
-                arguments.report.display()
-            ),
+        return Err(LabError::NoResults {
+            directory: arguments.report.clone(),
         });
     }
     let path = arguments.report.join("index.html");
@@ -281,7 +321,7 @@ fn report(arguments: &ReportArguments) -> Result<ExitCode> {
     if arguments.json {
         let comparisons: Vec<_> = reports.iter().flat_map(all::comparisons).collect();
         let document = serde_json::json!({ "comparisons": comparisons, "missing": missing });
-        println!("{document:#}");
+        output::print(&format!("{document:#}\n"))?;
     }
     for name in &missing {
         eprintln!("weir lab: {name}: no results");
@@ -294,14 +334,17 @@ fn report(arguments: &ReportArguments) -> Result<ExitCode> {
     })
 }
 
+/// Names and summaries.
+fn experiments() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let reports = experiment::list().iter().map(|it| (it.name, it.summary));
+    reports.chain([
+        (failover::NAME, failover::SUMMARY),
+        (scale_out::NAME, scale_out::SUMMARY),
+    ])
+}
+
 fn list(json: bool) -> String {
-    let experiments = experiment::list()
-        .iter()
-        .map(|it| (it.name, it.summary))
-        .chain([
-            (failover::NAME, failover::SUMMARY),
-            (scale_out::NAME, scale_out::SUMMARY),
-        ]);
+    let experiments = experiments();
     if json {
         let entries: Vec<_> = experiments
             .map(|(name, summary)| serde_json::json!({ "name": name, "summary": summary }))
@@ -379,6 +422,39 @@ mod tests {
             "lab run scale-out --methods haproxy",
         ] {
             assert_eq!(error(wrong), 2, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn options_without_effect_are_rejected() {
+        for (line, option) in [
+            ("director-failover --rate 10mbit", "--rate"),
+            ("director-failover --requests 9", "--requests"),
+            ("director-failover --concurrency 9", "--concurrency"),
+            ("director-failover --scheduler rr", "--scheduler"),
+            ("director-failover --fail", "--fail"),
+            ("scale-out --rate 10mbit", "--rate"),
+            ("scale-out --scheduler rr", "--scheduler"),
+            ("clustered-rest --pacemaker --requests 9", "--requests"),
+            ("clustered-rest --fail --repeat 2", "--repeat"),
+            ("small-box-nat --fail --methods nat", "--methods"),
+            ("slow-server --scheduler rr", "--scheduler"),
+            ("no-such-thing", ""),
+        ] {
+            let line = format!("lab run {line}");
+            let parsed = Line::try_parse_from(line.split_whitespace()).expect("valid");
+            let LabCommand::Run(arguments) = parsed.command else {
+                panic!("run")
+            };
+            let error = run(&arguments).expect_err("a usage error");
+            assert_eq!(error.exit_code(), 2, "{line}: {error}");
+            match error {
+                LabError::Usage { option: named, .. } => assert_eq!(named, option, "{line}"),
+                LabError::UnknownExperiment { known, .. } => {
+                    assert!(known.contains(failover::NAME) && known.contains(scale_out::NAME));
+                }
+                other => panic!("{line}: {other}"),
+            }
         }
     }
 

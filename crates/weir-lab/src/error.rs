@@ -25,6 +25,15 @@ pub enum LabError {
         /// Why it is invalid, and what is expected.
         reason: String,
     },
+    /// `weir lab report` found no results.
+    #[error(
+        "{directory} has no results; `weir lab run NAME --report DIR` or --run makes them",
+        directory = .directory.display()
+    )]
+    NoResults {
+        /// The directory of `--report`.
+        directory: PathBuf,
+    },
     /// Namespaces and links require root.
     #[error(
         "the lab needs root: it makes network namespaces and links, and starts servers inside them. \

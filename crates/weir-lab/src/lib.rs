@@ -21,6 +21,7 @@ mod failover;
 mod interrupt;
 mod latency;
 mod namespace;
+mod output;
 mod pacemaker;
 mod peer;
 mod process;

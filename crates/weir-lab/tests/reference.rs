@@ -266,9 +266,12 @@ fn api_page_matches_openapi() {
         }
     }
     out.push_str(
-        "\nErrors have a [Refusal](#refusal) as body. 400: the body is malformed. 401, 403: no token, or the role is \
-         too low. 404,\n405: no such route or method. 413: the body is too large. 421: the `Host` is not allowed. \
-         422: the daemon refused, for\nexample because of errors in a file. 503: the daemon is stopping.\n",
+        "\nErrors have a [Refusal](#refusal) as body. 400: the path, a parameter or the body is malformed. 401: no \
+         token, or an unknown\none. 403: the role is too low, or `Origin` is another host. 404: no such route. 405: no \
+         such method; `Allow` lists them. 408: the\nbody did not arrive in time. 413: the body is too large. 421: the \
+         `Host` is not allowed. 422: the daemon refused, for example\nbecause of errors in a file. 503: the daemon is \
+         stopping. Requests that are not HTTP, and those with a header that is too large,\nget 400 and 431 without a \
+         body.\n",
     );
     for (name, schema) in document["components"]["schemas"]
         .as_object()
@@ -298,4 +301,137 @@ fn api_page_matches_openapi() {
         }
     }
     check_page("http-api.md", &out);
+}
+
+/// The page of metrics is read from a running daemon: a family that its configuration does not have would be missing.
+#[test]
+fn page_of_metrics_has_every_family() {
+    let page = fs::read_to_string(root().join("docs/manual/metrics.md")).expect("the page");
+    let folder = root().join("crates/weir-control/src/metrics");
+    let mut count = 0;
+    for entry in fs::read_dir(folder).expect("the folder") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|it| it != "rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a file");
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for name in code.split("\"weir_").skip(1) {
+            let name = name.split('"').next().unwrap_or_default();
+            if name.is_empty() || name.contains(|it: char| !it.is_ascii_alphanumeric() && it != '_')
+            {
+                continue;
+            }
+            assert!(page.contains(&format!("| `weir_{name}` |")), "weir_{name}");
+            count += 1;
+        }
+    }
+    assert!(count > 50, "{count} families");
+}
+
+/// What the page of performance calls a row of the benchmarks, and the row's name in `tools/bench.py`.
+const GOAL_ROWS: [(&str, &str); 16] = [
+    ("direct, 1 flow", "direct to katran ipip, TCP, 1 flow"),
+    (
+        "tunnel ipip, 1 flow",
+        "tunnel ipip to katran ipip, TCP, 1 flow",
+    ),
+    (
+        "tunnel gue, checksum, 1 flow",
+        "tunnel gue, checksum to katran gue, TCP, 1 flow",
+    ),
+    ("direct, 1 M flows", "direct to katran ipip, TCP, 1 M flows"),
+    (
+        "direct, UDP from random sources",
+        "direct to katran ipip, UDP, random sources",
+    ),
+    (
+        "direct, maglev, SYN flood",
+        "direct, maglev to katran ipip, SYN flood, random sources",
+    ),
+    ("direct, not a VIP", "direct to katran ipip, not a VIP"),
+    ("nat through veth, net", "nat to nftables DNAT, net"),
+    (
+        "direct through veth, net",
+        "direct to nftables ingress DSR, net",
+    ),
+    (
+        "direct through veth, the whole pipeline",
+        "direct to nftables ingress DSR, packets of the whole pipeline",
+    ),
+    (
+        "HTTP/1.1 small, keep-alive, CPU",
+        "small, keep-alive, 64 connections: weir to haproxy",
+    ),
+    (
+        "16 KB",
+        "16 KB, keep-alive, 64 connections: weir to haproxy",
+    ),
+    ("1 MB", "1 MB, keep-alive, 16 connections: weir to haproxy"),
+    (
+        "a connection per request",
+        "small, a connection each, 64 connections: weir to haproxy",
+    ),
+    (
+        "TLS 1.3, small",
+        "TLS 1.3, small, keep-alive, 64 connections: weir to haproxy",
+    ),
+    (
+        "TLS 1.3, one handshake per request",
+        "TLS 1.3, small, a handshake each, 64 connections: weir to haproxy",
+    ),
+];
+
+/// The goals of `tools/bench.py`, by row.
+fn goals() -> BTreeMap<String, (String, f64)> {
+    let text = fs::read_to_string(root().join("tools/bench.py")).expect("the file");
+    let (_, list) = text.split_once("\nGOALS = [\n").expect("the goals");
+    let (list, _) = list.split_once("\n]").expect("their end");
+    let goal = |line: &str| {
+        let parts: Vec<&str> = line.split('"').collect();
+        let number = parts[4].trim_matches([',', ' ', ')']).parse();
+        (
+            parts[1].to_owned(),
+            (parts[3].to_owned(), number.expect(line)),
+        )
+    };
+    list.lines().map(goal).collect()
+}
+
+/// The benchmark of packets prints its goals itself, and the page of performance has them in its table.
+#[test]
+fn goals_are_the_same_in_benchmarks_and_page() {
+    let goals = goals();
+    assert!(goals.len() >= 17, "{goals:?}");
+    let path = root().join("crates/weir-dataplane/benches/packet/report.rs");
+    let text = fs::read_to_string(path).expect("the file");
+    let (_, list) = text.split_once("const GOALS").expect("the goals");
+    let (list, _) = list.split_once("];").expect("their end");
+    let mut count = 0;
+    for line in list.lines().filter(|line| line.starts_with("    (\"")) {
+        let parts: Vec<&str> = line.split('"').collect();
+        let peer = if parts[1].contains("gue") {
+            "gue"
+        } else {
+            "ipip"
+        };
+        let name = format!("{} to katran {peer}, {}", parts[1], parts[3]);
+        let number: f64 = parts[4].trim_matches([',', ' ', ')']).parse().expect(line);
+        assert_eq!(goals[&name].1, number, "{name}");
+        count += 1;
+    }
+    assert_eq!(count, 7);
+    let page = fs::read_to_string(root().join("docs/performance.md")).expect("the page");
+    let (_, table) = page.split_once("\n## Goals\n").expect("the table");
+    let (table, _) = table.split_once("\n## ").expect("its end");
+    for (row, name) in GOAL_ROWS {
+        let start = format!("| {row} |");
+        let line = table.lines().find(|line| line.starts_with(&start));
+        let line = line.unwrap_or_else(|| panic!("{row} is missing"));
+        let cell = line.split('|').nth(4).expect("a goal").trim();
+        let words: Vec<&str> = cell.split_whitespace().collect();
+        let (sign, goal) = &goals[name];
+        let number: f64 = words[1].parse().expect(line);
+        assert_eq!((words[0], number), (sign.as_str(), *goal), "{row}");
+    }
 }

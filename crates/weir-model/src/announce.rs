@@ -28,6 +28,14 @@ pub struct Announce {
 impl Announce {
     /// `GRACEFUL_SHUTDOWN` (RFC 8326 section 3): receivers prefer every other route.
     pub const GRACEFUL_SHUTDOWN: Community = Community(65535, 0);
+
+    /// Whether the VIPs of a service are announced.
+    pub fn covers(&self, service: &str) -> bool {
+        match &self.services {
+            Some(names) => names.iter().any(|name| name == service),
+            None => true,
+        }
+    }
 }
 
 /// A BGP speaker, and how it is controlled.

@@ -134,6 +134,18 @@ impl Desired {
             .any(|network| network.address == address)
     }
 
+    /// VIPs of layer 4 services that `[announce]` covers: routers send their packets here, so they need not be on an
+    /// interface.
+    pub fn announced_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let covered = |service: &&Service| {
+            let announce = self.announce.as_ref();
+            announce.is_some_and(|announce| announce.covers(&service.name))
+        };
+        let services = self.services.iter().filter(covered);
+        let listeners = services.flat_map(|service| &service.listen);
+        listeners.map(|listener| listener.address)
+    }
+
     /// Addresses that proxy services listen on, except unspecified, loopback and multicast addresses.
     pub fn proxied_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let listeners = self.proxies.iter().flat_map(|proxy| &proxy.listen);

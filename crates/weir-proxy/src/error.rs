@@ -7,11 +7,23 @@ use rustix::io::Errno;
 /// Result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// What to do about an address that cannot be used.
+pub(crate) fn listen_advice(address: SocketAddr, error: Errno) -> String {
+    if matches!(error, Errno::ACCESS | Errno::PERM) {
+        return "run as root, or grant CAP_NET_BIND_SERVICE".to_owned();
+    }
+    let port = address.port();
+    format!("`ss -ltnp 'sport = :{port}'` shows which program listens there")
+}
+
 /// Why the proxy cannot be prepared or started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A listener cannot be opened.
-    #[error("service {service}: cannot listen on {address}: {source}")]
+    #[error(
+        "service {service}: cannot listen on {address}: {source}: {advice}",
+        advice = listen_advice(*address, *source)
+    )]
     Listen {
         /// Which service.
         service: String,

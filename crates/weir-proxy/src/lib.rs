@@ -94,12 +94,7 @@ pub fn inspect_listeners(
             fatal: true,
             message: format!("{owner}: {listen}: {error}"),
             cause: "the daemon would fail to start or reload with it".to_owned(),
-            fix: if denied {
-                "run as root, or grant CAP_NET_BIND_SERVICE".to_owned()
-            } else {
-                let port = listen.port();
-                format!("`ss -ltnp 'sport = :{port}'` shows which program listens there")
-            },
+            fix: error::listen_advice(listen, error),
             source,
         })
     });

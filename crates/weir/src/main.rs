@@ -11,7 +11,8 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 use arguments::Arguments;
@@ -20,11 +21,79 @@ fn main() -> ExitCode {
     if let Some(code) = command::by_program_name() {
         return code;
     }
-    let arguments = Arguments::try_parse().unwrap_or_else(|error| visible(error).exit());
+    let arguments =
+        Arguments::try_parse().unwrap_or_else(|error| with_counterpart(visible(error)).exit());
     match command::execute(&arguments) {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }
+}
+
+const CONFIGURATION: &str =
+    "`-c FILE` names the configuration: `weir check -c FILE`, `weir run -c FILE`";
+
+/// What operators type out of habit: arguments of nginx, HAProxy, ipvsadm and service scripts, and the command of Weir
+/// that does the same.
+const COUNTERPARTS: [(&[&str], &str); 9] = [
+    (
+        &["-t", "-T", "test", "configtest", "validate", "verify"],
+        "`weir check` validates the configuration",
+    ),
+    (
+        &["-s", "-sf", "-st", "reconfigure", "refresh"],
+        "`weir reload` applies a changed configuration",
+    ),
+    (&["-f", "-C"], CONFIGURATION),
+    (
+        &["-D", "-d", "-db", "start", "daemon", "serve"],
+        "`weir run` is the daemon; under systemd: `systemctl start weir`",
+    ),
+    (
+        &["stop", "restart", "quit", "shutdown"],
+        "SIGTERM ends the daemon; under systemd: `systemctl stop weir`. Layer 4 continues until `weir clean`",
+    ),
+    (
+        &["-L", "-l", "-Ln", "-A", "-a", "-E", "-e", "-S", "-R", "-Z"],
+        "`weir ipvsadm` has the options of ipvsadm",
+    ),
+    (
+        &["-v", "-vv", "version"],
+        "`weir --version` prints the version",
+    ),
+    (
+        &["show", "stats", "list", "ls", "info"],
+        "`weir status` shows services and servers",
+    ),
+    (
+        &["drain", "enable", "disable", "set", "weight"],
+        "`weir server POOL/ADDRESS drain|ready|maint|weight N`",
+    ),
+];
+
+/// Adds the command that does what an unknown argument does in another program.
+fn with_counterpart(mut error: clap::Error) -> clap::Error {
+    let kind = match error.kind() {
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        _ => return error,
+    };
+    let typed = match error.get(kind) {
+        Some(ContextValue::String(typed)) => typed.clone(),
+        _ => return error,
+    };
+    let first = std::env::args_os().nth(1).unwrap_or_default();
+    let is_first = first.to_string_lossy().starts_with(&typed);
+    let mut known = COUNTERPARTS.iter();
+    let known = known.find(|(names, _)| names.contains(&typed.as_str()));
+    let known = known.filter(|_| is_first).map(|(_, tip)| *tip);
+    let is_file = [".toml", ".json"].iter().any(|end| typed.ends_with(end));
+    if let Some(tip) = known.or(is_file.then_some(CONFIGURATION)) {
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![StyledStr::from(tip)]),
+        );
+    }
+    error
 }
 
 /// Removes suggestions of commands that are hidden because only `weir run` starts them.

@@ -6,6 +6,8 @@ mod browser;
 mod daemon;
 #[path = "admin/dashboard.rs"]
 mod dashboard;
+#[path = "admin/openapi.rs"]
+mod openapi;
 #[path = "admin/page.rs"]
 mod page;
 #[path = "admin/page_of_world.rs"]

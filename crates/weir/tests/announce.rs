@@ -152,6 +152,20 @@ fn route_follows_health_drain_and_stop() {
     let url = format!("http://{VIP}/name");
     let reply = fabric.world.get(&url);
     assert!(reply.is_ok(), "through the route: {reply:?}");
+    // The VIP is routed here: it need not be on an interface.
+    for command in ["check", "doctor"] {
+        let mut weir = fabric.world.weir("director");
+        let file = fabric.world.write_config(&config);
+        let output = weir
+            .arg(command)
+            .arg("-c")
+            .arg(file)
+            .output()
+            .expect("it runs");
+        let printed =
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(!printed.contains("on no interface"), "{printed}");
+    }
 
     // The last server fails, and returns.
     fabric.world.kill_nginx(0);
@@ -258,6 +272,22 @@ fn speaker_errors_are_reported_and_retried() {
         let error = status["announce_error"].as_str().unwrap_or_default();
         error.contains("syntax error")
     });
+    let doctor = fabric
+        .world
+        .weir("director")
+        .arg("doctor")
+        .output()
+        .expect("it runs");
+    let printed = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert_eq!(doctor.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("VIPs cannot be announced: "), "{printed}");
+    let route = &fabric.world.status()["announce"][0];
+    assert_eq!(route["state"], "withdrawn", "{route}");
+    let metrics = fabric.world.metrics();
+    assert!(
+        metrics.contains("weir_announced{vip=\"192.0.2.10\"} 0"),
+        "{metrics}"
+    );
     fs::write(&file, good).expect("the file");
     fabric.wait_for_route(true);
     wait_for("no error", TIMEOUT, || {

@@ -204,6 +204,39 @@ fn schema_is_json_and_closed_pipe_does_not_panic() {
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
 }
 
+/// `weir import … | head -1`, and a full disk.
+#[test]
+fn closed_pipe_and_full_disk_do_not_panic() {
+    let scratch = Scratch::new("");
+    let conf = "virtual_server 192.0.2.10 80 {\n    no_such_keyword\n    real_server 10.0.0.5 80 {\n    }\n}\n";
+    fs::write(scratch.path.join("keepalived.conf"), conf).unwrap();
+    for (line, code) in [
+        ("import keepalived keepalived.conf --accept-losses", 0),
+        ("lab list", 0),
+        ("lab list --json", 0),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = scratch.command(line).stdout(writer).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{line}: {errors}");
+        assert!(!errors.contains("panicked"), "{line}: {errors}");
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        let output = scratch.command(line).stdout(full.unwrap()).output();
+        let output = output.unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{line}: {errors}");
+        assert!(errors.contains("No space left"), "{line}: {errors}");
+    }
+    // The notes about lines that were not imported are on stderr in any case.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let import = "import keepalived keepalived.conf --accept-losses";
+    let output = scratch.command(import).stdout(writer).output().unwrap();
+    let notes = String::from_utf8(output.stderr).unwrap();
+    assert!(notes.contains("no_such_keyword"), "{notes}");
+}
+
 #[test]
 fn colours_require_a_terminal() {
     let output = Scratch::new(BAD).output("check -c weir.toml");
@@ -438,6 +471,37 @@ fn hidden_commands_are_not_suggested() {
         typo.contains("a similar subcommand exists: 'status'"),
         "{typo}"
     );
+}
+
+#[test]
+fn habits_of_other_programs_lead_to_the_command_of_weir() {
+    let scratch = Scratch::new(GOOD);
+    for (line, command) in [
+        ("-t", "weir check"),
+        ("-s reload", "weir reload"),
+        ("-f weir.toml", "weir check -c FILE"),
+        ("-Ln", "weir ipvsadm"),
+        ("-L -n", "weir ipvsadm"),
+        ("start", "weir run"),
+        ("restart", "systemctl stop weir"),
+        ("show", "weir status"),
+        ("disable", "weir server POOL/ADDRESS"),
+        ("validate", "weir check"),
+    ] {
+        let said = scratch.run(line);
+        assert!(said.contains("exit 2"), "{said}");
+        assert!(said.contains("tip: ") && said.contains(command), "{said}");
+    }
+    for line in ["check weir.toml", "run weir.toml", "weir.toml"] {
+        let said = scratch.run(line);
+        assert!(
+            said.contains("tip: `-c FILE`") && said.contains("exit 2"),
+            "{said}"
+        );
+    }
+    // Only as the first argument: elsewhere it is a mistake of another kind.
+    let said = scratch.run("status -t");
+    assert!(!said.contains("weir check"), "{said}");
 }
 
 #[test]

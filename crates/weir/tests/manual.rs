@@ -183,7 +183,29 @@ key    = "of this test alone"
 [announce]
 speaker = "exabgp"
 pipe    = "/nonexistent"
+[pool.timed]
+scheduler = "least-time"
+servers   = ["SERVER:80"]
+check     = { kind = "tcp" }
+[service.timed]
+listen  = ["VIP:81"]
+forward = "nat"
+pool    = "timed"
+[tracing]
+endpoint = "http://127.0.0.1:4318"
+[cluster]
+etcd = ["http://127.0.0.1:1"]
+name = "manual"
 "#;
+
+/// Labels of families whose series appear with the first event, which this test does not cause.
+const LABELS: [(&str, &[&str]); 5] = [
+    ("weir_cluster_member_present", &["member"]),
+    ("weir_cluster_member_version", &["member"]),
+    ("weir_sync_ignored_total", &["peer", "reason"]),
+    ("weir_sync_records_total", &["result"]),
+    ("weir_vrrp_ignored_total", &["reason", "router"]),
+];
 
 /// The page of metrics, from the answer of a daemon: name, type, labels and help of each family.
 fn metrics_page(answer: &str) -> String {
@@ -212,10 +234,15 @@ fn metrics_page(answer: &str) -> String {
                 .extend(names);
         }
     }
+    for (name, labels) in LABELS {
+        let (_, _, known) = families.get_mut(name).expect(name);
+        known.extend(labels);
+    }
     let mut out = String::from(
         "# Metrics\n\nEvery family of `GET /metrics`, read from a running daemon with `metrics = \"full\"`. \
          [Observing](observing.md#metrics)\nexplains them. Families of virtual routers, peers, announced \
-         VIPs, proxies and routes appear\nwith the first of them.\n\n| name | type | labels | meaning \
+         VIPs, proxies, routes, `[tracing]` and `[cluster]` appear\nwith the first of them, those of latency with the \
+         first measurement.\n\n| name | type | labels | meaning \
          |\n|---|---|---|---|\n",
     );
     for (name, (kind, help, labels)) in families {
@@ -248,6 +275,8 @@ fn metrics_page_matches_a_running_daemon() {
         return;
     }
     let mut world = World::new(1);
+    world.start_nginx(16);
+    world.route_replies_through_director();
     let family = Family::V4;
     let mut config = EVERY_FAMILY.replace("SERVER", &bracketed(family.server(0)));
     config = config.replace("DIRECTOR", &bracketed(family.director()));
@@ -264,6 +293,12 @@ fn metrics_page_matches_a_running_daemon() {
     };
     wait_for("the announcer", Duration::from_secs(30), || {
         answer().contains("weir_announced{")
+    });
+    let timed = format!("http://{}:81/name", bracketed(family.vip()));
+    wait_for("a latency", Duration::from_secs(60), || {
+        // The server may not be up yet.
+        let _ = world.get_within(1, &timed);
+        answer().contains("weir_server_latency_seconds{")
     });
     let answer = answer();
     check_names(&answer);

@@ -100,6 +100,14 @@ fn reject_keys_of_others(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) {
 
 fn services(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<(String, Range<usize>)>> {
     let items = view.list(sink, "services")?;
+    if items.is_empty() {
+        let (entry, _) = view.get("services")?;
+        let message = "`services` is empty: nothing would be announced";
+        sink.push(
+            Diagnostic::new(Code::EmptyList, &entry.item.span, message)
+                .fix("remove it to announce the VIPs of all services, or remove [announce]"),
+        );
+    }
     let names = items.iter();
     let names = names.filter_map(|item| text(sink, item, &Kind::ServiceName));
     Some(

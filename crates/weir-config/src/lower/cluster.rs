@@ -26,6 +26,19 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
     let password = secret::of_key(sink, view, "password");
     let group_key = secret::of_key(sink, view, "group_key");
     needs(sink, view, "key", "certificate");
+    let is_plain = |endpoints: &Vec<EtcdEndpoint>| endpoints.iter().all(|it| !it.tls);
+    if etcd.as_ref().is_some_and(is_plain) {
+        for key in ["ca", "certificate"] {
+            if let Some((entry, _)) = view.get(key) {
+                let message =
+                    format!("`{key}` has no effect: no URL of `etcd` begins with https://");
+                sink.push(
+                    Diagnostic::new(Code::NoEffect, &entry.key_span, message)
+                        .fix("write https:// URLs, or remove it"),
+                );
+            }
+        }
+    }
     needs(sink, view, "user", "password");
     needs(sink, view, "password", "user");
     if let (Some(key), Some((entry, _))) = (&group_key, view.get("group_key")) {

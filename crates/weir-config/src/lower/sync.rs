@@ -28,6 +28,26 @@ pub(super) fn sync(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<FlowSync>
     })
 }
 
+/// An address that moves to another director with its virtual router is not that of this director.
+pub(super) fn refuse_moving(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    sync: Option<&FlowSync>,
+    mut moving: impl Iterator<Item = IpAddr>,
+) {
+    let (Some(sync), Some((entry, _))) = (sync, view.get("listen")) else {
+        return;
+    };
+    let own = sync.listen.ip();
+    if moving.any(|address| address == own) {
+        let message = format!("{own} belongs to a virtual router, and moves between the directors");
+        sink.push(
+            Diagnostic::new(Code::Contradiction, &entry.item.span, message)
+                .fix("write an address of this director alone"),
+        );
+    }
+}
+
 /// The value is only known where the secret could be read.
 fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
     let length = key.expose().len();

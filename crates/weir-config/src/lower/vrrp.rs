@@ -25,6 +25,9 @@ use crate::view::{Sink, View, text, wrong_type};
 /// Maximum interval of version 3: 12 bits of centiseconds.
 const INTERVAL_MAX_V3: Duration = Duration::from_millis(40_950);
 
+/// The number of addresses is a byte of the advertisement (RFC 9568, section 5.2.5).
+const LISTED_MAX: usize = 255;
+
 /// Length of version 2's password.
 const PASSWORD_MAX: usize = 8;
 /// The main routing table (linux/rtnetlink.h, `RT_TABLE_MAIN`).
@@ -238,6 +241,29 @@ fn verify(
         sink.push(Diagnostic::new(Code::Contradiction, &span(key), message));
     }
     interval(sink, router, v4, &span("version"), &span("advert_interval"));
+    if router.addresses.len() > LISTED_MAX {
+        let message = format!(
+            "{} addresses; an advertisement lists at most {LISTED_MAX}",
+            router.addresses.len()
+        );
+        let fix = "move the others to `excluded_addresses`";
+        sink.push(Diagnostic::new(Code::OutOfRange, &span("addresses"), message).fix(fix));
+    }
+    if router
+        .source
+        .is_some_and(|source| router.peers.contains(&source))
+    {
+        let message = "`unicast_peers` contains `source`, the address of this director";
+        let fix = "list only the other directors";
+        sink.push(Diagnostic::new(Code::Contradiction, &span("unicast_peers"), message).fix(fix));
+    }
+    if !router.preempt && !router.preempt_delay.is_zero() {
+        let message = "`preempt_delay` has no effect with `preempt = false`";
+        sink.push(
+            Diagnostic::new(Code::NoEffect, &span("preempt_delay"), message)
+                .fix("remove one of them"),
+        );
+    }
     if router.password.is_some() && router.version == 3 {
         let message = "version 3 has no passwords";
         let fix = "use `hmac`, or version = 2";
@@ -339,6 +365,11 @@ fn networks(
             continue;
         };
         match address::network(text) {
+            Ok(network) if is_unusable(network.address) => {
+                let message = format!("`{}` cannot be a virtual address", network.address);
+                let fix = "write an address that an interface may have";
+                sink.push(Diagnostic::new(Code::BadAddress, span, message).fix(fix));
+            }
             Ok(network) => {
                 networks.push(network);
                 spans.push(span.clone());
@@ -347,6 +378,12 @@ fn networks(
         }
     }
     networks
+}
+
+/// Whether no interface can have the address.
+fn is_unusable(address: IpAddr) -> bool {
+    let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    address.is_unspecified() || address.is_multicast() || is_broadcast
 }
 
 /// An entry of `other_interfaces`: the interface, and its addresses with their spans.

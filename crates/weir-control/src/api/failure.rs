@@ -1,5 +1,6 @@
 //! Responses: JSON documents, and rejections with their status codes.
 
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -24,6 +25,20 @@ impl From<Refusal> for Failure {
             StatusCode::UNPROCESSABLE_ENTITY
         };
         Self(status, refusal)
+    }
+}
+
+/// A path with an escape that is not UTF-8.
+impl From<PathRejection> for Failure {
+    fn from(rejection: PathRejection) -> Self {
+        Self::new(rejection.status(), rejection.body_text())
+    }
+}
+
+/// An unknown or repeated parameter.
+impl From<QueryRejection> for Failure {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::new(rejection.status(), rejection.body_text())
     }
 }
 

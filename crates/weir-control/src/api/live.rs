@@ -30,6 +30,8 @@ pub(super) fn parse(query: &str) -> Result<(bool, Vec<Match>), String> {
     for part in query.split('&').filter(|part| !part.is_empty()) {
         match part.split_once('=') {
             None if part == "json" => is_json = true,
+            Some(("json", "" | "true")) => is_json = true,
+            Some(("json", "false")) => is_json = false,
             Some(("match", text)) => {
                 let text = percent_decode_str(text).decode_utf8_lossy();
                 matches.push(Match::parse(&text)?);
@@ -89,5 +91,9 @@ mod tests {
         assert!(parse("match=nothing").is_err() && parse("x=1").is_err());
         let (_, matches) = parse("match=host=%zz%4%+1").ok().unwrap();
         assert_eq!(matches, [Match::parse("host=%zz%4%+1").unwrap()]);
+        for (query, expected) in [("json=true", true), ("json=", true), ("json=false", false)] {
+            assert_eq!(parse(query).ok().map(|it| it.0), Some(expected), "{query}");
+        }
+        assert!(parse("json=yes").is_err());
     }
 }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Extension, FromRef, Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -146,12 +147,17 @@ async fn status(State(orders): State<Orders>, Extension(caller): Extension<Calle
 
 /// Selects the history to return.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct HistoryQuery {
     /// A service; without it all services together.
     service: Option<String>,
 }
 
-async fn history(State(orders): State<Orders>, Query(query): Query<HistoryQuery>) -> Answered {
+async fn history(
+    State(orders): State<Orders>,
+    query: Result<Query<HistoryQuery>, QueryRejection>,
+) -> Answered {
+    let Query(query) = query?;
     let order = |reply| Order::History(query.service, reply);
     Ok(json(&orders.send(order).await?))
 }
@@ -231,11 +237,11 @@ async fn explain(
     Ok(json(&answer))
 }
 
-async fn server(
-    State(orders): State<Orders>,
-    Path((pool, address)): Path<(String, String)>,
-    body: Body,
-) -> Answered {
+/// `/v1/servers/POOL/ADDRESS`.
+type ServerPath = Result<Path<(String, String)>, PathRejection>;
+
+async fn server(State(orders): State<Orders>, server: ServerPath, body: Body) -> Answered {
+    let Path((pool, address)) = server?;
     let request: ServerOrder = read(body).await?;
     let order = |reply| Order::Server {
         pool,
@@ -246,10 +252,8 @@ async fn server(
     Ok(json(&orders.send(order).await?))
 }
 
-async fn server_now(
-    State(orders): State<Orders>,
-    Path((pool, address)): Path<(String, String)>,
-) -> Answered {
+async fn server_now(State(orders): State<Orders>, server: ServerPath) -> Answered {
+    let Path((pool, address)) = server?;
     let order = |reply| Order::ServerNow {
         pool,
         address,
@@ -259,11 +263,8 @@ async fn server_now(
 }
 
 /// `PUT`: the body contains the keys of a list entry; an empty one adds a server with default values.
-async fn add(
-    State(orders): State<Orders>,
-    Path((pool, address)): Path<(String, String)>,
-    body: Body,
-) -> Answered {
+async fn add(State(orders): State<Orders>, server: ServerPath, body: Body) -> Answered {
+    let Path((pool, address)) = server?;
     let bytes = collect(body, MAX_BODY_BYTES).await?;
     let keys = if bytes.is_empty() {
         serde_json::Map::new()
@@ -273,10 +274,8 @@ async fn add(
     member(&orders, pool, address, Some(keys)).await
 }
 
-async fn remove(
-    State(orders): State<Orders>,
-    Path((pool, address)): Path<(String, String)>,
-) -> Answered {
+async fn remove(State(orders): State<Orders>, server: ServerPath) -> Answered {
+    let Path((pool, address)) = server?;
     member(&orders, pool, address, None).await
 }
 
@@ -335,7 +334,8 @@ async fn set_log(body: Body) -> Answered {
 }
 
 /// Lines until the client disconnects.
-async fn tap(Path(service): Path<String>, RawQuery(query): RawQuery) -> Answered {
+async fn tap(service: Result<Path<String>, PathRejection>, RawQuery(query): RawQuery) -> Answered {
+    let Path(service) = service?;
     let (is_json, matches) =
         live::parse(query.as_deref().unwrap_or_default()).map_err(Refusal::new)?;
     let tap = Tap::open(&service, is_json, matches).map_err(|error| {
@@ -370,7 +370,9 @@ async fn caller(Extension(caller): Extension<Caller>) -> Response {
 }
 
 async fn unknown() -> Failure {
-    Failure::new(StatusCode::NOT_FOUND, "not found")
+    let error =
+        "not found; the API begins with /v1/status, metrics are at /metrics, the dashboard is at /";
+    Failure::new(StatusCode::NOT_FOUND, error)
 }
 
 async fn wrong_method() -> Failure {
@@ -407,7 +409,12 @@ async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {
     parse(&collect(body, MAX_BODY_BYTES).await?)
 }
 
+/// A list is no request: serde would take its items for the fields of one.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        let error = "the body: expected an object, found a list";
+        return Err(Failure::new(StatusCode::BAD_REQUEST, error));
+    }
     serde_json::from_slice(bytes)
         .map_err(|error| Failure::new(StatusCode::BAD_REQUEST, format!("the body: {error}")))
 }

@@ -62,7 +62,8 @@ impl AbsentVip {
 }
 
 /// The VIPs of `desired` that are on no interface of this network namespace, or only because Weir has `added` them.
-/// Empty with `vip_interface`, because Weir adds them then. Excludes VIPs that keepalived or Pacemaker moves.
+/// Empty with `vip_interface`, because Weir adds them then. Excludes VIPs that keepalived or Pacemaker moves, and those
+/// of layer 4 services that `[announce]` covers: they are routed here.
 ///
 /// # Errors
 /// The addresses cannot be read.
@@ -99,10 +100,13 @@ fn absent(
     seen.retain(|address| added_to(*address).is_none());
     let mut found = Vec::new();
     let needed: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
+    // One that Weir has added would be removed, which is reported.
+    let routed: BTreeSet<IpAddr> = desired.announced_addresses().collect();
+    let is_routed = |address: IpAddr| routed.contains(&address) && added_to(address).is_none();
     let addressed = |service: &&weir_model::Service| service.forward.handles_packets();
     for service in desired.services.iter().filter(addressed) {
         for listener in &service.listen {
-            if seen.insert(listener.address) {
+            if !is_routed(listener.address) && seen.insert(listener.address) {
                 found.push(AbsentVip {
                     address: listener.address,
                     service: service.name.clone(),
@@ -164,5 +168,24 @@ mod tests {
         let moving = BTreeSet::from(all.map(vip));
         let none = BTreeSet::new();
         assert!(absent(&desired, none, &BTreeSet::new(), &moving).is_empty());
+    }
+
+    #[test]
+    fn announced_vips_of_layer_4_need_no_interface() {
+        let text = "[pool.p]\nservers = [\"10.0.0.5:80\"]\n\n[announce]\nspeaker = \"bird\"\n\
+            services = [\"a\", \"c\"]\n\n\
+            [service.a]\nforward = \"nat\"\npool = \"p\"\nlisten = [\"192.0.2.1:80\", \"192.0.2.3:80\"]\n\n\
+            [service.b]\nforward = \"nat\"\npool = \"p\"\nlisten = [\"192.0.2.2:80\"]\n\n\
+            [service.c]\nforward = \"proxy\"\nprotocol = \"tcp\"\npool = \"p\"\nlisten = [\"192.0.2.3:81\"]\n";
+        let desired = parse(text, &Host::default()).unwrap().desired;
+        let none = BTreeSet::new;
+        let found = absent(&desired, none(), &BTreeSet::new(), &none());
+        let found: Vec<_> = found
+            .iter()
+            .map(|vip| (vip.address.to_string(), vip.proxied))
+            .collect();
+        // A proxy's socket receives only packets to an address of this machine.
+        let expected = [("192.0.2.2", false), ("192.0.2.3", true)];
+        assert_eq!(found, expected.map(|(vip, it)| (vip.to_owned(), it)));
     }
 }

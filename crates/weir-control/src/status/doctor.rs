@@ -3,7 +3,7 @@
 use weir_doctor::{Diagnosis, Handshakes, Latency, ServerReport, ServiceReport};
 use weir_engine_host::SyncPeerStatus;
 
-use super::{Report, Server};
+use super::{Report, Server, Vrrp};
 
 impl Report {
     /// The services, for the findings of `weir doctor`.
@@ -78,6 +78,76 @@ impl Report {
     }
 }
 
+impl Report {
+    /// What this director does not do although it is configured, and files that are not in use.
+    pub fn director_findings(&self) -> Vec<Diagnosis> {
+        let mut found = Vec::new();
+        if let Some(error) = &self.announce_error {
+            let effect = "routers have no route to this director, or an outdated one";
+            let fix = "start the BGP speaker, and compare [announce] with its configuration";
+            found.push(
+                Diagnosis::new(format!("VIPs cannot be announced: {error}"), effect).fix(fix),
+            );
+        }
+        if self.drained {
+            let effect = "its VIPs are withdrawn, and its virtual routers released";
+            found.push(Diagnosis::new("this director is drained", effect).fix("weir node ready"));
+        }
+        found.extend(self.vrrp.iter().flat_map(router_findings));
+        for (what, error) in [
+            ("certificate files", &self.certificate_error),
+            ("lists", &self.list_error),
+        ] {
+            if let Some(error) = error {
+                let problem = format!("changed {what} are not in use: {error}");
+                found.push(Diagnosis::new(problem, "the former ones are in use"));
+            }
+        }
+        found
+    }
+}
+
+/// Reasons to ignore advertisements that mean that the directors are configured differently. Packets of other virtual
+/// routers on the segment are ignored too, which is no problem.
+const MISMATCHES: [(&str, &str); 6] = [
+    ("authentication", "`password` or `hmac`"),
+    ("version", "`version`"),
+    ("interval", "`advert_interval`"),
+    ("checksum", "`version` and `checksum`"),
+    ("addresses", "`addresses`"),
+    ("peer", "`unicast_peers`"),
+];
+
+fn router_findings(router: &Vrrp) -> Vec<Diagnosis> {
+    let name = &router.name;
+    let mut found = Vec::new();
+    // An agent that does not respond is reported in this state, too.
+    if matches!(router.state.as_str(), "fault" | "init") {
+        let problem = format!(
+            "the virtual router {name} is in state {}: {}",
+            router.state, router.reason
+        );
+        let effect = "this director does not take over its addresses";
+        let finding = Diagnosis::new(problem, effect);
+        found.push(match router.reason.contains("operator") {
+            true => finding.fix(format!("weir vrrp {name} resume")),
+            false => finding,
+        });
+    }
+    for (reason, keys) in MISMATCHES {
+        let count = router.ignored.get(reason).copied().unwrap_or(0);
+        if count > 0 {
+            let problem = format!(
+                "{count} advertisements for the virtual router {name} were ignored since Weir started: {reason}"
+            );
+            let effect = "two directors may have the addresses at the same time";
+            let fix = format!("use the same {keys} of [vrrp.{name}] on all directors");
+            found.push(Diagnosis::new(problem, effect).fix(fix));
+        }
+    }
+    found
+}
+
 fn silent_peer(listen: &str, peer: &SyncPeerStatus) -> Diagnosis {
     let problem = format!("the peer {} of [sync] does not answer", peer.address);
     let effect = "connections of this director end when the VIP moves to it";
@@ -109,5 +179,70 @@ fn doctor_server(server: &Server) -> ServerReport {
             p50_us: it.p50_ms.0,
             samples: it.samples,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn router(state: &str, reason: &str, ignored: &[(&str, u64)]) -> Vrrp {
+        let ignored = ignored.iter().map(|(it, count)| ((*it).to_owned(), *count));
+        Vrrp {
+            name: "web".to_owned(),
+            state: state.to_owned(),
+            priority: 100,
+            since: "2026-11-26T10:00:00Z".to_owned(),
+            reason: reason.to_owned(),
+            active_peer: None,
+            version: 3,
+            router_id: 51,
+            interface: None,
+            checksum: "plain".to_owned(),
+            sent: 0,
+            received: 0,
+            ignored: ignored.collect::<BTreeMap<_, _>>(),
+            address_mismatches: 0,
+            takeovers: 0,
+            tracked: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn director_that_does_not_do_its_work_is_reported() {
+        let report = Report {
+            announce_error: Some("/run/bird/bird.ctl: not found".to_owned()),
+            drained: true,
+            certificate_error: Some("/etc/weir/a.pem: no private key".to_owned()),
+            vrrp: vec![
+                router("fault", "released by an operator", &[]),
+                router(
+                    "active",
+                    "started",
+                    &[("own", 9), ("router-id", 9), ("authentication", 3)],
+                ),
+            ],
+            ..Report::default()
+        };
+        let found: Vec<String> = report
+            .director_findings()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        insta::assert_snapshot!(found.join("\n"));
+    }
+
+    #[test]
+    fn healthy_director_has_no_findings() {
+        let report = Report {
+            vrrp: vec![
+                router("backup", "started", &[("own", 9)]),
+                router("active", "no other director is active", &[("router-id", 2)]),
+            ],
+            ..Report::default()
+        };
+        assert!(report.director_findings().is_empty());
     }
 }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::error::{LabError, Result};
 use crate::experiment::RunOptions;
 use crate::interrupt::{self, wait_for};
+use crate::output;
 use crate::progress::Progress;
 use crate::requirement;
 use crate::session::Session;
@@ -93,9 +94,9 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     }
     if json {
         let document = serde_json::json!({ "experiment": EXPERIMENT, "pacemaker": rows });
-        println!("{document}");
+        output::print(&format!("{document}\n"))?;
     } else {
-        print!("{}", table(&rows));
+        output::print(&table(&rows))?;
     }
     Ok(rows.iter().all(|row| row.error.is_none()))
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::html;
 use crate::error::{LabError, Result};
+use crate::output;
 use crate::progress::Progress;
 
 /// The result of one fault with one method.
@@ -70,7 +71,7 @@ fn table<R: FaultRow>(about: &About<'_>, rows: &[R]) -> String {
 /// Writes the chart, prints the table or JSON, and returns whether all runs succeeded.
 ///
 /// # Errors
-/// The directory of the chart cannot be written.
+/// The directory of the chart or standard output cannot be written.
 pub(crate) fn finish<R: FaultRow>(
     about: &About<'_>,
     rows: &[R],
@@ -82,9 +83,9 @@ pub(crate) fn finish<R: FaultRow>(
     progress.line(&format!("report: {}", page.display()));
     if json {
         let document = serde_json::json!({ "experiment": about.name, "rows": rows });
-        println!("{document}");
+        output::print(&format!("{document}\n"))?;
     } else {
-        print!("{}", table(about, rows));
+        output::print(&table(about, rows))?;
     }
     Ok(rows.iter().all(|row| row.error().is_none()))
 }

@@ -30,12 +30,13 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
              everything\n",
         );
     }
-    let mut sync = Vec::new();
+    let mut reported = Vec::new();
     let mut found = block_on(async {
         let daemon = match client.status().await {
             Ok(report) => {
-                sync = report.sync_findings();
-                sync.extend(report.group_findings());
+                reported = report.director_findings();
+                reported.extend(report.sync_findings());
+                reported.extend(report.group_findings());
                 Daemon::Running(report.doctor_services())
             }
             Err(client::Error::NoDaemon { .. }) => Daemon::NotRunning,
@@ -48,7 +49,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
         weir_doctor::director(&desired, &daemon, &configuration::moving_vips(&desired)).await
     })?
     .map_err(Failure::failed)?;
-    found.extend(sync);
+    found.extend(reported);
     if arguments.fix {
         terminal::eprint(
             "weir: --fix changes nothing on a director: the daemon maintains its own settings\n",

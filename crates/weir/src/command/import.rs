@@ -1,7 +1,7 @@
 //! `weir import`.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -35,15 +35,24 @@ pub(super) fn import(import: &Import) -> Outcome {
     });
     // haproxy and nginx listen on addresses that exist; the others use VIPs, which Weir adds only with `vip_interface`.
     if !matches!(import.from, ImportFrom::Haproxy | ImportFrom::Nginx) {
-        print!("{}", block_on(about_vips(&imported.toml))?);
+        print(&block_on(about_vips(&imported.toml))?)?;
     }
-    print!("{}", imported.toml);
+    print(&imported.toml)?;
     report(&name, &imported, &late);
     if imported.losses.is_empty() || import.accept_losses {
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("use --accept-losses to exit with 0 nevertheless");
     Ok(ExitCode::FAILURE)
+}
+
+/// Writes the file to standard output. If its reader closed the pipe, as `head` does, the notes follow nevertheless.
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
 }
 
 /// Reports each line that was not imported. Harmless ones come first; those that may admit clients come last, where

@@ -27,6 +27,19 @@ impl Answer {
         let code = self.0.split(' ').nth(1).and_then(|code| code.parse().ok());
         code.unwrap_or_else(|| panic!("no status: {}", self.0))
     }
+
+    /// The value of a field, by its name in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let head = self.0.split("\r\n\r\n").next().unwrap_or_default();
+        let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+        let field = fields.find(|(field, _)| field.eq_ignore_ascii_case(name));
+        field.map(|(_, value)| value.trim())
+    }
+
+    /// What follows the header.
+    pub fn body(&self) -> &str {
+        self.0.split_once("\r\n\r\n").map_or("", |(_, body)| body)
+    }
 }
 
 pub struct AdminDaemon {

@@ -66,8 +66,15 @@ impl Node {
     /// Records the new state before it takes effect.
     ///
     /// # Errors
-    /// It cannot be recorded; nothing changes.
+    /// It cannot be recorded, or this director has nothing that another one could take over; nothing changes.
     pub(super) fn order(&mut self, order: NodeOrder, desired: &Desired) -> Result<(), Refusal> {
+        let moves = desired.announce.is_some() || !desired.vrrp.is_empty();
+        if order.state == NodeState::Drain && !moves {
+            return Err(Refusal::new(
+                "there is no work to move: neither [announce] nor [vrrp.NAME] is configured; if another program moves \
+                 the VIPs, such as keepalived, use its command",
+            ));
+        }
         self.record(order).map_err(|error| {
             let path = self.runtime_dir.join(FILE);
             Refusal::new(format!("{}: {error}", path.display()))

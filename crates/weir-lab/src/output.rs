@@ -1,0 +1,17 @@
+//! Results on standard output.
+
+use std::io::{self, ErrorKind, Write};
+
+use crate::error::{LabError, Result};
+
+/// Writes results. A reader that has closed the pipe, as `head` does, is no error: it has what it wants.
+///
+/// # Errors
+/// Standard output cannot be written, such as a full disk.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        done => done.map_err(LabError::file("standard output")),
+    }
+}
