@@ -186,23 +186,22 @@ fn each_mirror_gets_a_copy() {
     let mut client = Client::connect(proxy.listen);
     let post = |length: usize| {
         let body = "x".repeat(length);
-        format!("POST /sum?v HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}")
+        format!("POST /sum HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}")
     };
+    let (head, _) = client.fetch("GET /a?v HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert_eq!(client.fetch(&post(50)).1, b"50");
     // The body is too long for one of them.
     assert_eq!(client.fetch(&post(5_000)).1, b"5000");
     until("the copies", || {
-        mirrors[0].received().len() == 2 && mirrors[1].received().len() == 1
+        mirrors[0].received().len() == 3 && mirrors[1].received().len() == 2
     });
     let all = mirrors[0].received().clone();
     let lengths: Vec<usize> = all.iter().map(|it| it.body.len()).collect();
-    assert_eq!(lengths, [50, 5_000]);
-    assert!(all[0].head.starts_with("POST /sum?v "), "{}", all[0].head);
+    assert_eq!(lengths, [0, 50, 5_000]);
+    assert!(all[0].head.starts_with("GET /a?v "), "{}", all[0].head);
     let own = mirrors[1].received().clone();
-    assert!(
-        own[0].head.starts_with("POST /copies?v "),
-        "{}",
-        own[0].head
-    );
-    assert_eq!(own[0].body.len(), 50);
+    let head = &own[0].head;
+    assert!(head.starts_with("GET /copies?v "), "{head}");
+    assert_eq!(own[1].body.len(), 50);
 }
