@@ -34,6 +34,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REPEAT = 3
@@ -501,6 +502,17 @@ def fetch(request):
             answer["received"] = {"method": "", "path": "", "body": body, "headers": {}}
         kept = answer["received"]["headers"]
         answer["received"]["headers"] = {name: kept[name] for name in kept if name not in IGNORED_AT_SERVER}
+    # A relative reference and the URL that it stands for are the same (RFC 9110 section 10.2.2).
+    if "location" in answer["headers"]:
+        scheme = "https" if request["tls"] else "http"
+        port = "" if request["port"] == (443 if request["tls"] else 80) else f":{request['port']}"
+        host = request["host"] if ":" in request["host"] else request["host"] + port
+        base = f"{scheme}://{request['host']}{request['path']}"
+        answer["headers"]["location"] = [urllib.parse.urljoin(base, it).replace(f"://{host}/", f"://{request['host']}/")
+                                         for it in answer["headers"]["location"]]
+    # Recipients ignore `Expires` next to `max-age` (RFC 9111 section 5.3).
+    if any("max-age" in value for value in headers.get("cache-control", [])):
+        answer["headers"].pop("expires", None)
     # A cookie of the program itself has a value of its own.
     if "set-cookie" in answer["headers"]:
         values = answer["headers"]["set-cookie"]

@@ -58,6 +58,10 @@ pub struct RequestPath<'a> {
     /// Length of the path.
     path: usize,
     changed: bool,
+    /// Routes have made it: see [`Self::rewritten`].
+    rewritten: bool,
+    /// See [`Self::first_route`].
+    first_route: u32,
 }
 
 impl<'a> RequestPath<'a> {
@@ -68,7 +72,38 @@ impl<'a> RequestPath<'a> {
             text,
             path,
             changed: false,
+            rewritten: false,
+            first_route: 0,
         }
+    }
+
+    /// A path and query that routes have made, and the first route to compare it with.
+    pub fn rewritten(text: &'a [u8], first_route: u32) -> Self {
+        Self {
+            changed: true,
+            rewritten: true,
+            first_route,
+            ..Self::received(text)
+        }
+    }
+
+    /// The index of the first route to compare it with: those before it have been applied.
+    pub const fn first_route(&self) -> usize {
+        self.first_route as usize
+    }
+
+    /// The same path for this route and the following ones.
+    #[must_use]
+    pub const fn from_route(self, first_route: u32) -> Self {
+        Self {
+            first_route,
+            ..self
+        }
+    }
+
+    /// Whether routes have made it, so that servers get it in place of the received one.
+    pub const fn is_rewritten(&self) -> bool {
+        self.rewritten
     }
 
     /// The path; `/` if it is empty.
@@ -116,6 +151,8 @@ pub fn normalize<'a>(
             text,
             path,
             changed: false,
+            rewritten: false,
+            first_route: 0,
         });
     }
     let end = memchr::memchr(b'?', text).unwrap_or(text.len());
@@ -127,6 +164,8 @@ pub fn normalize<'a>(
         changed: buffer.as_slice() != text,
         text: buffer,
         path,
+        rewritten: false,
+        first_route: 0,
     })
 }
 
@@ -163,6 +202,8 @@ pub fn literal<'a>(target: &RequestPath<'_>, buffer: &'a mut Vec<u8>) -> Option<
         text: buffer,
         path,
         changed: true,
+        rewritten: target.rewritten,
+        first_route: target.first_route,
     })
 }
 

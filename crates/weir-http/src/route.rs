@@ -1,5 +1,6 @@
 //! Matching of requests against routes.
 
+mod restart;
 mod table;
 mod text;
 
@@ -9,8 +10,11 @@ use weir_model::{
     ConditionKey, Conditions, HostPattern, NamedCondition, Route, TlsVersion, ValuePattern,
 };
 
+pub use restart::{RESTARTS_MAX, Restarted};
 pub use table::RouteTable;
-pub use text::{RequestId, SERVER_MARK, Surroundings, Target, fill, location, map_key, rewritten};
+pub use text::{
+    RequestId, SERVER_MARK, Surroundings, Target, fill, key_text, location, map_key, rewritten,
+};
 
 use crate::cookie;
 use crate::field::Field;
@@ -62,9 +66,10 @@ impl<'a> RequestFacts<'a> {
 /// without comparing every route.
 pub fn choose(routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
     let host = facts.host();
-    routes
-        .iter()
-        .position(|route| unmet(route, facts, host).is_none())
+    let from = facts.target.first_route();
+    let later = routes.iter().enumerate().skip(from);
+    let mut matching = later.filter(|(_, route)| unmet(route, facts, host).is_none());
+    matching.next().map(|(at, _)| at)
 }
 
 /// The first condition of a route that a request does not meet, and whether it is a negated one; `None` if the route

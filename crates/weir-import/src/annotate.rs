@@ -1,6 +1,7 @@
 //! Comments of the output: those of the input, and the lines that change behaviour, each at its place.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::document::{Document, Text};
 use crate::note::{Notes, Position};
@@ -15,24 +16,22 @@ pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> Strin
         .map(|(span, path)| (span.start, document.tables[path[0]].from.whole_line()))
         .collect();
     let mut before: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    let mut seen: Vec<Position> = Vec::new();
+    // The first table of each line.
+    let mut first: BTreeMap<Position, usize> = BTreeMap::new();
     for (start, from) in &starts {
         // One line can become several tables.
-        if !seen.contains(from) {
-            seen.push(*from);
+        if let Entry::Vacant(vacant) = first.entry(*from) {
+            vacant.insert(*start);
             let comments = notes.comments_before(*from);
             before.entry(*start).or_default().extend(comments);
         }
     }
     let lost = notes.lost();
     for (position, note) in &lost {
-        let nearest = starts
-            .iter()
-            .filter(|(_, from)| from <= position)
-            .max_by_key(|(start, from)| (*from, std::cmp::Reverse(*start)));
-        let place = nearest
-            .or(starts.first())
-            .map_or(text.text.len(), |it| it.0);
+        let nearest = first.range(..=*position).next_back();
+        let nearest = nearest.map(|(_, start)| *start);
+        let place = nearest.or(starts.first().map(|it| it.0));
+        let place = place.unwrap_or(text.text.len());
         before
             .entry(place)
             .or_default()

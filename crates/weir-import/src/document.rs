@@ -77,6 +77,8 @@ pub(crate) type Path = Vec<usize>;
 pub(crate) struct Text {
     pub(crate) text: String,
     pub(crate) spans: Vec<(Range<usize>, Path)>,
+    /// Of each table its span, and the range of `spans` that are in it.
+    tables: Vec<(Range<usize>, Range<usize>)>,
 }
 
 impl From<&str> for Value {
@@ -228,6 +230,7 @@ impl Document {
         let mut writer = Text {
             text: String::new(),
             spans: Vec::new(),
+            tables: Vec::new(),
         };
         for (at, table) in self.tables.iter().enumerate() {
             writer.table(at, table);
@@ -245,7 +248,7 @@ impl Text {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
-        let start = self.text.len();
+        let (start, first) = (self.text.len(), self.spans.len());
         let header = weir_config::header(&table.path);
         let _ = match table.repeated {
             true => writeln!(self.text, "[{header}]"),
@@ -261,6 +264,16 @@ impl Text {
             self.text.push('\n');
         }
         self.mark(start, &[at]);
+        let spans = first..self.spans.len();
+        self.tables.push((start..self.text.len(), spans));
+    }
+
+    /// Returns the index of the table at a position of the text, and the spans of its parts and its own.
+    pub(crate) fn around(&self, at: usize) -> Option<(usize, &[(Range<usize>, Path)])> {
+        let table = self.tables.partition_point(|(span, _)| span.end <= at);
+        let (span, parts) = self.tables.get(table)?;
+        span.contains(&at)
+            .then(|| (table, &self.spans[parts.clone()]))
     }
 
     /// `long` lists have one item per line.
@@ -351,7 +364,7 @@ mod tests {
         ));
         let mut document = Document::default();
         document.push(table);
-        let Text { text, spans } = document.render();
+        let Text { text, spans, .. } = document.render();
         assert_eq!(
             text,
             "[pool.\"a.b\"]\nservers = [\n  { address = \"10.0.0.5\" },\n]\n"

@@ -70,6 +70,17 @@ pub(crate) enum Action {
     },
     /// The pool that a map names: the map, and the pool of requests without an entry.
     Mapped(String, String),
+    /// Pools with their weights, one of which the hash of a text selects.
+    Split {
+        pools: Vec<(String, u64)>,
+        by: String,
+    },
+    /// Rewrites a path in which the expression matches, and chooses a route for it, from the first or the next one.
+    Restart {
+        regex: String,
+        to: String,
+        at: &'static str,
+    },
     /// Closes the connection without a response.
     Close,
     /// Serves files: the keys of `files`, and the line.
@@ -82,7 +93,12 @@ impl Action {
         match self {
             Self::Pool(pool) | Self::Rewritten { pool, .. } => Some(pool),
             Self::Mapped(_, pool) => Some(pool),
-            Self::Redirect { .. } | Self::Respond { .. } | Self::Close | Self::Files(..) => None,
+            Self::Split { pools, .. } => pools.first().map(|(pool, _)| pool.as_str()),
+            Self::Redirect { .. }
+            | Self::Respond { .. }
+            | Self::Close
+            | Self::Restart { .. }
+            | Self::Files(..) => None,
         }
     }
 }
@@ -412,8 +428,8 @@ impl Writer {
             return;
         };
         for (regex, path, position) in &edits.rewrites {
-            if condition.regex.is_some() {
-                // The route has its own expression.
+            if condition.regex.is_some() || matches!(action, Action::Split { .. }) {
+                // The route has its own expression, or cannot be divided.
                 if edits.rewrites.len() > 1 {
                     notes.add(
                         *position,
@@ -522,6 +538,22 @@ impl Writer {
                     Entry::implied("default", pool.as_str()).essential(),
                 ];
                 table.push(Entry::implied("pool", keys).essential());
+            }
+            Action::Split { pools, by } => {
+                let parts = pools
+                    .iter()
+                    .map(|(pool, weight)| format!("{pool}:{weight}"));
+                let parts: Vec<String> = parts.collect();
+                table.push(Entry::implied("split", parts).essential());
+                table.push(Entry::implied("split_by", by.as_str()).essential());
+            }
+            Action::Restart { regex, to, at } => {
+                let keys = vec![
+                    Entry::implied("regex", regex.as_str()).essential(),
+                    Entry::implied("to", to.as_str()).essential(),
+                ];
+                table.push(Entry::implied("rewrite", keys).essential());
+                table.push(Entry::implied("restart", *at).essential());
             }
             Action::Close => table.push(Entry::implied("close", true).essential()),
             Action::Pool(pool) => table.push(Entry::implied("pool", pool.as_str()).essential()),

@@ -60,11 +60,7 @@ fn unreachable(
     findings: &[Diagnostic],
     notes: &mut Notes,
 ) -> bool {
-    let table = |at: usize| {
-        let tables = text.spans.iter().filter(|(_, path)| path.len() == 1);
-        let mut holding = tables.filter(|(span, _)| span.contains(&at));
-        holding.next().map(|(_, path)| path[0])
-    };
+    let table = |at: usize| Some(text.around(at)?.0);
     let mut gone: Vec<(usize, usize)> = Vec::new();
     for finding in findings {
         let earlier = finding.related.first().and_then(|it| table(it.span.start));
@@ -81,10 +77,11 @@ fn unreachable(
     for (at, _) in &gone {
         document.tables[*at].removed = true;
     }
+    let tables = document.tables.iter().filter(|table| !table.removed);
+    let kept: HashSet<Position> = tables.map(|table| table.from.whole_line()).collect();
     for (at, earlier) in &gone {
         let (from, by) = (document.tables[*at].from, document.tables[*earlier].from);
-        let kept = |table: &Table| !table.removed && table.from.is_on_same_line(from);
-        if document.tables.iter().any(kept) {
+        if kept.contains(&from.whole_line()) {
             notes.add_covered(from);
         } else {
             let line = by.line();
@@ -124,8 +121,10 @@ fn drop_last(document: &mut Document, notes: &mut Notes) {
 fn mark_error(document: &mut Document, text: &Text, error: &Diagnostic, notes: &mut Notes) {
     let at = error.span.start;
     let holds = |(span, _): &&(std::ops::Range<usize>, Path)| span.contains(&at);
-    let innermost = text
-        .spans
+    let Some((_, spans)) = text.around(at) else {
+        return;
+    };
+    let innermost = spans
         .iter()
         .filter(holds)
         .min_by_key(|(span, path)| (span.len(), usize::MAX - path.len()));
@@ -228,16 +227,15 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
         });
         table.removed |= essential;
     }
-    let removed: Vec<Vec<String>> = document
+    let removed: HashSet<Vec<String>> = document
         .tables
         .iter()
         .filter(|table| table.removed && !table.repeated)
         .map(|table| table.path.clone())
         .collect();
     for table in &mut document.tables {
-        table.removed |= removed
-            .iter()
-            .any(|removed| table.path.starts_with(removed));
+        let mut lengths = 1..=table.path.len();
+        table.removed |= lengths.any(|length| removed.contains(&table.path[..length]));
     }
     mark_unused_pools(document);
     for table in document.tables.iter().filter(|table| table.removed) {

@@ -1,6 +1,6 @@
 //! Rules and settings that the importers carry over without a loss.
 
-use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived};
+use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, ldirectord, nginx};
 
 const BACKEND: &str = "backend app\n server a 10.0.0.5:80\n";
 
@@ -280,4 +280,160 @@ fn options_of_binds_become_keys() {
     // It limits who can connect.
     let imported = of_frontend("bind :81 interface eth9");
     assert_eq!(imported.unguarded.len(), 1, "{:?}", imported.notes);
+}
+
+#[test]
+fn use_server_becomes_a_server_of_the_route() {
+    let imported = of_haproxy(
+        "defaults\n mode http\nfrontend web\n bind :80\n default_backend app\nbackend app\n \
+         use-server two if { path_beg /two/ }\n use-server one if { path_beg /two/ }\n use-server one if { method \
+         POST }\n server one 10.0.0.5:80\n server two 10.0.0.6:80\n",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let two = table(&imported.toml, &["path = \"/two/*\"", "server = "]);
+    assert!(two.contains("server = \"10.0.0.6:80\""), "{two}");
+    let one = table(
+        &imported.toml,
+        &["method = [\"POST\"]", "server = \"10.0.0.5:80\""],
+    );
+    assert!(!one.contains("path"), "{one}");
+    let lost = of_haproxy(
+        "defaults\n mode http\nfrontend web\n bind :80\n default_backend app\nbackend app\n use-server \
+         %[hdr(x)] if TRUE\n server one 10.0.0.5:80\n",
+    );
+    assert!(
+        lost.losses[0].contains("the name is computed"),
+        "{:?}",
+        lost.losses
+    );
+}
+
+fn of_nginx(lines: &str) -> Imported {
+    let text =
+        format!("upstream a {{ server 10.0.0.5; }}\nupstream b {{ server 10.0.0.6; }}\n{lines}\n");
+    checked(nginx("nginx.conf", &text, &EmptyEnvironment))
+}
+
+#[test]
+fn rewrites_of_nginx_choose_again() {
+    let imported = of_nginx(
+        "server {\n listen 80;\n location /old/ {\n rewrite ^/old/(.*)$ /new/$1?x=1 last;\n return 410;\n }\n \
+         location / {\n proxy_pass http://a;\n }\n}",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let old = table(
+        &imported.toml,
+        &["path = \"/old/*\"", "restart = \"first\""],
+    );
+    assert!(
+        old.contains("rewrite = { regex = \"^/old/(.*)$\", to = \"/new/{1}?x=1\" }"),
+        "{old}"
+    );
+    let at = |text: &str| {
+        imported
+            .toml
+            .find(text)
+            .unwrap_or_else(|| panic!("{text}: {}", imported.toml))
+    };
+    assert!(at("restart = \"first\"") < at("status = 410"));
+}
+
+#[test]
+fn rewrites_of_a_server_block_come_before_its_locations() {
+    let imported = of_nginx(
+        "server {\n listen 80;\n rewrite ^/a/(.*)$ /b/$1;\n rewrite ^/b/(.*)$ /c/$1 last;\n location = /x {\n \
+         return 204;\n }\n location / {\n proxy_pass http://a;\n }\n}",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    assert_eq!(imported.toml.matches("restart = \"next\"").count(), 2);
+    let at = |text: &str| {
+        imported
+            .toml
+            .find(text)
+            .unwrap_or_else(|| panic!("{text}: {}", imported.toml))
+    };
+    assert!(at("^/a/") < at("^/b/") && at("^/b/") < at("path = \"/x\""));
+    // nginx would skip the second one.
+    let skipped = of_nginx(
+        "server {\n listen 80;\n rewrite ^/a/(.*)$ /b/$1 last;\n rewrite ^/b/(.*)$ /c/$1;\n location / {\n \
+         proxy_pass http://a;\n }\n}",
+    );
+    assert_eq!(skipped.losses.len(), 1, "{:?}", skipped.losses);
+}
+
+#[test]
+fn shares_of_clients_become_a_split() {
+    let imported = of_nginx(
+        "split_clients \"${remote_addr}x\" $variant {\n 0.5% a;\n * b;\n}\nserver {\n listen 80;\n location / \
+         {\n proxy_pass http://$variant;\n }\n}",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let route = table(&imported.toml, &["[[route]]", "split"]);
+    assert!(route.contains("split = [\"a:50\", \"b:9950\"]"), "{route}");
+    assert!(route.contains("split_by = \"{client}x\""), "{route}");
+    // Some requests would have no server.
+    let partial = of_nginx(
+        "split_clients $remote_addr $variant {\n 50% a;\n}\nserver {\n listen 80;\n location / {\n proxy_pass \
+         http://$variant;\n }\n}",
+    );
+    assert!(!partial.losses.is_empty());
+}
+
+#[test]
+fn several_mirrors_have_their_own_paths() {
+    let imported = of_nginx(
+        "server {\n listen 80;\n location / {\n mirror /one;\n mirror /two;\n proxy_pass http://a;\n }\n location \
+         = /one {\n internal;\n proxy_pass http://a$request_uri;\n }\n location = /two {\n internal;\n proxy_pass \
+         http://b;\n }\n}",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let route = table(&imported.toml, &["[[route]]", "mirror = ["]);
+    assert_eq!(route.matches("path = \"/two\"").count(), 1, "{route}");
+    assert!(!route.contains("path = \"/one\""), "{route}");
+}
+
+fn of_ldirectord(text: &str) -> Imported {
+    checked(ldirectord("ldirectord.cf", text, &EmptyEnvironment))
+}
+
+#[test]
+fn services_of_a_variant_of_ldirectord_are_checked() {
+    let imported = of_ldirectord(
+        "[default]\nquiescent=yes\n[master]\nvirtual=192.0.2.1:6666\n    real=10.0.0.5:6666 masq\n    \
+         service=pingpong_master\n    protocol=tcp\nvirtual=192.0.2.1:22003\n    real=10.0.0.5:22003 masq\n    \
+         service=pingpong_slave\n    protocol=tcp\n",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let slave = table(&imported.toml, &["check", "port = 6666"]);
+    assert!(slave.contains("(?i)pong"), "{slave}");
+    // Its server is the master's with another port.
+    let alone = of_ldirectord(
+        "virtual=192.0.2.1:22003\n    real=10.0.0.5:22003 masq\n    service=pingpong_slave\n    protocol=tcp\n",
+    );
+    assert!(
+        alone.losses[0].contains("nothing checks it"),
+        "{:?}",
+        alone.losses
+    );
+}
+
+#[test]
+fn lines_without_virtual_servers_have_no_effect() {
+    let vrrp = "vrrp_instance A {\n interface eth0\n virtual_router_id 7\n lvs_sync_daemon_interface eth0\n \
+                virtual_ipaddress {\n 192.0.2.1\n }\n}\n";
+    let group = "track_group T {\n group {\n A\n }\n}\n";
+    let imported = keepalived(
+        "keepalived.conf",
+        &format!("{vrrp}{group}"),
+        &EmptyEnvironment,
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let server =
+        "virtual_server 192.0.2.1 80 {\n protocol TCP\n real_server 10.0.0.5 80 {\n }\n}\n";
+    let imported = keepalived(
+        "keepalived.conf",
+        &format!("{vrrp}{server}"),
+        &EmptyEnvironment,
+    );
+    assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
 }

@@ -279,14 +279,12 @@ fn rules_of_an_unused_backend_get_notes() {
 #[test]
 fn comments_and_losses_are_at_their_place() {
     let imported = of_haproxy(
-        "# the shop\nlisten web\n mode http\n bind :80\n use-server a if TRUE\n server a 10.0.0.5:80\n",
+        "# the shop\nlisten web\n mode http\n bind :80\n source 10.0.0.9\n server a 10.0.0.5:80\n",
     );
     let pool = table(&imported.toml, &["[pool.web]"]);
     assert!(pool.contains("# the shop\n"), "{}", imported.toml);
     assert!(
-        imported
-            .toml
-            .contains("# LOST line 5: use-server a if TRUE"),
+        imported.toml.contains("# LOST line 5: source 10.0.0.9"),
         "{}",
         imported.toml
     );

@@ -215,8 +215,12 @@ fn mirror_is_a_pool_of_copies() {
     let found = imported(&text("mirror_request_body off;", "http://test$request_uri"));
     lossless(&found);
     assert!(found.toml.contains("body = 0"), "{}", found.toml);
-    // The path of the copy would be another one.
     let found = imported(&text("", "http://test"));
+    lossless(&found);
+    let route = table(&found.toml, &["mirror = {"]);
+    assert!(route.contains("path = \"/mirror\" }"), "{route}");
+    // A part of the path of the copy would be another one.
+    let found = imported(&text("", "http://test/x$request_uri"));
     assert!(
         !found.losses.is_empty() && !found.toml.contains("mirror ="),
         "{}",

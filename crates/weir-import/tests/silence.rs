@@ -27,6 +27,8 @@ const DEFAULT_LINES: &[&str] = &[
     "mode tcp",
     "option tcp-check",
     "server_name _;",
+    // Where pages are anyway.
+    "location = /50x.html { root /usr/share/nginx/html; internal; }",
     "ip_family inet",
     "ip_family inet6",
     "scheduler=wrr",

@@ -112,7 +112,8 @@ fn any_line_costs_only_itself() {
             let noted = format!("line {own}:");
             let mut notes = imported.notes.iter();
             // A check without a path, and a hash that Weir does not need, lose nothing.
-            let is_carried = matches!(*line, "option httpchk GET" | "default-server frobnicate 3");
+            let is_carried = matches!(*line, "option httpchk GET" | "default-server frobnicate 3")
+                || (*line, place) == ("use-server a if TRUE", "app");
             if !is_carried && !notes.any(|note| note.starts_with(&noted)) {
                 silent.push(format!("{place}: {line}: {:?}", imported.notes));
             }

@@ -100,8 +100,8 @@ pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
 pub use route::{
     ConditionKey, Conditions, HeaderEdit, HeaderEdits, Mirror, NamedCondition, PathRewrite,
-    RequestPart, Route, RouteAction, RouteEdits, RouteLimits, RouteOptions, RouteTimeouts,
-    ValuePattern,
+    RequestPart, RestartAt, Route, RouteAction, RouteEdits, RouteLimits, RouteOptions,
+    RouteTimeouts, Split, ValuePattern,
 };
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};

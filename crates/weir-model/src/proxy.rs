@@ -240,10 +240,11 @@ impl Proxy {
                 RouteAction::Redirect { to, .. } => Some(to),
                 RouteAction::Answer { body, .. } => Some(body),
                 RouteAction::Mapped(map) => Some(&map.key),
+                RouteAction::Split(split) => split.by.as_ref(),
                 RouteAction::Pool(_)
-                | RouteAction::Split(_)
                 | RouteAction::Files(_)
-                | RouteAction::Close => None,
+                | RouteAction::Close
+                | RouteAction::Restart(_) => None,
             };
             let rewrite = route.edits.path.as_ref().map(|it| &it.to);
             made.into_iter().chain(rewrite)

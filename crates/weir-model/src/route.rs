@@ -17,8 +17,8 @@ pub use condition::{ConditionKey, Conditions, NamedCondition, RequestPart, Value
 pub enum RouteAction {
     /// Use this pool.
     Pool(String),
-    /// Use one of these pools, randomly by weight.
-    Split(Vec<(String, u32)>),
+    /// Use one of several pools.
+    Split(Split),
     /// Use the pool that a map names; without a match and a default the pool of the service.
     Mapped(Arc<ValueMap>),
     /// Redirect the client.
@@ -39,23 +39,73 @@ pub enum RouteAction {
     Files(Arc<StaticFiles>),
     /// Close the client's connection without a response.
     Close,
+    /// Rewrite the path, and choose a route for the new one, from here. A path that the rewrite does not change is
+    /// compared with the next routes.
+    Restart(RestartAt),
+}
+
+/// Where the choice of a route begins after a rewrite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RestartAt {
+    /// At the first route.
+    First,
+    /// At the next one.
+    Next,
+}
+
+impl RestartAt {
+    /// All values.
+    pub const ALL: [Self; 2] = [Self::First, Self::Next];
+
+    /// As in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Next => "next",
+        }
+    }
+}
+
+/// `split` of a route: pools that share its requests.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Split {
+    /// Pools and their weights, at least one of which is not 0.
+    pub parts: Vec<(String, u32)>,
+    /// Text whose hash selects the pool; `None` = at random.
+    pub by: Option<Template>,
+}
+
+/// At random.
+impl From<Vec<(String, u32)>> for Split {
+    fn from(parts: Vec<(String, u32)>) -> Self {
+        Self { parts, by: None }
+    }
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("split")?;
+        for (pool, weight) in &self.parts {
+            write!(f, " {pool}:{weight}")?;
+        }
+        match &self.by {
+            Some(by) => write!(f, " by {by}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for RouteAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pool(pool) => write!(f, "pool {pool}"),
-            Self::Split(parts) => {
-                f.write_str("split")?;
-                parts
-                    .iter()
-                    .try_for_each(|(pool, weight)| write!(f, " {pool}:{weight}"))
-            }
+            Self::Split(split) => write!(f, "{split}"),
             Self::Redirect { to, status } => write!(f, "{status} to {to}"),
             Self::Answer { status, .. } => write!(f, "answer {status}"),
             Self::Mapped(map) => write!(f, "pool by map {}", map.name),
             Self::Files(files) => write!(f, "{files}"),
             Self::Close => f.write_str("close"),
+            Self::Restart(at) => write!(f, "restart at the {} route", at.as_str()),
         }
     }
 }
@@ -153,8 +203,10 @@ pub struct RouteOptions {
     pub max_connections: u32,
     /// Rules for single fields about the client.
     pub x_forwarded: Option<RouteClientFields>,
-    /// Copies of requests.
-    pub mirror: Option<Mirror>,
+    /// Copies of requests, at most [`Mirror::MAX`] of each.
+    pub mirrors: Vec<Mirror>,
+    /// Name of the server of the pool that gets the requests while it is usable.
+    pub server: Option<String>,
 }
 
 /// `mirror` of a route: copies of its requests, whose responses are discarded.
@@ -168,11 +220,15 @@ pub struct Mirror {
     pub body: u32,
     /// Maximum number of copies in progress.
     pub concurrent: u32,
+    /// Path of the copies, in place of that of the request to its own server. The query is kept.
+    pub path: Option<String>,
 }
 
 impl Mirror {
     /// All requests, as [`share`](Self::share) counts them.
     pub const ALL: u32 = 10_000;
+    /// Most mirrors of a route.
+    pub const MAX: usize = 8;
     /// Default and maximum of [`body`](Self::body).
     pub const BODY: (u32, u32) = (64 << 10, 16 << 20);
     /// Default and maximum of [`concurrent`](Self::concurrent).
@@ -185,6 +241,7 @@ impl Mirror {
             share: Self::ALL,
             body: Self::BODY.0,
             concurrent: Self::CONCURRENT.0,
+            path: None,
         }
     }
 }
@@ -196,12 +253,17 @@ impl fmt::Display for Mirror {
             share,
             body,
             concurrent,
+            path,
         } = self;
         let (whole, part) = (share / 100, share % 100);
         write!(
             f,
             "{whole}.{part:02} % to pool {pool}, bodies up to {body} bytes, {concurrent} at once"
-        )
+        )?;
+        match path {
+            Some(path) => write!(f, ", path {path}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -272,13 +334,15 @@ impl RouteAction {
     pub fn pools(&self) -> Vec<&str> {
         match self {
             Self::Pool(pool) => vec![pool],
-            Self::Split(parts) => parts.iter().map(|(pool, _)| pool.as_str()).collect(),
+            Self::Split(split) => split.parts.iter().map(|(pool, _)| pool.as_str()).collect(),
             Self::Mapped(map) => {
                 let values = map.entries.values().iter().chain(&map.default);
                 values.map(String::as_str).collect()
             }
             Self::Files(files) => files.pool.iter().map(String::as_str).collect(),
-            Self::Redirect { .. } | Self::Answer { .. } | Self::Close => Vec::new(),
+            Self::Redirect { .. } | Self::Answer { .. } | Self::Close | Self::Restart(_) => {
+                Vec::new()
+            }
         }
     }
 }
@@ -314,14 +378,16 @@ impl Route {
     }
 
     /// The copies of its requests.
-    pub fn mirror(&self) -> Option<&Mirror> {
-        self.options.as_ref()?.mirror.as_ref()
+    pub fn mirrors(&self) -> &[Mirror] {
+        self.options
+            .as_ref()
+            .map_or(&[], |options| &options.mirrors)
     }
 
     /// The pools that it may use, that of copies included.
     pub fn pools(&self) -> Vec<&str> {
         let mut pools = self.action.pools();
-        pools.extend(self.mirror().map(|mirror| mirror.pool.as_str()));
+        pools.extend(self.mirrors().iter().map(|mirror| mirror.pool.as_str()));
         pools
     }
 
@@ -334,13 +400,18 @@ impl Route {
             | RouteAction::Mapped(_)
             | RouteAction::Redirect { .. }
             | RouteAction::Answer { .. }
-            | RouteAction::Close => None,
+            | RouteAction::Close
+            | RouteAction::Restart(_) => None,
         }
     }
 
-    /// Whether the route matches every request.
+    /// Whether the route matches every request, and ends the choice.
     pub fn is_for_all(&self) -> bool {
-        self.when.is_empty() && self.not.is_none()
+        self.when.is_empty() && self.not.is_none() && !self.restarts()
+    }
+
+    const fn restarts(&self) -> bool {
+        matches!(self.action, RouteAction::Restart(_))
     }
 
     /// All its conditions.
@@ -354,15 +425,23 @@ impl Route {
         self.conditions().all(Conditions::is_about_connection)
             && self.edits == RouteEdits::default()
             && self.options.is_none()
-            && matches!(
-                self.action,
-                RouteAction::Pool(_) | RouteAction::Split(_) | RouteAction::Close
-            )
+            && match &self.action {
+                RouteAction::Pool(_) | RouteAction::Close => true,
+                RouteAction::Split(split) => split.by.is_none(),
+                RouteAction::Mapped(_)
+                | RouteAction::Redirect { .. }
+                | RouteAction::Answer { .. }
+                | RouteAction::Files(_)
+                | RouteAction::Restart(_) => false,
+            }
     }
 
-    /// Whether this route matches every request that `other` matches; false if the patterns do not prove it.
+    /// Whether this route matches every request that `other` matches, so that `other` is never used; false if the
+    /// patterns do not prove it. After a rewrite other routes get the new path.
     pub fn covers(&self, other: &Self) -> bool {
-        (self.not.is_none() || self.not == other.not) && self.when.covers(&other.when)
+        !self.restarts()
+            && (self.not.is_none() || self.not == other.not)
+            && self.when.covers(&other.when)
     }
 }
 

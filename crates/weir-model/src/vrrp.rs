@@ -58,6 +58,8 @@ pub struct VirtualRouter {
     pub pseudo_header: bool,
     /// Whether its packets and its addresses use the virtual MAC address (RFC 9568 section 7.3).
     pub virtual_mac: bool,
+    /// Whether it is in state fault while its interface is down or has no carrier.
+    pub track_interface: bool,
     /// Announcements of the addresses while it is active.
     pub announcements: RouterAnnouncements,
     /// Simple text password of version 2, at most 8 bytes.

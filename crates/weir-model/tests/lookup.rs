@@ -166,7 +166,7 @@ fn probes_have_kinds_protocols_and_record_numbers() {
 fn desired() -> Desired {
     let mut proxy = Proxy::new("www", ProxyProtocol::Http, "q");
     proxy.listen = vec!["192.0.2.20:8080".parse().unwrap()];
-    let split = RouteAction::Split(vec![(text("p"), 1), (text("q"), 1)]);
+    let split = RouteAction::Split(vec![(text("p"), 1), (text("q"), 1)].into());
     proxy.routes = vec![Route::new(split), Route::new(RouteAction::Pool(text("p")))];
     Desired {
         pools: vec![Pool::new("p"), Pool::new("q")],
@@ -500,7 +500,7 @@ fn routes_for_connections_compare_host_and_source() {
         let is_known = !one.when.hosts.is_empty() || one.when.sources.is_some();
         assert_eq!(one.is_for_connections(), is_known, "{one}");
     }
-    let split = RouteAction::Split(vec![(text("p"), 1)]);
+    let split = RouteAction::Split(vec![(text("p"), 1)].into());
     assert!(Route::new(split).is_for_connections());
     let answer = RouteAction::Answer {
         status: 200,

@@ -32,7 +32,9 @@ fn routes_are_one_line() {
             }])),
             ..Conditions::default()
         },
-        ..Route::new(RouteAction::Split(vec![(text("p"), 3), (text("q"), 1)]))
+        ..Route::new(RouteAction::Split(
+            vec![(text("p"), 3), (text("q"), 1)].into(),
+        ))
     };
     assert_eq!(
         full.to_string(),

@@ -293,6 +293,7 @@ impl Service {
         received: &'a [u8],
     ) -> &'a [u8] {
         match self.normalize_path {
+            _ if target.is_rewritten() => target.as_bytes(),
             Some(rules) if rules.forward == ForwardedPath::Normalized => target.as_bytes(),
             _ => received,
         }
@@ -329,7 +330,9 @@ pub(crate) struct RouteOptions {
     /// Rules for single fields about the client; `None` = the service's.
     pub(crate) x_forwarded: Option<RouteClientFields>,
     /// Copies of its requests.
-    pub(crate) mirror: Option<Arc<Mirror>>,
+    pub(crate) mirrors: Vec<Arc<Mirror>>,
+    /// Name of the server of the pool that gets its requests while it is usable.
+    pub(crate) server: Option<String>,
 }
 
 /// Copies of a route's requests.
@@ -341,6 +344,8 @@ pub(crate) struct Mirror {
     pub(crate) share: u32,
     /// Maximum number of bytes of a body; 0 = copies have no body.
     pub(crate) body_bytes: usize,
+    /// Their path, in place of that of the request.
+    pub(crate) path: Option<String>,
     /// Copies in progress.
     pub(crate) concurrent: Arc<Concurrent>,
     /// Copies are not retried.

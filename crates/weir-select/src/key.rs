@@ -43,6 +43,38 @@ pub fn hash_of_request(
     )
 }
 
+/// MurmurHash2 with 32 bits and seed 0, as nginx has it (ngx_murmurhash.c), so that the same texts get the same shares.
+pub fn murmur_hash(text: &[u8]) -> u32 {
+    const M: u32 = 0x5bd1_e995;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the algorithm uses the low 32 bits of the length"
+    )]
+    let mut hash = text.len() as u32;
+    let mut words = text.chunks_exact(4);
+    for word in &mut words {
+        let mut part = word
+            .iter()
+            .rev()
+            .fold(0_u32, |part, byte| part << 8 | u32::from(*byte));
+        part = part.wrapping_mul(M);
+        part ^= part >> 24;
+        part = part.wrapping_mul(M);
+        hash = hash.wrapping_mul(M) ^ part;
+    }
+    let rest = words.remainder();
+    if !rest.is_empty() {
+        let part = rest
+            .iter()
+            .rev()
+            .fold(0_u32, |part, byte| part << 8 | u32::from(*byte));
+        hash = (hash ^ part).wrapping_mul(M);
+    }
+    hash ^= hash >> 13;
+    hash = hash.wrapping_mul(M);
+    hash ^ hash >> 15
+}
+
 #[cfg(test)]
 mod tests {
     use weir_http::head::{self, HeadLimits};
@@ -116,6 +148,22 @@ mod tests {
             }
             let other_port = hash_of_client("192.0.2.1:2000".parse().unwrap());
             assert_eq!(hash(&key, "192.0.2.1:1000", text), other_port);
+        }
+    }
+
+    #[test]
+    fn hash_of_texts_is_that_of_nginx() {
+        // Values of ngx_murmur_hash2.
+        for (text, expected) in [
+            ("", 0),
+            ("a", 0x9268_5f5e),
+            ("ab", 0x1aa1_4063),
+            ("abc", 0x1357_7c9b),
+            ("abcd", 0x2687_3021),
+            ("10.0.0.1AAA", 0x1371_c05f),
+            ("/variant/x/y.js", 0x4106_e9c8),
+        ] {
+            assert_eq!(murmur_hash(text.as_bytes()), expected, "{text}");
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use weir_http::route::{self, RequestFacts, RouteTable, TlsFacts};
-use weir_http::{Field, Framing, Request, RequestPath};
-use weir_model::{ConditionKey, HashKey, Route, RouteAction, SplitMix64};
+use weir_http::route::{self, RequestFacts, Restarted, RouteTable, TlsFacts};
+use weir_http::{Field, Framing, Refusal, Request, RequestPath};
+use weir_model::{ConditionKey, HashKey, NormalizePath, Route, RouteAction, SplitMix64};
 
-use crate::key::{hash_of_client, hash_of_request};
+use crate::key::{hash_of_client, hash_of_request, murmur_hash};
 use crate::limit::{Admission, Concurrent, Rate, Slot};
 
 /// A service's limits for one client.
@@ -108,7 +108,8 @@ impl Routes {
         let index = |name: &str| pools.iter().position(|pool| *pool == name);
         let pools = list.iter().map(|route| match &route.action {
             RouteAction::Pool(name) => index(name).map(|at| (at, 1)).into_iter().collect(),
-            RouteAction::Split(parts) => parts
+            RouteAction::Split(split) => split
+                .parts
                 .iter()
                 .filter_map(|(name, weight)| Some((index(name)?, *weight)))
                 .collect(),
@@ -119,7 +120,8 @@ impl Routes {
             RouteAction::Mapped(_)
             | RouteAction::Redirect { .. }
             | RouteAction::Answer { .. }
-            | RouteAction::Close => Vec::new(),
+            | RouteAction::Close
+            | RouteAction::Restart(_) => Vec::new(),
         });
         let mapped = list.iter().map(|route| match &route.action {
             RouteAction::Mapped(map) => {
@@ -134,7 +136,8 @@ impl Routes {
             | RouteAction::Redirect { .. }
             | RouteAction::Answer { .. }
             | RouteAction::Files(_)
-            | RouteAction::Close => None,
+            | RouteAction::Close
+            | RouteAction::Restart(_) => None,
         });
         let mapped = mapped.collect();
         let pools = pools.collect();
@@ -163,6 +166,46 @@ impl Routes {
     /// Returns the position of the first route that matches.
     pub fn choose(&self, facts: &RequestFacts<'_>) -> Option<usize> {
         self.table.choose(facts)
+    }
+
+    /// Whether a route restarts the choice with another path: then [`Self::restarted`] determines the path.
+    pub const fn restarts(&self) -> bool {
+        self.table.restarts()
+    }
+
+    /// See [`RouteTable::restarted`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn restarted(
+        &self,
+        facts: &RequestFacts<'_>,
+        rules: Option<&NormalizePath>,
+        room: &mut Vec<u8>,
+    ) -> Result<Restarted, Refusal> {
+        self.table.restarted(facts, rules, room, |_, _| ())
+    }
+
+    /// Index of the pool that a route's split has for a text.
+    ///
+    /// The shares are those of nginx's `split_clients` (ngx_http_split_clients_module.c): each pool has a part of the
+    /// range of a 32-bit hash, in file order, and the last one has the rest.
+    pub fn pool_of_share(&self, route: usize, text: &[u8]) -> usize {
+        let Some(pools) = self.pools.get(route) else {
+            return 0;
+        };
+        let hash = u64::from(murmur_hash(text));
+        let sum: u64 = pools.iter().map(|(_, weight)| u64::from(*weight)).sum();
+        let mut end = 0;
+        let mut chosen = 0;
+        for (pool, weight) in pools.iter().filter(|(_, weight)| *weight > 0) {
+            chosen = *pool;
+            end += u64::from(u32::MAX) * u64::from(*weight) / sum.max(1);
+            if hash < end {
+                break;
+            }
+        }
+        chosen
     }
 
     /// Index of the pool that a route's map has for a text; that of the service if it has none.
@@ -324,7 +367,7 @@ pub enum Decision {
         /// Index of the route.
         route: usize,
     },
-    /// The map of the route with this index names the pool.
+    /// A text of the request selects the pool: by the map of the route with this index, or by a hash for its split.
     Mapped {
         /// Index of the route.
         route: usize,
@@ -372,6 +415,9 @@ pub fn decide(
         RouteAction::Mapped(_) => Decision::Mapped { route: index },
         RouteAction::Files(_) => Decision::Files { route: index },
         RouteAction::Close => Decision::Close { route: index },
+        // It would need more restarts than are allowed.
+        RouteAction::Restart(_) => Decision::Answer { route: index },
+        RouteAction::Split(split) if split.by.is_some() => Decision::Mapped { route: index },
         RouteAction::Pool(_) | RouteAction::Split(_) => Decision::Forward {
             pool: routes.pool_of(index, random).unwrap_or(0),
             route: Some(index),

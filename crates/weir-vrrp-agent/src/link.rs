@@ -22,7 +22,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// `None`: the interface is missing or down, or has no source address.
+    /// `None`: the interface is missing, or has no source address, or is down and this is a fault.
     pub(crate) fn attachment(&self, router: &VirtualRouter) -> Option<Attachment> {
         let link = match (&router.interface, router.source) {
             (Some(name), _) => self.links.iter().find(|link| link.name == *name)?,
@@ -33,7 +33,7 @@ impl Machine {
                     .find(|link| link.index == holder.ifindex)?
             }
         };
-        if !link.up || !link.carrier {
+        if router.track_interface && !(link.up && link.carrier) {
             return None;
         }
         Some(Attachment {

@@ -77,6 +77,8 @@ mod response;
 mod retry;
 #[path = "proxy/revocation.rs"]
 mod revocation;
+#[path = "proxy/route_choice.rs"]
+mod route_choice;
 #[path = "proxy/route_keys.rs"]
 mod route_keys;
 #[path = "proxy/route_options.rs"]

@@ -38,3 +38,13 @@ fn imported_haproxy_file_behaves_like_haproxy() {
 fn imported_nginx_file_behaves_like_nginx() {
     compare("nginx", "locations.nginx.conf");
 }
+
+#[test]
+fn imported_rules_for_servers_behave_like_haproxy() {
+    compare("haproxy", "servers.haproxy.cfg");
+}
+
+#[test]
+fn imported_rewrites_and_shares_behave_like_nginx() {
+    compare("nginx", "rewrites.nginx.conf");
+}

@@ -34,6 +34,7 @@ const ALONE: &[(&str, &str)] = &[
     ("route", "pool"),
     ("route", "service"),
     ("route", "mirror"),
+    ("route", "server"),
     ("route-mirror", "pool"),
     ("files", "pool"),
     ("route-pool", "default"),

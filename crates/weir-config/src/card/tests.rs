@@ -185,13 +185,18 @@ impl Frame<'_> {
     fn route(&self, page: &str) -> String {
         let base = ["service = \"images\"", "pool = \"images\""];
         // The actions are mutually exclusive.
-        let action = matches!(self.key, "redirect" | "status" | "body" | "split" | "files");
+        let action = matches!(
+            self.key,
+            "redirect" | "status" | "body" | "split" | "split_by" | "files" | "restart"
+        );
         let alone = page == "route" && (action || self.line == "close = true");
         let base = if alone { &base[..1] } else { &base[..] };
         let required = match self.key {
             _ if page != "route" => "",
             "body" => "status = 404\n",
             "status" => "redirect = \"/x\"\n",
+            "split_by" => "split = [\"images:1\"]\n",
+            "restart" => "rewrite = \"/x\"\n",
             _ => "",
         };
         let line = match page {

@@ -1,5 +1,7 @@
 //! `[[route]]`: routing rules and modifications of requests and responses.
 
+use weir_model::RestartAt;
+
 use super::condition::with_conditions;
 use super::*;
 
@@ -9,6 +11,15 @@ const RESPONSE_FIELD: Kind = Kind::List(&Kind::Either(
     &Kind::DescribedText("`Name: value`"),
     &Kind::Table(&RESPONSE_HEADER),
 ));
+
+fn restarts() -> Choices {
+    Choices {
+        now: RestartAt::ALL.map(RestartAt::as_str).to_vec(),
+        ..Choices::default()
+    }
+}
+
+const MIRROR: Kind = Kind::Either(&Kind::PoolName, &Kind::Table(&ROUTE_MIRROR));
 
 const REWRITTEN: Kind =
     Kind::DescribedText("a path, with variables such as `{path}`, `{rest}` or `{1}`");
@@ -133,15 +144,45 @@ pub(crate) static ROUTE: Section = Section {
             "Pools to distribute requests over, randomly by weight, instead of `pool`.",
             "split = [\"images:9\", \"images:1\"]",
         )
-        .known_as(&["split_clients", "weights"]),
+        .known_as(&["weights"]),
+        Key::new(
+            "split_by",
+            Kind::DescribedText("text with variables"),
+            Absent("requests are distributed at random"),
+            "Text whose hash selects the pool of `split`: requests with the same text use the same pool. It may contain \
+             variables (docs/manual/proxy.md). Pools have parts of the range of the hash in the order of the list, as \
+             with nginx's `split_clients`, so that nginx and Weir choose the same parts.",
+            "split_by = \"{client}\"",
+        )
+        .known_as(&["split_clients", "hash"]),
+        Key::new(
+            "server",
+            Kind::ServerAddress,
+            Absent("the scheduler selects a server"),
+            "Server of `pool`, as written there, that gets the requests while it is usable. Otherwise, and for retries, \
+             the scheduler selects one. It comes before the cookie of `sticky`.",
+            "server = \"10.0.0.5\"",
+        )
+        .known_as(&["use-server"]),
+        Key::new(
+            "restart",
+            Kind::OneOf(restarts),
+            Absent("the route's action ends the choice"),
+            "Instead of an action: rewrites the path by `rewrite`, and chooses a route for the new path, from the \
+             `first` one or from the `next` one. A path in which `regex` of `rewrite` does not match is compared with the \
+             next routes. Users, limits and changes are those of the route that is found. After 10 rewrites of a \
+             request the response is 500.",
+            "restart = \"first\"",
+        )
+        .known_as(&["last"]),
         Key::new(
             "rewrite",
             Kind::Either(&REWRITTEN, &Kind::Table(&ROUTE_REWRITE)),
             Absent("the path is not changed"),
             "Path sent to the server. `{path}` is the path of the request, `{rest}` the part after the fixed prefix \
              of `path` (up to its first `*`), `{1}` to `{9}` the groups of `path_regex`; all of them in the form that \
-             was compared. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept. \
-             `{ regex = EXPRESSION, to = PATH }` changes only paths in which the expression matches.",
+             was compared. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept; it is added to one that the text has, and removed by a text that \
+             ends with `?`. `{ regex = EXPRESSION, to = PATH }` changes only paths in which the expression matches.",
             "rewrite = \"/v2/{rest}\"",
         )
         .known_as(&["replace-path", "set-path"]),
@@ -205,11 +246,11 @@ pub(crate) static ROUTE: Section = Section {
         .known_as(&["retry-on", "proxy_next_upstream"]),
         Key::new(
             "mirror",
-            Kind::Either(&Kind::PoolName, &Kind::Table(&ROUTE_MIRROR)),
+            Kind::Either(&MIRROR, &Kind::List(&MIRROR)),
             Absent("requests are not copied"),
             "Pool that receives copies of the route's requests, whose responses are discarded. A copy is sent when its \
              request was received; it never delays the response to the client and never changes it. Requests that ask \
-             for another protocol, such as WebSocket, are not copied.",
+             for another protocol, such as WebSocket, are not copied. A list with up to 8 pools makes a copy for each.",
             "mirror = \"images\"",
         )
         .known_as(&["shadow", "request_mirror_policies", "mirroring"]),
@@ -352,6 +393,13 @@ pub(crate) static ROUTE_MIRROR: Section = Section {
             Default("100"),
             "Maximum concurrent copies. While they are in progress, further requests are not copied.",
             "concurrent = 20",
+        ),
+        Key::new(
+            "path",
+            Kind::DescribedText("a path"),
+            Absent("copies have the path of the request to its own server"),
+            "Path of the copies. The query of the request is kept.",
+            "path = \"/copies\"",
         ),
     ],
 };

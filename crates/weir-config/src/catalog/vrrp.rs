@@ -167,6 +167,15 @@ pub(crate) static VRRP: Section = Section {
         )
         .known_as(&["use_vmac"]),
         Key::new(
+            "track_interface",
+            Kind::Flag,
+            Default("true"),
+            "Whether the virtual router is in state fault while its own interface is down or has no carrier. If `false`, it \
+             keeps its state, and becomes active when it receives no advertisements.",
+            "track_interface = false",
+        )
+        .known_as(&["dont_track_primary"]),
+        Key::new(
             "garp_repeat",
             integer((1, 100)),
             Default("5"),

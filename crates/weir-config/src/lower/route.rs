@@ -35,6 +35,8 @@ pub(crate) struct LoweredRoute {
     pub(crate) pool: Option<Range<usize>>,
     /// Position of `mirror`.
     pub(crate) mirror: Option<Range<usize>>,
+    /// Position of `server`.
+    pub(crate) server: Option<Range<usize>>,
     /// Position of the expression of `rewrite`.
     pub(crate) rewrite: Option<Range<usize>>,
 }
@@ -91,6 +93,7 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
         not,
         pool: ["pool", "split", "files"].into_iter().find_map(written),
         mirror: written("mirror"),
+        server: written("server"),
         rewrite: view
             .get("rewrite")
             .and_then(|(entry, _)| match &entry.item.value {

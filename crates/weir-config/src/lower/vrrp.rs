@@ -146,6 +146,7 @@ fn router(
         pseudo_header: view.choice(sink, "checksum", &["plain", "pseudo-header"], |it| it)
             == Some("pseudo-header"),
         virtual_mac: view.flag(sink, "virtual_mac").unwrap_or(false),
+        track_interface: view.flag(sink, "track_interface").unwrap_or(true),
         announcements: announcements(sink, view),
         password: password(sink, view),
         hmac: hmac(sink, view),

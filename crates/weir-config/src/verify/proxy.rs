@@ -4,7 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use weir_model::{Ports, Protocol, ProxyProtocol, Route, SchedulerKind, Underscores};
+use weir_model::{
+    HostPattern, Ports, Protocol, ProxyProtocol, Route, RouteAction, SchedulerKind, Underscores,
+};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -130,12 +132,49 @@ fn without_proxy(sink: &mut Sink<'_>, lowered: &Lowered, name: &str, location: &
     sink.push(Diagnostic::new(Code::DanglingPool, location, message).fix(fix));
 }
 
+/// Verifies `server` of a route.
+fn preferred_server(
+    sink: &mut Sink<'_>,
+    route: &LoweredRoute,
+    pools: &HashMap<&str, &LoweredPool>,
+) {
+    let options = route.route.options.as_deref();
+    let Some(server) = options.and_then(|options| options.server.as_deref()) else {
+        return;
+    };
+    let (Some(location), RouteAction::Pool(name)) = (&route.server, &route.route.action) else {
+        return;
+    };
+    let Some(pool) = pools.get(name.as_str()) else {
+        return;
+    };
+    let mut servers = pool.pool.servers.iter();
+    // The servers of discovery are not known here.
+    if pool.complete && !servers.any(|known| known.name == server) {
+        let near = nearest(server, pool.pool.servers.iter().map(|it| it.name.as_str()));
+        let fix = near.map_or_else(
+            || "write a server as the pool has it".to_owned(),
+            |near| format!("did you mean \"{near}\"?"),
+        );
+        let message = format!("pool `{name}` has no server \"{server}\"");
+        sink.push(
+            Diagnostic::new(Code::DanglingPool, location, message)
+                .also(&pool.name, "the pool")
+                .fix(fix),
+        );
+    }
+}
+
 /// Verifies the service, pools and reachability of each route.
 fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
-    for (at, route) in lowered.routes.iter().enumerate() {
+    let proxies = || lowered.proxies.iter();
+    let named: HashMap<&str, &LoweredProxy> = proxies()
+        .map(|proxy| (proxy.proxy.name.as_str(), proxy))
+        .collect();
+    let mut earlier: HashMap<&str, EarlierRoutes<'_>> = HashMap::new();
+    for route in &lowered.routes {
         let (name, location) = &route.service;
-        let proxies = || lowered.proxies.iter();
-        match proxies().find(|proxy| proxy.proxy.name == *name) {
+        match named.get(name.as_str()) {
             Some(proxy) if proxy.proxy.protocol == ProxyProtocol::Http => {
                 unseen_headers(sink, proxy, route);
             }
@@ -161,23 +200,45 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                 }
             }
         }
-        if let Some(location) = &route.mirror
-            && let Some(mirror) = route.route.mirror()
-            && !pools.contains_key(mirror.pool.as_str())
-        {
-            report_missing_pool(
-                sink,
-                lowered,
-                pools,
-                &mirror.pool,
-                location,
-                &route.location,
-            );
+        if let Some(location) = &route.mirror {
+            for mirror in route.route.mirrors() {
+                if !pools.contains_key(mirror.pool.as_str()) {
+                    let (name, of) = (&mirror.pool, &route.location);
+                    report_missing_pool(sink, lowered, pools, name, location, of);
+                }
+            }
         }
-        let same = |earlier: &&LoweredRoute| {
-            earlier.service.0 == *name && earlier.route.covers(&route.route)
+        preferred_server(sink, route, pools);
+        earlier.entry(name.as_str()).or_default().add(sink, route);
+    }
+}
+
+/// The routes of a service before another one. Those with one exact host cover only routes with this host, so that
+/// many hosts need no comparison of all pairs.
+#[derive(Default)]
+struct EarlierRoutes<'a> {
+    count: usize,
+    by_host: HashMap<&'a str, Vec<(usize, &'a LoweredRoute)>>,
+    others: Vec<(usize, &'a LoweredRoute)>,
+}
+
+impl<'a> EarlierRoutes<'a> {
+    /// The first that matches every request that `route` matches.
+    fn covering(&self, route: &LoweredRoute) -> Option<&'a LoweredRoute> {
+        let of_host = only_host(route).and_then(|host| self.by_host.get(host));
+        let first = |list: &[(usize, &'a LoweredRoute)]| {
+            let mut list = list.iter();
+            list.find(|(_, earlier)| earlier.route.covers(&route.route))
+                .copied()
         };
-        if let Some(earlier) = lowered.routes[..at].iter().find(same) {
+        let found = [of_host.and_then(|list| first(list)), first(&self.others)];
+        let found = found.into_iter().flatten().min_by_key(|(at, _)| *at);
+        found.map(|(_, earlier)| earlier)
+    }
+
+    /// Adds a route, and reports it if no request can reach it.
+    fn add(&mut self, sink: &mut Sink<'_>, route: &'a LoweredRoute) {
+        if let Some(earlier) = self.covering(route) {
             sink.push(
                 Diagnostic::new(
                     Code::UnreachableRoute,
@@ -188,6 +249,21 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                 .fix("remove it, or move it up"),
             );
         }
+        let list = match only_host(route) {
+            Some(host) => self.by_host.entry(host).or_default(),
+            None => &mut self.others,
+        };
+        list.push((self.count, route));
+        self.count += 1;
+    }
+}
+
+/// The host of a route that has exactly one, without a pattern.
+fn only_host(route: &LoweredRoute) -> Option<&str> {
+    let when = &route.route.when;
+    match (when.hosts.as_slice(), &when.host_set) {
+        ([HostPattern::Exact(host)], None) => Some(host),
+        _ => None,
     }
 }
 

@@ -8,7 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use weir_http::head::{self, HeadLimits};
-use weir_http::route::{self, RequestFacts, RequestId, Surroundings, TlsFacts};
+use weir_http::route::{
+    self, RESTARTS_MAX, RequestFacts, RequestId, Restarted, RouteTable, Surroundings, TlsFacts,
+};
 use weir_http::{Refusal, RequestPath, path};
 use weir_model::{
     ConditionKey, Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, RequestPart, Route,
@@ -154,7 +156,25 @@ impl Request {
             tls: TlsFacts::default(),
         };
         let name = |source| desired.file_name(source, &main);
-        let chosen = self.examine(proxy, &facts, &name, &mut answer.steps);
+        let mut chosen = self.examine(proxy, &facts, &name, &mut answer.steps);
+        let mut rewritten_path = Vec::new();
+        let restarted = restarted(proxy, &facts, &mut rewritten_path, &mut answer.steps);
+        let target = match restarted {
+            Ok(None) => target,
+            Ok(Some(found)) => found.target(target, &rewritten_path),
+            Err(refusal) => {
+                answer.outcome = Some(format!("response {}: {refusal}", refusal.request_status()));
+                return answer;
+            }
+        };
+        let is_rewritten = target != *facts.target;
+        let facts = RequestFacts {
+            target: &target,
+            ..facts
+        };
+        if is_rewritten {
+            chosen = self.examine(proxy, &facts, &name, &mut answer.steps);
+        }
         let from = Surroundings {
             facts,
             client: SocketAddr::new(UNKNOWN_CLIENT, 0),
@@ -167,6 +187,7 @@ impl Request {
             regex: None,
         };
         admission(proxy, chosen, &mut answer.steps);
+        preferred(proxy, chosen, &mut answer.steps);
         if let Some(at) = chosen {
             rewritten(&proxy.routes[at], &from, &mut answer.steps);
         }
@@ -184,7 +205,8 @@ impl Request {
         steps: &mut Vec<String>,
     ) -> Option<usize> {
         let mut first = None;
-        for (at, one) in proxy.routes.iter().enumerate() {
+        let later = proxy.routes.iter().enumerate();
+        for (at, one) in later.skip(facts.target.first_route()) {
             let unmet = route::unmet(one, facts, facts.host());
             let unknown = |key: ConditionKey| match key.part() {
                 RequestPart::Head => None,
@@ -307,13 +329,21 @@ fn decide(
         Some(RouteAction::Close) => {
             answer.outcome = Some("the connection is closed without a response".to_owned());
         }
-        Some(RouteAction::Split(parts)) => {
-            for (pool, weight) in parts {
+        Some(RouteAction::Restart(_)) => {
+            answer.outcome = Some(format!(
+                "response 500: the path was rewritten {RESTARTS_MAX} times, or a `rewrite` does not change it"
+            ));
+        }
+        Some(RouteAction::Split(split)) => {
+            for (pool, weight) in &split.parts {
                 answer
                     .steps
                     .push(format!("pool {pool} has weight {weight}"));
             }
-            answer.outcome = Some("one of these pools, at random by weight".to_owned());
+            answer.outcome = Some(match &split.by {
+                Some(by) => format!("one of these pools, by the hash of \"{by}\""),
+                None => "one of these pools, at random by weight".to_owned(),
+            });
         }
         Some(RouteAction::Pool(pool)) => servers(desired.pool(pool), proxy, report, answer),
         None => servers(desired.pool(&proxy.pool), proxy, report, answer),
@@ -349,6 +379,25 @@ fn compared<'a>(
     Ok(target)
 }
 
+/// The path after the routes that rewrite it and choose again. Each new path is shown.
+fn restarted(
+    proxy: &Proxy,
+    facts: &RequestFacts<'_>,
+    room: &mut Vec<u8>,
+    steps: &mut Vec<String>,
+) -> Result<Option<Restarted>, Refusal> {
+    let table = RouteTable::new(proxy.routes.clone());
+    if !table.restarts() {
+        return Ok(None);
+    }
+    let found = table.restarted(facts, proxy.normalize_path.as_ref(), room, |at, path| {
+        let line = proxy.routes.get(at).map_or(0, |route| route.source.line);
+        let path = String::from_utf8_lossy(path);
+        steps.push(format!("route at line {line} rewrites the path to {path}"));
+    })?;
+    Ok(Some(found))
+}
+
 fn is_forwarded_normal(proxy: &Proxy) -> bool {
     let rules = proxy.normalize_path;
     rules.is_some_and(|rules| rules.forward == ForwardedPath::Normalized)
@@ -380,7 +429,7 @@ fn admission(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
             limits.concurrent
         ));
     }
-    if let Some(mirror) = &options.mirror {
+    for mirror in &options.mirrors {
         steps.push(format!("copies: {mirror}"));
     }
     if options.max_connections > 0 {
@@ -388,6 +437,15 @@ fn admission(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
             "limit of all clients: {} concurrent requests; above it: 503",
             options.max_connections
         ));
+    }
+}
+
+/// Shows the server that the route prefers.
+fn preferred(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
+    let route = chosen.and_then(|at| proxy.routes.get(at));
+    let options = route.and_then(|route| route.options.as_deref());
+    if let Some(server) = options.and_then(|options| options.server.as_ref()) {
+        steps.push(format!("server {server} is used while it is usable"));
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use weir_model::{HostPattern, RegexSet, Route};
+use weir_model::{HostPattern, RegexSet, Route, RouteAction};
 
 use super::{RequestFacts, unmet, unmet_except};
 
@@ -25,6 +25,7 @@ pub struct RouteTable {
     routes: Vec<Route>,
     index: Option<Index>,
     needs_tls: bool,
+    restarts: bool,
 }
 
 #[derive(Debug)]
@@ -45,11 +46,15 @@ impl RouteTable {
             .iter()
             .flat_map(Route::conditions)
             .any(|one| one.needs_tls());
+        let restarts = routes
+            .iter()
+            .any(|route| matches!(route.action, RouteAction::Restart(_)));
         let index = (routes.len() > LINEAR_MAX).then(|| Index::new(&routes));
         Self {
             routes,
             index,
             needs_tls,
+            restarts,
         }
     }
 
@@ -61,6 +66,11 @@ impl RouteTable {
     /// Whether a condition needs to know the TLS connection.
     pub const fn needs_tls(&self) -> bool {
         self.needs_tls
+    }
+
+    /// Whether a route restarts the choice with another path.
+    pub const fn restarts(&self) -> bool {
+        self.restarts
     }
 
     /// Returns the position of the first route that matches.
@@ -112,6 +122,7 @@ impl Index {
 
     fn choose(&self, routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
         let host = facts.host();
+        let from = facts.target.first_route();
         let path = facts.target.path();
         let mut lists: [&[u32]; LISTS_MAX] = [&[]; LISTS_MAX];
         let mut used = 0;
@@ -141,6 +152,9 @@ impl Index {
                 if list.first() == Some(&at) {
                     *list = &list[1..];
                 }
+            }
+            if (at as usize) < from {
+                continue;
             }
             let route = routes.get(at as usize)?;
             let place = self.in_set.get(at as usize).copied().flatten();

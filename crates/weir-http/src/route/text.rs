@@ -108,8 +108,13 @@ pub fn fill(text: &Template, target: Target, from: &Surroundings<'_>, out: &mut 
 
 /// The text of a request that is looked up in a map; hosts are in lower case.
 pub fn map_key(map: &ValueMap, from: &Surroundings<'_>) -> Vec<u8> {
+    key_text(&map.key, from)
+}
+
+/// A text with the values of its variables as received, by which something is looked up; hosts are in lower case.
+pub fn key_text(text: &Template, from: &Surroundings<'_>) -> Vec<u8> {
     let mut out = Vec::new();
-    for part in map.key.parts() {
+    for part in text.parts() {
         match part {
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
             Part::Variable(Variable::Host) => {
@@ -305,7 +310,18 @@ pub fn rewritten(edit: &PathRewrite, from: &Surroundings<'_>) -> Option<Vec<u8>>
     let to = &edit.to;
     let mut out = Vec::with_capacity(to.as_str().len() + target.as_bytes().len());
     fill(to, Target::Url, &from, &mut out);
-    out.extend_from_slice(target.query_part());
+    // As in nginx: the query of the request is added to that of the new path, unless this ends with `?`.
+    match (to.as_str().ends_with('?'), to.as_str().contains('?')) {
+        (true, _) => {
+            out.pop();
+        }
+        (false, true) if !target.query().is_empty() => {
+            out.push(b'&');
+            out.extend_from_slice(target.query());
+        }
+        (false, true) => {}
+        (false, false) => out.extend_from_slice(target.query_part()),
+    }
     Some(out)
 }
 

@@ -69,7 +69,12 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                 of_pool(&mut proxy_version, &mut slow, &options, line, notes);
                 same(&mut tls, options.tls, line, notes);
             }
-            "use-server" => line.reject(notes, "a route selects a pool, not a server"),
+            "use-server" if !proxy.is_http() => {
+                line.reject(
+                    notes,
+                    "a route of a tcp service selects a pool, not a server",
+                );
+            }
             "source" => line.reject(
                 notes,
                 "the source address of connections to servers cannot be set",

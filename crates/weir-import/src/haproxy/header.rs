@@ -173,7 +173,10 @@ pub(super) fn changes(
     let host = super::backend::fixed_host(proxy).map(|(line, _)| line.position);
     let host = host.filter(|_| proxy.has_servers);
     let is_rule = |line: &&Line| (is_edit(line) || is_auth(line)) && Some(line.position) != host;
-    for line in proxy.lines.iter().filter(is_rule) {
+    let is_server = |line: &&Line| line.keyword() == "use-server";
+    // The first of these that applies decides, and later keys replace earlier ones.
+    let of_servers = proxy.lines.iter().rev().filter(is_server);
+    for line in proxy.lines.iter().filter(is_rule).chain(of_servers) {
         let (what, words) = condition(line.arguments());
         for position in acls.lines_of(words) {
             context.used.insert(position);
@@ -184,13 +187,22 @@ pub(super) fn changes(
                 Some(found) => found,
                 None => continue,
             },
+            false if line.keyword() == "use-server" => {
+                match super::server::preferred(context, proxy, line, &what) {
+                    Ok(key) => (acls.condition(words, clients), vec![key]),
+                    Err(why) => {
+                        line.reject(notes, &why);
+                        continue;
+                    }
+                }
+            }
             false => (acls.condition(words, clients), forwarded_port(line, &what)),
         };
         let is_affected = keys.is_empty()
             && frontend_routes
                 .iter()
                 .any(|route| is_affected_by(route, line));
-        let is_of_response = line.keyword() != "http-request";
+        let is_of_response = !matches!(line.keyword(), "http-request" | "use-server");
         let when = match meaning {
             // It may match in the frontend's other service.
             Meaning::Never => continue,

@@ -443,6 +443,31 @@ pub(super) fn server(
     ))
 }
 
+/// `use-server NAME`: the key of a route that names the server.
+pub(super) fn preferred(
+    context: &Context<'_>,
+    proxy: &Proxy,
+    line: &Line,
+    what: &[String],
+) -> Result<Entry, String> {
+    let [name] = what else {
+        return Err("haproxy requires the name of a server".to_owned());
+    };
+    let mut lines = proxy.lines.iter();
+    let server = lines.find(|it| it.keyword() == "server" && it.word(1) == Some(name));
+    let Some(address) = server.and_then(|server| server.word(2)) else {
+        return Err("the name is computed, or no `server` has it".to_owned());
+    };
+    if is_name(address) {
+        return Err(
+            "`servers` of its pool does not have it: it is a name that is resolved at run time"
+                .to_owned(),
+        );
+    }
+    let address = resolved(context, address)?;
+    Ok(Entry::new("server", address, line.position))
+}
+
 /// Returns whether an address is a host name that a name server may change.
 pub(super) fn is_name(text: &str) -> bool {
     let text = text

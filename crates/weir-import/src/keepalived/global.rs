@@ -273,6 +273,9 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             "lvs_timeouts" => timeouts(globals, inner, notes),
             "script_user" => globals.script_user = field::word(notes, inner, "a user"),
             "vrrp_version" => globals.vrrp_version = field::number(notes, inner, 2, 3),
+            "lvs_sync_daemon" if !globals.has_virtual_servers => {
+                notes.remark(inner.position, super::NOTHING_TO_SYNCHRONIZE);
+            }
             _ if mail(globals, inner, notes) => {}
             _ if vrrp_default(globals, inner, notes) => {}
             keyword => match inert::find(UNSUPPORTED, keyword) {

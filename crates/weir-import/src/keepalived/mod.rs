@@ -45,6 +45,10 @@ const FORK: &[&str] = &[
     "bgp_instance",
 ];
 
+/// Why a file without virtual servers needs no `[sync]`.
+const NOTHING_TO_SYNCHRONIZE: &str =
+    "not imported: there are no virtual servers whose connections it would synchronize";
+
 /// Settings outside of virtual servers.
 #[derive(Debug, Default)]
 struct Globals {
@@ -58,6 +62,8 @@ struct Globals {
     sync_groups: HashMap<String, vrrp::SyncGroup>,
     /// `vrrp_strict`.
     strict: bool,
+    /// There are virtual servers, whose connections directors may synchronize.
+    has_virtual_servers: bool,
     /// Defaults of VRRP instances.
     vrrp: Vec<Entry>,
     /// `[timeouts]`.
@@ -74,7 +80,10 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
     let nodes = tree::tree(&mut notes, &lines);
     record_effect(&nodes, &mut notes, false);
     // Definitions may follow their use.
-    let mut globals = Globals::default();
+    let mut globals = Globals {
+        has_virtual_servers: nodes.iter().any(|it| it.keyword() == "virtual_server"),
+        ..Globals::default()
+    };
     // Scripts need their default user.
     let (first, others): (Vec<&Node>, Vec<&Node>) = nodes
         .iter()
@@ -148,7 +157,10 @@ fn read_global(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             "the kernel notifies Weir of link changes"
         }
         "interface_up_down_delays" => "Weir reacts to a change of a link at once",
-        "static_ipaddress" | "static_routes" | "static_rules" | "track_group" => {
+        "track_group" => {
+            return node.ignore(notes, "only permanent addresses and routes refer to it");
+        }
+        "static_ipaddress" | "static_routes" | "static_rules" => {
             "permanent addresses and routes belong in the network configuration"
         }
         "garp_group" => "Weir does not limit the rate of announcements",

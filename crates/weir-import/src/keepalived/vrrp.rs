@@ -19,7 +19,6 @@ const UNSUPPORTED: &[&str] = &[
     "use_vmac_addr",
     "vmac_xmit_base",
     "use_ipvlan",
-    "dont_track_primary",
     "track_bfd",
     "track_src_ip",
     "mcast_dst_ip",
@@ -166,6 +165,10 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     let mut table = Table::new(&["vrrp", &unique], node.position);
     let mut parts = Parts::default();
     for inner in node.inner() {
+        if inner.keyword().starts_with("lvs_sync_daemon") && !globals.has_virtual_servers {
+            notes.remark(inner.position, super::NOTHING_TO_SYNCHRONIZE);
+            continue;
+        }
         match as_in_weir(inner, node) {
             Some(why) => notes.remark(inner.position, why),
             None => directive(&mut table, &mut parts, globals, (node, inner), notes),
@@ -384,6 +387,10 @@ fn other_directive(
 ) {
     let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|entry| table.replace(entry));
     match node.keyword() {
+        "dont_track_primary" => {
+            field::note_extra(notes, node, 0);
+            put(Some(Entry::new("track_interface", false, node.position)));
+        }
         keyword @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
             field::note_extra(notes, node, 0);
             let key = if keyword.ends_with("preempt") {

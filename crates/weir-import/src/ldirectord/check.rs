@@ -90,7 +90,8 @@ pub(super) fn check(
                 );
             }
             negotiates = true;
-            negotiate(section, line, port, udp, position, notes)?
+            let real = (address, port);
+            negotiate(section, line, globals, real, udp, position, notes)?
         }
     };
     common(&mut probe, section, globals, quiescent, negotiates, notes);

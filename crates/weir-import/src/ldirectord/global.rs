@@ -1,7 +1,8 @@
 //! Global lines: defaults for every virtual service.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 
 use super::real::{Fallback, fallback};
 use super::{Refusal, digits, directive, fatal, quoted, yes_no};
@@ -27,6 +28,8 @@ pub(super) struct Globals {
     pub(super) fallback6: Option<Fallback>,
     pub(super) mail: MailLines,
     pub(super) fallback_command: Option<(String, Position)>,
+    /// Servers whose checks decide for all services with the same address: see `negotiate`.
+    pub(super) masters: HashMap<IpAddr, u16>,
     /// Lines that a check uses.
     pub(super) used: RefCell<HashSet<Position>>,
 }
@@ -159,6 +162,13 @@ impl Globals {
         if line.trim().is_empty() || line.trim_start().starts_with('#') {
             return;
         }
+        if is_label(line) {
+            notes.remark(
+                position,
+                "a label of lvsadm, which ldirectord itself does not accept; clients do not notice it",
+            );
+            return;
+        }
         let refusal = match directive(line) {
             _ if line.starts_with("supervised") => supervised(line, position, notes),
             Some((name, value)) => self.directive(name, value, position, environment, notes),
@@ -262,6 +272,14 @@ impl Globals {
         }
         None
     }
+}
+
+/// Whether a line is `[NAME]`: lvsadm writes one above each virtual service, and `[default]` above the global lines.
+/// Those with lines of their own, which ldirectord does not have, are not labels.
+fn is_label(line: &str) -> bool {
+    let name = line.trim_end().strip_prefix('[');
+    let name = name.and_then(|name| name.strip_suffix(']'));
+    name.is_some_and(|name| !name.is_empty() && name != "vip" && name != "vlan")
 }
 
 fn supervised(line: &str, position: Position, notes: &mut Notes) -> Refusal {

@@ -62,6 +62,8 @@ pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Impo
         }
         sections.extend(section);
     }
+    let masters = sections.iter().flat_map(|it| it.masters(environment));
+    globals.masters = masters.collect();
     let mut writer = Writer::default();
     let mut seen = std::collections::HashSet::new();
     for section in sections {

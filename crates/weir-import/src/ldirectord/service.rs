@@ -33,6 +33,10 @@ pub(super) const SERVICES: &[(&str, u16)] = &[
     ("submission", 587),
 ];
 
+/// Services of a variant of ldirectord that is in use (`ldirectord-gprs` of wjesus374/ldirectord_manager).
+pub(super) const VARIANT_SERVICES: &[&str] =
+    &["gprs", "pingpong", "pingpong_master", "pingpong_slave"];
+
 /// The identity of the service, as written.
 #[derive(Clone, Debug)]
 enum Target {
@@ -224,7 +228,8 @@ impl Section {
             },
             "service" => {
                 let word = first_word(value);
-                if !SERVICES.iter().any(|(service, _)| *service == word) {
+                let is_known = SERVICES.iter().any(|(service, _)| *service == word);
+                if !is_known && !VARIANT_SERVICES.contains(&word) {
                     self.unknown_service = Some(position);
                     return None;
                 }

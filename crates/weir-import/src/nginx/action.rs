@@ -1,7 +1,7 @@
 //! `return`, `rewrite` and `proxy_pass`: the action of a block.
 
 use super::Context;
-use super::header::new_path;
+use super::header::{changed_path, new_path};
 use super::location::BlockRoutes;
 use super::target::{host, pool, server_tls, url};
 use super::tree::Node;
@@ -25,9 +25,12 @@ pub(super) fn action(
         name: &routes.name.clone(),
         redirect: true,
     };
-    let leads = |line: &&Node| match line.keyword() {
-        "rewrite" => new_path(line).is_none(),
-        keyword => matches!(keyword, "return" | "proxy_pass"),
+    // The rewrites of other blocks become routes of their own.
+    let leads = |line: &&Node| match (line.keyword(), node.keyword()) {
+        ("rewrite", "if") => new_path(line).is_none(),
+        ("rewrite", "server") => restart_of_server(line).is_none(),
+        ("rewrite", _) => new_path(line).is_none() && !is_restart(line),
+        (keyword, _) => matches!(keyword, "return" | "proxy_pass"),
     };
     let mut lines: Vec<&Node> = node.inner().iter().filter(leads).collect();
     lines.sort_by_key(|line| line.keyword() == "proxy_pass");
@@ -35,6 +38,9 @@ pub(super) fn action(
         let found = match line.keyword() {
             _ if decided.is_some() => Err("an earlier directive decides".to_owned()),
             "return" => returned(line, clients),
+            "rewrite" if node.keyword() == "if" && is_restart(line) => {
+                restart_of_if(node, line, levels, routes)
+            }
             "rewrite" => rewritten(line, clients),
             _ => proxied(context, line, path, levels, routes, notes),
         };
@@ -108,6 +114,50 @@ fn rewritten(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
     })
 }
 
+/// Whether a `rewrite` makes nginx select another location.
+fn is_restart(line: &Node) -> bool {
+    restart(line, "first").is_some()
+}
+
+/// `rewrite ^/a/(.*)$ /b/$1 last;`
+pub(super) fn restart(line: &Node, at: &'static str) -> Option<Action> {
+    let (regex, to) = changed_path(line, &["last"])?;
+    Some(Action::Restart { regex, to, at })
+}
+
+/// A `rewrite` of a server block, which comes before its locations.
+pub(super) fn restart_of_server(line: &Node) -> Option<Action> {
+    let (regex, to) = changed_path(line, &["last", "break", ""])?;
+    Some(Action::Restart {
+        regex,
+        to,
+        at: "next",
+    })
+}
+
+/// A `rewrite … last` of an `if`. Only the `if` blocks of the server block are among the levels of two.
+fn restart_of_if(
+    block: &Node,
+    line: &Node,
+    levels: &[&[Node]],
+    routes: &mut BlockRoutes,
+) -> Result<Action, String> {
+    let why = "the rules of the server block would apply to the new path again";
+    if levels.len() > 2 {
+        let action = restart(line, "first").filter(|_| !routes.rewrites);
+        return action.ok_or_else(|| why.to_owned());
+    }
+    let server = levels.first().copied().unwrap_or_default();
+    let mut later = server
+        .iter()
+        .skip_while(|it| it.position != block.position)
+        .skip(1);
+    let is_rule = |it: &Node| matches!(it.keyword(), "if" | "rewrite" | "return");
+    let action = restart(line, "next").filter(|_| !later.any(is_rule));
+    routes.rewrites |= action.is_some();
+    action.ok_or_else(|| why.to_owned())
+}
+
 /// Converts a URL with nginx's variables.
 fn redirect_target(text: &str, clients: Clients<'_>) -> Result<String, String> {
     if text.is_empty() {
@@ -131,6 +181,9 @@ fn proxied(
     routes: &mut BlockRoutes,
     notes: &mut Notes,
 ) -> Result<Action, String> {
+    if let Some(split) = context.splits.of(line) {
+        return split.action(context, line, levels, notes);
+    }
     let to = url(line.word(1).ok_or("the URL is missing")?)?;
     match to.path.as_deref() {
         None => routes.path_use.received = true,

@@ -22,13 +22,16 @@ pub(super) fn edits(
     };
     let mut edits = Edits::default();
     let lines = inherited(levels, "proxy_set_header");
-    let sets_forwarded_for = |line: &&Node| line.word(1).is_some_and(is_forwarded_for);
-    if context.forwarded && !lines.iter().any(sets_forwarded_for) {
-        let rules = vec![Entry::implied("for", "keep")];
+    let rules = client_rules(context.forwarded, &lines);
+    if !rules.is_empty() {
         edits.keys.push(Entry::implied("x_forwarded", rules));
     }
     for line in lines {
         let found = match (line.word(1), line.word(2)) {
+            _ if is_port_of_service(line) => {
+                context.used.insert(line.position);
+                continue;
+            }
             (Some(name), Some(value)) => request(name, value, clients),
             _ => Err("the field or its value is missing"),
         };
@@ -66,6 +69,36 @@ pub(super) fn edits(
         edits.rewrites.push((regex, path, line.position));
     }
     edits
+}
+
+/// Whether a line sends the port of the service that the client uses.
+fn is_port_of_service(line: &Node) -> bool {
+    let is_name = |name: &str| name.eq_ignore_ascii_case("X-Forwarded-Port");
+    line.word(1).is_some_and(is_name) && line.word(2) == Some("$server_port")
+}
+
+/// The keys of a route's `x_forwarded`, which replace those of its service. `forwarded`: the service appends to
+/// X-Forwarded-For.
+fn client_rules(forwarded: bool, lines: &[&Node]) -> Vec<Entry> {
+    let mut rules = Vec::new();
+    let port = lines.iter().rev().find(|line| is_port_of_service(line));
+    let of_for = lines
+        .iter()
+        .rev()
+        .find(|line| line.word(1).is_some_and(is_forwarded_for));
+    let appends = of_for.is_some_and(|line| {
+        let value = line.word(2).unwrap_or_default();
+        value.contains("$proxy_add_x_forwarded_for")
+    });
+    match (forwarded, of_for) {
+        (true, None) => rules.push(Entry::implied("for", "keep")),
+        (true, Some(_)) if port.is_some() && appends => {
+            rules.push(Entry::implied("for", "append"));
+        }
+        _ => {}
+    }
+    rules.extend(port.map(|line| Entry::new("port", "set", line.position).essential()));
+    rules
 }
 
 const fn is_forwarded_for(name: &str) -> bool {
@@ -260,13 +293,18 @@ fn request<'n>(
 
 /// Converts `rewrite ^/api/(.*)$ /$1 break;` to an expression and a path of a route.
 pub(super) fn new_path(line: &Node) -> Option<(String, String)> {
-    let ["rewrite", regex, path, "break"] =
-        line.words.iter().map(String::as_str).collect::<Vec<&str>>()[..]
-    else {
-        return None;
+    changed_path(line, &["break"])
+}
+
+/// Converts a `rewrite` with one of these flags; an empty one stands for none.
+pub(super) fn changed_path(line: &Node, flags: &[&str]) -> Option<(String, String)> {
+    let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
+    let (regex, path, flag) = match words[..] {
+        ["rewrite", regex, path] => (regex, path, ""),
+        ["rewrite", regex, path, flag] => (regex, path, flag),
+        _ => return None,
     };
-    // A trailing `?` removes the query, and a route never does.
-    if path.contains(['?', '{', '}']) {
+    if !flags.contains(&flag) || path.contains(['{', '}']) || path.matches('?').count() > 1 {
         return None;
     }
     let mut out = String::new();

@@ -1,6 +1,8 @@
 //! `limit_req`, `limit_conn`, `client_max_body_size` and `proxy_next_upstream` of a server block: `limits` and
 //! `retry_on`.
 
+use std::collections::HashMap;
+
 use super::Context;
 use super::tree::Node;
 use super::upstream::hash_key;
@@ -66,7 +68,10 @@ pub(super) fn of_route(
     notes: &mut Notes,
 ) -> Vec<Entry> {
     let mut entries = Vec::new();
-    let is_counted = |line: &&Node| context.routes_per_location == 1 && is_alone(outer, line);
+    let is_counted = |line: &&Node| {
+        let uses = context.zones.get(&zone_key(line));
+        context.routes_per_location == 1 && uses == Some(&1)
+    };
     let lines = [requests.filter(is_counted), connections.filter(is_counted)];
     of_clients(context, (outer, Per::Minute), lines, &mut entries, notes);
     entries
@@ -123,14 +128,21 @@ fn of_clients(
     }
 }
 
-/// Whether no other line uses the zone of this one.
-fn is_alone(outer: &[Node], line: &Node) -> bool {
-    fn count(nodes: &[Node], line: &Node, zone: Option<&str>) -> usize {
-        let uses = |node: &Node| node.keyword() == line.keyword() && zone_of(node) == zone;
-        let of = |node: &Node| usize::from(uses(node)) + count(node.inner(), line, zone);
-        nodes.iter().map(of).sum()
+/// The number of lines that use each zone, by their keyword and its name.
+pub(super) type ZoneUses = HashMap<(String, Option<String>), usize>;
+
+/// Counts the uses of zones.
+pub(super) fn count_zones(nodes: &[Node], uses: &mut ZoneUses) {
+    for node in nodes {
+        if matches!(node.keyword(), "limit_req" | "limit_conn") {
+            *uses.entry(zone_key(node)).or_default() += 1;
+        }
+        count_zones(node.inner(), uses);
     }
-    count(outer, line, zone_of(line)) == 1
+}
+
+fn zone_key(line: &Node) -> (String, Option<String>) {
+    (line.keyword().to_owned(), zone_of(line).map(str::to_owned))
 }
 
 /// The name of the zone that a line uses.

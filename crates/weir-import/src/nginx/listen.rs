@@ -1,5 +1,7 @@
 //! `listen`, and which server blocks share which addresses.
 
+use std::collections::HashMap;
+
 use super::tree::Node;
 use crate::Environment;
 use crate::layer7::endpoint;
@@ -136,14 +138,15 @@ fn address(text: &str, environment: &dyn Environment) -> Result<String, String> 
 /// Groups addresses by their server blocks, in order of first appearance.
 pub(super) fn shared(all: &[Vec<Listen>]) -> Vec<ListenGroup> {
     let mut addresses: Vec<ListenGroup> = Vec::new();
+    let mut by_address: HashMap<&str, usize> = HashMap::new();
     for (server, listens) in all.iter().enumerate() {
         for listen in listens {
-            let existing = addresses
-                .iter_mut()
-                .find(|existing| existing.listen[0].address == listen.address);
+            let at = by_address.entry(&listen.address);
+            let existing = addresses.get_mut(*at.or_insert(usize::MAX));
             match existing {
                 Some(existing) => {
-                    if !existing.servers.contains(&server) {
+                    // They are in ascending order.
+                    if existing.servers.last() != Some(&server) {
                         existing.servers.push(server);
                     }
                     if listen.default {
@@ -153,11 +156,14 @@ pub(super) fn shared(all: &[Vec<Listen>]) -> Vec<ListenGroup> {
                     existing.listen[0].tls |= listen.tls;
                     existing.listen[0].proxy_protocol |= listen.proxy_protocol;
                 }
-                None => addresses.push(ListenGroup {
-                    listen: vec![listen.clone()],
-                    servers: vec![server],
-                    default: server,
-                }),
+                None => {
+                    by_address.insert(&listen.address, addresses.len());
+                    addresses.push(ListenGroup {
+                        listen: vec![listen.clone()],
+                        servers: vec![server],
+                        default: server,
+                    });
+                }
             }
         }
     }

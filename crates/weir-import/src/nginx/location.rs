@@ -1,6 +1,6 @@
 //! `location`, and its `if` blocks: routes of one server block.
 
-use super::action::action;
+use super::action::{action, restart, restart_of_server};
 use super::header::{edits, new_path, of_answer, of_files};
 use super::path::{absolute, candidates, endings, escaped, prefix};
 use super::tree::{Node, inherited};
@@ -38,6 +38,12 @@ pub(super) struct BlockRoutes {
     pub(super) path_use: PathUse,
     /// The first name of the server block.
     pub(super) name: String,
+    /// The server block itself rewrites paths.
+    pub(super) rewrites: bool,
+    /// Paths of its `^~` locations.
+    stops: Vec<String>,
+    /// Whether it has locations with expressions.
+    has_expressions: bool,
 }
 
 /// How a service uses paths: which path `proxy_pass` sends to servers.
@@ -54,7 +60,10 @@ pub(super) struct PathUse {
 impl BlockRoute {
     /// Returns whether it matches every path.
     pub(super) fn is_catch_all(&self) -> bool {
-        self.path.is_none() && self.regex.is_none() && self.when == Condition::default()
+        self.path.is_none()
+            && self.regex.is_none()
+            && self.when == Condition::default()
+            && !matches!(self.action, Action::Restart { .. })
     }
 
     /// A route for all remaining paths.
@@ -98,6 +107,8 @@ pub(super) fn block_routes(
         idle,
         path_use,
         name: first_name(server),
+        stops: stops(server),
+        has_expressions: server.inner().iter().any(is_expression),
         ..BlockRoutes::default()
     };
     let levels: [&[Node]; 2] = [server.inner(), outer];
@@ -109,17 +120,8 @@ pub(super) fn block_routes(
         skip_all(context, &locations);
         return routes;
     }
+    rewrites_of_server(context, server, &mut routes, notes);
     let own = action(context, server, scheme, "/", &levels, &mut routes, notes);
-    for line in server
-        .inner()
-        .iter()
-        .filter(|line| line.keyword() == "rewrite" && new_path(line).is_some())
-    {
-        line.reject(
-            notes,
-            "nginx selects the location by the new path, and routes match the received path",
-        );
-    }
     if let Some((action, position)) = own {
         let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
         routes.all.push(BlockRoute {
@@ -142,6 +144,70 @@ pub(super) fn block_routes(
         .all
         .sort_by_key(|route| (route.is_catch_all(), route.rank));
     routes
+}
+
+/// Each `rewrite` of the server block, which nginx applies in turn before it selects a location. After `last` or `break`
+/// it skips those that follow.
+fn rewrites_of_server(
+    context: &mut Context<'_>,
+    server: &Node,
+    routes: &mut BlockRoutes,
+    notes: &mut Notes,
+) {
+    let lines = server.inner().iter();
+    let lines: Vec<(&Node, Action)> = lines
+        .filter(|line| line.keyword() == "rewrite")
+        .filter_map(|line| Some((line, restart_of_server(line)?)))
+        .collect();
+    let returns = server.inner().iter().any(|line| line.keyword() == "return");
+    let count = lines.len();
+    for (at, (line, action)) in lines.into_iter().enumerate() {
+        if returns || line.word(3).is_some() && at + 1 < count {
+            line.reject(
+                notes,
+                "nginx does not apply the later rules of the server block to the new path",
+            );
+            continue;
+        }
+        context.used.insert(line.position);
+        routes.rewrites = true;
+        routes.all.push(BlockRoute {
+            rank: (0, 0),
+            ..BlockRoute::catch_all(line.position, action)
+        });
+    }
+}
+
+/// Each `rewrite … last` of a location: a route before that of the location, with its conditions.
+fn restarts(
+    context: &mut Context<'_>,
+    node: &Node,
+    templates: &[BlockRoute],
+    routes: &mut BlockRoutes,
+    notes: &mut Notes,
+) {
+    let mut is_ended = false;
+    for line in node.inner() {
+        is_ended |= line.keyword() == "return" || new_path(line).is_some();
+        let Some(action) = restart(line, "first") else {
+            continue;
+        };
+        if is_ended || routes.rewrites {
+            line.reject(
+                notes,
+                "an earlier rule, or those of the server block, would apply to the path of this one",
+            );
+            continue;
+        }
+        context.used.insert(line.position);
+        for template in templates {
+            routes.all.push(BlockRoute {
+                position: line.position,
+                action: action.clone(),
+                ..template.clone()
+            });
+        }
+    }
 }
 
 /// Paths without a location are those of files below `root`.
@@ -254,7 +320,9 @@ fn if_blocks(
             .collect();
         let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
         note_unused_lines(context, block, notes);
-        let always = condition == When::Always;
+        // A path that a rewrite does not change is handled by what follows.
+        let is_last = !matches!(action, Action::Restart { .. });
+        let always = condition == When::Always && is_last;
         let when = match condition {
             When::Matches(condition) => condition,
             _ => Condition::default(),
@@ -297,7 +365,7 @@ fn location(
         (Some(text), None) => ("", text),
         _ => return node.reject(notes, "the path is missing"),
     };
-    let Some((paths, rank)) = paths_of(node, server, kind, text, notes) else {
+    let Some((paths, rank)) = paths_of(node, routes, kind, text, notes) else {
         return;
     };
     let longest = if rank == 2 {
@@ -311,14 +379,15 @@ fn location(
         "~*" => Some(format!("(?i){text}")),
         _ => None,
     };
-    for path in &paths {
-        let template = BlockRoute {
-            path: path.clone(),
-            regex: regex_of(path),
-            rank: (rank, longest),
-            ..BlockRoute::catch_all(node.position, Action::Pool(String::new()))
-        };
-        if if_blocks(context, node, scheme, &template, &levels, routes, notes) {
+    let templates = paths.iter().map(|path| BlockRoute {
+        path: path.clone(),
+        regex: regex_of(path),
+        rank: (rank, longest),
+        ..BlockRoute::catch_all(node.position, Action::Pool(String::new()))
+    });
+    let templates: Vec<BlockRoute> = templates.collect();
+    for template in &templates {
+        if if_blocks(context, node, scheme, template, &levels, routes, notes) {
             let rest = node.inner().iter().filter(|line| line.keyword() != "if");
             let rest = rest.map(|line| {
                 (
@@ -331,6 +400,7 @@ fn location(
             return;
         }
     }
+    restarts(context, node, &templates, routes, notes);
     let found = action(context, node, scheme, text, &levels, routes, notes);
     let otherwise = match found {
         Some(_) => None,
@@ -385,7 +455,7 @@ fn location(
 /// Paths and rank of a location, lowest first; `None` = a note says why it has no route.
 fn paths_of(
     node: &Node,
-    server: &Node,
+    routes: &BlockRoutes,
     kind: &str,
     text: &str,
     notes: &mut Notes,
@@ -393,8 +463,8 @@ fn paths_of(
     let (paths, rank) = match kind {
         "=" => (vec![Some(escaped(text))], 0),
         "^~" => (vec![prefix(text)], 1),
-        "" if is_below_prefix(server, text) => {
-            if server.inner().iter().any(is_expression) {
+        "" if is_below_prefix(routes, text) => {
+            if routes.has_expressions {
                 notes.add(
                     node.position,
                     "nginx tries regular expressions first here; its route comes before them, like that of the \
@@ -625,10 +695,15 @@ fn guarded(
     if let Some((action, position)) = found {
         // nginx handles `return` before access rules.
         let cases = match action {
-            Action::Pool(_) | Action::Rewritten { .. } | Action::Mapped(..) | Action::Files(..) => {
-                access_rules(context, levels, notes)
-            }
-            Action::Redirect { .. } | Action::Respond { .. } | Action::Close => {
+            Action::Pool(_)
+            | Action::Rewritten { .. }
+            | Action::Mapped(..)
+            | Action::Split { .. }
+            | Action::Files(..) => access_rules(context, levels, notes),
+            Action::Redirect { .. }
+            | Action::Respond { .. }
+            | Action::Restart { .. }
+            | Action::Close => {
                 for line in node.inner() {
                     if matches!(line.keyword(), "allow" | "deny") {
                         context.used.insert(line.position);
@@ -677,14 +752,14 @@ fn edits_of(
     notes: &mut Notes,
 ) -> Edits {
     match action {
-        Action::Pool(_) | Action::Rewritten { .. } | Action::Mapped(..) => {
+        Action::Pool(_) | Action::Rewritten { .. } | Action::Mapped(..) | Action::Split { .. } => {
             edits(context, levels, clients, notes)
         }
         Action::Files(..) => of_files(context, levels, clients, notes),
         Action::Redirect { status, .. } | Action::Respond { status, .. } => {
             of_answer(context, levels, clients, *status, notes)
         }
-        Action::Close => Edits::default(),
+        Action::Close | Action::Restart { .. } => Edits::default(),
     }
 }
 
@@ -703,14 +778,19 @@ fn note_unused_lines(context: &Context<'_>, node: &Node, notes: &mut Notes) {
     }
 }
 
+/// The paths of `^~` locations.
+fn stops(server: &Node) -> Vec<String> {
+    let is_stop = |node: &&Node| node.keyword() == "location" && node.word(1) == Some("^~");
+    let paths = server.inner().iter().filter(is_stop);
+    paths
+        .filter_map(|node| node.word(2).map(str::to_owned))
+        .collect()
+}
+
 /// Returns whether a `^~` location would match all paths of this location.
-fn is_below_prefix(server: &Node, text: &str) -> bool {
-    let stops = |node: &&Node| node.keyword() == "location" && node.word(1) == Some("^~");
-    let mut paths = server.inner().iter().filter(stops);
-    paths.any(|node| {
-        node.word(2)
-            .is_some_and(|path| text.starts_with(path) && text != path)
-    })
+fn is_below_prefix(routes: &BlockRoutes, text: &str) -> bool {
+    let mut paths = routes.stops.iter();
+    paths.any(|path| text.starts_with(path.as_str()) && text != path)
 }
 
 fn is_expression(node: &Node) -> bool {

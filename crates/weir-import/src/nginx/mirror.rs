@@ -1,9 +1,11 @@
 //! `mirror` of a location: copies of requests for the pool of another location.
 
+use weir_model::Mirror;
+
 use super::target::{host, pool, server_tls, url};
 use super::tree::{Node, inherited};
 use super::{Context, limit};
-use crate::document::Entry;
+use crate::document::{Entry, Item};
 use crate::note::Notes;
 
 /// Bodies that Weir copies at most, and those that nginx accepts without `client_max_body_size`.
@@ -12,31 +14,38 @@ const BODY_DEFAULT: u64 = 1 << 20;
 /// nginx has no limit of its own.
 const CONCURRENT_MAX: u64 = 10_000;
 
-/// The route's `mirror` for the first `mirror` of the innermost level; the others are reported.
+/// The route's `mirror` for the `mirror` lines of the innermost level.
 pub(super) fn mirror(
     context: &mut Context<'_>,
     levels: &[&[Node]],
     notes: &mut Notes,
 ) -> Option<Entry> {
-    let lines = inherited(levels, "mirror");
-    let (first, others) = lines.split_first()?;
-    if first.word(1) == Some("off") {
-        context.used.insert(first.position);
-        return None;
-    }
-    for line in others {
-        line.reject(notes, "a route has one mirror");
-    }
-    match copies(context, first, levels, notes) {
-        Ok(entry) => {
-            context.used.insert(first.position);
-            Some(entry)
+    let mut all = Vec::new();
+    let mut from = None;
+    for line in inherited(levels, "mirror") {
+        if line.word(1) == Some("off") {
+            context.used.insert(line.position);
+            continue;
         }
-        Err(why) => {
-            first.reject(notes, &why);
-            None
+        if all.len() == Mirror::MAX {
+            line.reject(notes, "a route has at most 8 mirrors");
+            continue;
+        }
+        match copies(context, line, levels, notes) {
+            Ok(table) => {
+                context.used.insert(line.position);
+                from.get_or_insert(line.position);
+                all.push(Item::new(table, Some(line.position)));
+            }
+            Err(why) => line.reject(notes, &why),
         }
     }
+    let mut entry = Entry::new("mirror", all.len() == 1, from?);
+    entry.item = match all.len() {
+        1 => all.pop()?,
+        _ => Item::new(all, from),
+    };
+    Some(entry)
 }
 
 fn copies(
@@ -44,7 +53,7 @@ fn copies(
     line: &Node,
     levels: &[&[Node]],
     notes: &mut Notes,
-) -> Result<Entry, String> {
+) -> Result<Vec<Entry>, String> {
     let path = line.word(1).ok_or("the path is missing")?;
     let [.., server, outer] = levels else {
         return Err("there is no server block around it".to_owned());
@@ -68,10 +77,14 @@ fn copies(
         .ok_or("its location has no `proxy_pass`")?;
     let text = pass.word(1).unwrap_or_default();
     let to = url(text)?;
-    // Without a path, nginx sends that of the mirror's location.
-    if !text.ends_with("$request_uri") || to.path.is_some() {
-        return Err("copies have the path of the request, as with `$request_uri`".to_owned());
-    }
+    // Without `$request_uri`, nginx sends the path of the mirror, or what replaces that of its location.
+    let own_path = match (text.ends_with("$request_uri"), &to.path) {
+        (true, None) => None,
+        (true, Some(_)) => {
+            return Err("copies have the path of the request, or one of their own".to_owned());
+        }
+        (false, replaced) => Some(replaced.clone().unwrap_or_else(|| path.to_owned())),
+    };
     note_fields(&own, levels, notes);
     let tls = match to.tls {
         true => server_tls(context, &own),
@@ -96,12 +109,13 @@ fn copies(
         (true, Some(0)) => BODY_MAX,
         (true, most) => most.unwrap_or(BODY_DEFAULT).min(BODY_MAX),
     };
-    let table = vec![
+    let mut table = vec![
         Entry::new("pool", found.pool, pass.position).essential(),
         Entry::implied("body", body),
         Entry::implied("concurrent", CONCURRENT_MAX),
     ];
-    Ok(Entry::new("mirror", table, line.position))
+    table.extend(own_path.map(|path| Entry::new("path", path, line.position).essential()));
+    Ok(table)
 }
 
 /// Reports fields of copies that differ from those of their requests; `Host` is a key of the pool.

@@ -14,6 +14,7 @@ mod page;
 mod path;
 mod route;
 mod server;
+mod split;
 mod stream;
 mod target;
 mod tls;
@@ -28,11 +29,14 @@ use std::collections::{HashMap, HashSet};
 use crate::guard;
 use crate::inert::{self, Unsupported};
 use crate::layer4::Writer;
+use crate::name::UniqueNames;
 use crate::note::{Notes, Position};
 use crate::time::Units;
 use crate::validate::validate;
 use crate::{Environment, Imported};
 
+use limit::ZoneUses;
+use split::Splits;
 use tree::Node;
 use upstream::Upstreams;
 use value_map::Maps;
@@ -42,6 +46,10 @@ struct Context<'w> {
     environment: &'w dyn Environment,
     writer: Writer,
     upstreams: Upstreams,
+    splits: Splits,
+    /// Names of services.
+    services: UniqueNames,
+    zones: ZoneUses,
     /// Pools already written, by their target.
     pools: HashMap<String, String>,
     used: HashSet<Position>,
@@ -68,6 +76,9 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
         environment,
         writer: Writer::default(),
         upstreams: Upstreams::default(),
+        splits: Splits::default(),
+        services: UniqueNames::default(),
+        zones: ZoneUses::new(),
         pools: HashMap::new(),
         used: HashSet::new(),
         of_service: HashSet::new(),
@@ -100,7 +111,44 @@ fn guards(nodes: &[Node], notes: &mut Notes) {
         if guard::nginx(&node.words) {
             notes.mark_guard(node.position);
         }
+        if let Some(why) = as_in_weir(node) {
+            notes.remark(node.position, why);
+        }
         guards(node.inner(), notes);
+    }
+}
+
+/// Why Weir does without a line what nginx does with it.
+fn as_in_weir(node: &Node) -> Option<&'static str> {
+    const DEFAULTS: &[(&str, &str)] = &[
+        ("absolute_redirect", "on"),
+        ("auth_request", "off"),
+        ("brotli", "off"),
+        ("charset", "off"),
+        ("etag", "on"),
+        ("gunzip", "off"),
+        ("if_modified_since", "exact"),
+        ("ignore_invalid_headers", "on"),
+        ("limit_conn_dry_run", "off"),
+        ("limit_req_dry_run", "off"),
+        ("port_in_redirect", "on"),
+        ("proxy_pass_request_body", "on"),
+        ("proxy_pass_request_headers", "on"),
+        ("satisfy", "all"),
+        ("server_name_in_redirect", "off"),
+        ("ssi", "off"),
+        ("userid", "off"),
+    ];
+    let [keyword, value] = node.words.as_slice() else {
+        return None;
+    };
+    match (keyword.as_str(), value.as_str()) {
+        ("limit_req_status" | "limit_conn_status", "429") => {
+            Some("not imported: it is the status of Weir")
+        }
+        pair => DEFAULTS
+            .contains(&pair)
+            .then_some("not imported: it is nginx's default"),
     }
 }
 
@@ -134,6 +182,8 @@ fn http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
         context.upstreams.read(node, notes);
     }
     context.upstreams.targets(nodes);
+    context.splits = Splits::read(nodes);
+    limit::count_zones(nodes, &mut context.zones);
     server::write(context, nodes, notes);
     let used = maps.write(&mut context.writer.document);
     context.used.extend(used);

@@ -1,5 +1,7 @@
 //! `server` blocks: services, and routes by server name.
 
+use std::collections::HashSet;
+
 use super::listen::{ListenGroup, listens, shared};
 use super::location::{BlockRoute, PathUse, block_routes};
 use super::tree::Node;
@@ -167,7 +169,7 @@ fn service(
     context.forwarded = header::appends_forwarded_for(outer)
         || inner.any(|line| header::appends_forwarded_for(std::slice::from_ref(line)));
     let mut path_use = PathUse::default();
-    let mut taken: Vec<String> = Vec::new();
+    let mut taken: HashSet<String> = HashSet::new();
     let (pages, paths) = page::pages(context, default, outer, notes);
     for index in &group.servers {
         let Some(server) = servers.get(*index) else {
@@ -218,7 +220,10 @@ fn service(
         _ => context.writer.no_servers(default.position),
     };
     let name = name_of(context, group, default, tls);
-    let compares_path = |route: &BlockRoute| route.path.is_some() || route.regex.is_some();
+    let compares_path = |route: &BlockRoute| {
+        let rewrites = matches!(route.action, Action::Restart { .. });
+        route.path.is_some() || route.regex.is_some() || rewrites
+    };
     path_use.compared = rest
         .iter()
         .chain(routes.iter().map(|(.., route)| route))
@@ -335,7 +340,7 @@ fn name_of(context: &mut Context<'_>, group: &ListenGroup, default: &Node, tls: 
         None => format!("nginx-{port}"),
     };
     let wanted = plain(&wanted);
-    context.writer.document.free_name("service", &wanted)
+    context.services.take(&wanted)
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one service")]

@@ -64,16 +64,7 @@ fn server(context: &mut Context<'_>, node: &Node, notes: &mut Notes) {
         Err(why) => return node.reject(notes, &why),
     };
     let port = tcp[0].address.rsplit(':').next().unwrap_or("");
-    let mut name = format!("stream-{port}");
-    let taken = |name: &str| {
-        let mut tables = context.writer.document.tables.iter();
-        tables.any(|table| {
-            table.path.len() == 2 && table.path[0] == "service" && table.path[1] == name
-        })
-    };
-    while taken(&name) {
-        name.push_str("-2");
-    }
+    let name = context.services.take(&format!("stream-{port}"));
     let mut table = Table::new(&["service", &name], node.position);
     let listen: Vec<Item> = tcp
         .iter()

@@ -32,18 +32,26 @@ impl Upstreams {
         }
     }
 
-    /// Records which upstreams the targets of these directives mention.
-    pub(super) fn targets(&mut self, nodes: &[Node]) {
+    /// Records which upstreams the targets of these directives mention. Returns the number of names that were looked
+    /// up, which does not depend on the number of upstreams.
+    pub(super) fn targets(&mut self, nodes: &[Node]) -> usize {
+        let mut lookups = 0;
         for node in nodes {
-            let target = node.words.get(1..).unwrap_or_default().join(" ");
-            let is_target = node.keyword().ends_with("_pass") || target.contains("$");
-            for name in self.named.keys() {
-                if is_target && target.contains(name.as_str()) {
-                    self.named_by_targets.insert(name.clone());
+            let words = node.words.get(1..).unwrap_or_default();
+            let names_none = matches!(node.keyword(), "rewrite" | "return");
+            let is_target = node.keyword().ends_with("_pass")
+                || !names_none && words.iter().any(|word| word.contains('$'));
+            let is_end = |c: char| !c.is_alphanumeric() && !"-._~".contains(c);
+            let names = words.iter().flat_map(|word| word.split(is_end));
+            for name in names.filter(|name| is_target && !name.is_empty()) {
+                lookups += 1;
+                if self.named.contains_key(name) {
+                    self.named_by_targets.insert(name.to_owned());
                 }
             }
-            self.targets(node.inner());
+            lookups += self.targets(node.inner());
         }
+        lookups
     }
 
     pub(super) fn get(&mut self, name: &str) -> Option<Node> {
@@ -293,6 +301,26 @@ mod tests {
             Value::Text(text) => Some(text.clone()),
             _ => None,
         }
+    }
+
+    #[test]
+    fn looking_for_upstreams_is_linear() {
+        let lookups = |count: usize| {
+            let mut notes = Notes::default();
+            let lines = (0..count).map(|at| {
+                format!("upstream u{at} {{ server 10.0.0.1; }} server {{ location / {{ proxy_pass http://u{at}; }} }}\n")
+            });
+            let text: String = lines.collect();
+            let nodes = super::super::tree::read(&EmptyEnvironment, &mut notes, "f", &text);
+            let mut upstreams = Upstreams::default();
+            for node in nodes.iter().filter(|node| node.keyword() == "upstream") {
+                upstreams.read(node, &mut notes);
+            }
+            let lookups = upstreams.targets(&nodes);
+            assert_eq!(upstreams.named_by_targets.len(), count);
+            lookups
+        };
+        assert_eq!(lookups(400), 4 * lookups(100));
     }
 
     #[test]

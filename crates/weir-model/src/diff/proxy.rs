@@ -120,7 +120,8 @@ fn route(edits: Edits, name: &str, old: &Route, new: &Route) -> Edits {
             | RouteAction::Mapped(_)
             | RouteAction::Files(_)
             | RouteAction::Redirect { .. }
-            | RouteAction::Close => String::new(),
+            | RouteAction::Close
+            | RouteAction::Restart(_) => String::new(),
         };
         // Bodies may be long, and header fields may contain credentials.
         let edits = rewrites(edits, &old.edits, &new.edits);
@@ -155,7 +156,10 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
             |it| it.to_string(),
         )
         .compare("limits", &old.limits, &new.limits, limits_text)
-        .compare("mirror", &old.mirror, &new.mirror, |it| {
+        .compare("mirror", &old.mirrors, &new.mirrors, |it| {
+            listed(it.iter().map(ToString::to_string).collect())
+        })
+        .compare("server", &old.server, &new.server, |it| {
             or_none(it.as_ref())
         })
         .compare("basic_auth", users(old), users(new), String::clone)
@@ -230,7 +234,8 @@ fn map_of(route: &Route) -> Option<&ValueMap> {
         | RouteAction::Redirect { .. }
         | RouteAction::Answer { .. }
         | RouteAction::Files(_)
-        | RouteAction::Close => None,
+        | RouteAction::Close
+        | RouteAction::Restart(_) => None,
     }
 }
 

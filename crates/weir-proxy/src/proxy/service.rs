@@ -167,20 +167,20 @@ fn options(
             limits: route_limits(known, proxy, route, &options.limits),
             all_clients: all_clients(known, proxy, route, options.max_connections),
             x_forwarded: options.x_forwarded.clone(),
-            mirror: mirror(known, proxy, route, pools),
+            mirrors: mirrors(known, proxy, route, pools),
+            server: options.server.clone(),
         }))
     };
     proxy.routes.iter().map(&mut own).collect()
 }
 
 /// The copies of a route's requests; those in progress count on if their limit is the same.
-fn mirror(
+fn mirrors(
     known: &mut Known,
     proxy: &weir_model::Proxy,
     route: &weir_model::Route,
     pools: &[&Pool],
-) -> Option<Arc<Mirror>> {
-    let wanted = route.mirror()?;
+) -> Vec<Arc<Mirror>> {
     let none = RetryOn {
         conditions: Vec::new(),
         statuses: Vec::new(),
@@ -188,17 +188,26 @@ fn mirror(
     let timeouts = route.options.as_deref().map_or(proxy.timeouts, |options| {
         options.timeouts.over(&proxy.timeouts)
     });
-    let of = (proxy.name.clone(), route.to_string(), wanted.concurrent);
-    let concurrent = known.mirrors.entry(of);
-    let concurrent = concurrent.or_insert_with(|| Arc::new(Concurrent::one(wanted.concurrent)));
-    Some(Arc::new(Mirror {
-        pool: pools.iter().position(|pool| pool.name == wanted.pool)?,
-        share: wanted.share,
-        body_bytes: wanted.body as usize,
-        concurrent: Arc::clone(concurrent),
-        retry: RetryPolicy::new(0, none),
-        timeouts: (&timeouts).into(),
-    }))
+    let mut one = |(at, wanted): (usize, &weir_model::Mirror)| {
+        let of = match at {
+            0 => route.to_string(),
+            _ => format!("{route} mirror {at}"),
+        };
+        let of = (proxy.name.clone(), of, wanted.concurrent);
+        let concurrent = known.mirrors.entry(of);
+        let concurrent = concurrent.or_insert_with(|| Arc::new(Concurrent::one(wanted.concurrent)));
+        Some(Arc::new(Mirror {
+            pool: pools.iter().position(|pool| pool.name == wanted.pool)?,
+            share: wanted.share,
+            body_bytes: wanted.body as usize,
+            path: wanted.path.clone(),
+            concurrent: Arc::clone(concurrent),
+            retry: RetryPolicy::new(0, none.clone()),
+            timeouts: (&timeouts).into(),
+        }))
+    };
+    let wanted = route.mirrors().iter().enumerate();
+    wanted.filter_map(&mut one).collect()
 }
 
 /// The limits of a route for each client: the former ones if they are the same.

@@ -39,6 +39,13 @@ impl Session {
             Some(rules) => path::normalize(received, rules, &mut room),
         };
         let tls = self.tls_details(service);
+        let mut restarted = Vec::new();
+        let target = target.and_then(|target| {
+            let tls = tls.as_deref().map(|it| it.facts()).unwrap_or_default();
+            let received = (&target, head, request);
+            let found = self.restarted(service, received, &cx.fields, tls, &mut restarted)?;
+            Ok(found.map_or(target, |found| found.target(target, &restarted)))
+        });
         let facts = target.as_ref().ok().map(|target| Facts {
             client: self.peer,
             head,

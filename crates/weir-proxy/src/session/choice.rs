@@ -1,4 +1,4 @@
-//! The cookie of a server.
+//! The server that a request asks for: by a cookie, or by `server` of its route.
 
 use weir_http::{CookieEdit, Field, cookie};
 use weir_model::StickyMode;
@@ -45,6 +45,20 @@ impl Session {
                 add.extend_from_slice(&rest);
                 add.extend_from_slice(b"\r\n");
             }
+        }
+    }
+
+    /// Selects the server that the route names. As in haproxy (`use-server`), it comes before the cookie, and a server
+    /// that is not usable is replaced by another one.
+    #[inline]
+    pub(super) fn prefer_server(&mut self, targets: &Targets) {
+        let options = self.options();
+        let Some(name) = options.and_then(|options| options.server.as_deref()) else {
+            return;
+        };
+        let at = targets.list.iter().position(|target| target.name == name);
+        if at.is_some() {
+            self.request.selection.set_sticky_server(at);
         }
     }
 

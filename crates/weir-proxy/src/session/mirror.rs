@@ -19,7 +19,7 @@ use super::record::NORMAL_END;
 use super::state::{self, Linger, Phase, Times};
 use super::{Outcome, Session, Step};
 use crate::context::{Context, MirrorCopy};
-use crate::plan::{Detail, Service};
+use crate::plan::{Detail, Mirror, Service};
 use crate::slab::Key;
 use crate::transport::Transport;
 
@@ -27,20 +27,34 @@ use crate::transport::Transport;
 const FRAMING_ROOM: usize = 4 << 10;
 
 impl Session {
-    /// Begins a copy of a request, if its route has a mirror and the request is in the share that is copied. `edit` is
-    /// that of the request to its own server.
+    /// Begins the copies of a request for the mirrors of its route. `edit` is that of the request to its own server.
     #[inline]
-    pub(super) fn begin_copy(
+    pub(super) fn begin_copies(
         &mut self,
         cx: &mut Context,
         service: &Service,
         (head, request, target): (&[u8], &Request, &RequestPath<'_>),
         edit: &RequestEdit<'_>,
     ) {
-        let mirror = self.options().and_then(|options| options.mirror.as_ref());
-        let Some(mirror) = mirror.map(Arc::clone) else {
-            return;
-        };
+        let mirrors = self.options().map_or(0, |options| options.mirrors.len());
+        for at in 0..mirrors {
+            let options = self.options();
+            let mirror = options.and_then(|options| options.mirrors.get(at));
+            if let Some(mirror) = mirror.map(Arc::clone) {
+                self.begin_copy(cx, service, mirror, (head, request, target), edit);
+            }
+        }
+    }
+
+    /// Begins a copy for one mirror, if the request is in the share that is copied.
+    fn begin_copy(
+        &mut self,
+        cx: &mut Context,
+        service: &Service,
+        mirror: Arc<Mirror>,
+        (head, request, target): (&[u8], &Request, &RequestPath<'_>),
+        edit: &RequestEdit<'_>,
+    ) {
         let is_tunnel = request.upgrade || request.method == Method::Connect;
         let chosen = cx.random.below(u64::from(weir_model::Mirror::ALL)) < u64::from(mirror.share);
         if is_tunnel || !chosen {
@@ -56,8 +70,11 @@ impl Session {
         let Some(targets) = service.pools.get(mirror.pool) else {
             return;
         };
+        let path = mirror.path.as_ref();
+        let path = path.map(|path| [path.as_bytes(), target.query_part()].concat());
         let edit = RequestEdit {
             set_host: targets.host.as_deref().map(str::as_bytes),
+            path: path.as_deref().or(edit.path),
             ..*edit
         };
         let hash = match targets.scheduler.kind {
@@ -84,7 +101,7 @@ impl Session {
         };
         let mut bytes = Vec::new();
         write_request(head, &request, fields, &edit, &mut bytes);
-        self.request.copy = Some(Box::new(MirrorCopy {
+        self.request.copies.push(MirrorCopy {
             local: Rc::clone(&self.local),
             peer: self.peer,
             port: self.port,
@@ -95,51 +112,48 @@ impl Session {
             bytes,
             hash,
             mirror,
-        }));
+        });
     }
 
     /// Whether the body of the request must pass through this process because it is copied.
     pub(super) const fn is_copied(&self) -> bool {
-        self.request.copy.is_some()
+        !self.request.copies.is_empty()
     }
 
-    /// Adds received parts of the request's body to its copy, and sends the copy when it is complete.
+    /// Adds received parts of the request's body to its copies, and sends each copy that is complete.
     #[inline]
     pub(super) fn copy_content(&mut self, cx: &mut Context, parts: [&[u8]; 2]) {
-        if self.request.copy.is_some() {
-            self.extend_copy(cx, parts);
+        if self.is_copied() {
+            self.extend_copies(cx, parts);
         }
     }
 
-    fn extend_copy(&mut self, cx: &mut Context, parts: [&[u8]; 2]) {
+    fn extend_copies(&mut self, cx: &mut Context, parts: [&[u8]; 2]) {
         let (content, is_done) = (
             self.request.exchange.request_content(),
             self.request.exchange.request_done(),
         );
-        let Some(copy) = &mut self.request.copy else {
-            return;
-        };
-        let most = copy.mirror.body_bytes;
-        if most > 0 {
-            parts
-                .iter()
-                .for_each(|part| copy.bytes.extend_from_slice(part));
-            let framed = copy.bytes.len() - copy.head;
-            if content > most as u64 || framed > 2 * most + FRAMING_ROOM {
-                self.request.copy = None;
-                self.count_copy(cx, Detail::MirrorSkipped);
-                return;
+        for mut copy in std::mem::take(&mut self.request.copies) {
+            let most = copy.mirror.body_bytes;
+            if most > 0 {
+                parts
+                    .iter()
+                    .for_each(|part| copy.bytes.extend_from_slice(part));
+                let framed = copy.bytes.len() - copy.head;
+                if content > most as u64 || framed > 2 * most + FRAMING_ROOM {
+                    self.count_copy(cx, Detail::MirrorSkipped);
+                    continue;
+                }
             }
-        }
-        if is_done || most == 0 {
-            self.send_copy(cx);
+            if is_done || most == 0 {
+                self.send_copy(cx, copy);
+            } else {
+                self.request.copies.push(copy);
+            }
         }
     }
 
-    fn send_copy(&mut self, cx: &mut Context) {
-        let Some(mut copy) = self.request.copy.take() else {
-            return;
-        };
+    fn send_copy(&mut self, cx: &mut Context, mut copy: MirrorCopy) {
         let body = &copy.bytes[copy.head..];
         let whole = copy.exchange.client_data(body).is_ok() && copy.exchange.request_done();
         // A new configuration may have removed the pool.
@@ -149,7 +163,7 @@ impl Session {
             self.count_copy(cx, Detail::MirrorSkipped);
             return;
         }
-        cx.copies.push(*copy);
+        cx.copies.push(copy);
     }
 
     /// The session that sends a copy.

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
-use weir_http::route::{self, RequestFacts, Target, TlsFacts};
+use weir_http::route::{self, RequestFacts, Restarted, Target, TlsFacts};
 use weir_http::{
-    Client, ClientEdit, Exchange, Field, Framing, Request, RequestEdit, RequestPath, Upload,
-    encoding, path, write_request,
+    Client, ClientEdit, Exchange, Field, Framing, Refusal, Request, RequestEdit, RequestPath,
+    Upload, encoding, path, write_request,
 };
 use weir_model::{Forwarded, RouteAction, SchedulerKind};
 use weir_select::key::hash_of_request;
@@ -240,6 +240,13 @@ impl Session {
         };
         let tls = self.tls_details(service);
         let tls = tls.as_deref().map(TlsDetails::facts).unwrap_or_default();
+        let mut restarted = Vec::new();
+        let received = (&target, head, request);
+        let target = match self.restarted(service, received, &cx.fields, tls, &mut restarted) {
+            Ok(None) => target,
+            Ok(Some(found)) => found.target(target, &restarted),
+            Err(refusal) => return Some(self.fail(key, cx, refusal.request_status())),
+        };
         let incoming = Incoming {
             head,
             request,
@@ -260,6 +267,31 @@ impl Session {
         }
         self.write_request(cx, service, incoming);
         None
+    }
+
+    /// The path after the routes that rewrite it and choose again; `None` = there are no such routes.
+    #[inline]
+    pub(super) fn restarted(
+        &self,
+        service: &Service,
+        (target, head, request): (&RequestPath<'_>, &[u8], &Request),
+        fields: &[Field],
+        tls: TlsFacts<'_>,
+        room: &mut Vec<u8>,
+    ) -> Result<Option<Restarted>, Refusal> {
+        if !service.routes.restarts() {
+            return Ok(None);
+        }
+        let facts = RequestFacts {
+            client: self.peer.ip(),
+            target,
+            head,
+            request,
+            fields,
+            tls,
+        };
+        let rules = service.normalize_path.as_ref();
+        service.routes.restarted(&facts, rules, room).map(Some)
     }
 
     /// The client's TLS connection, if routes or texts need to know it.
@@ -423,7 +455,15 @@ impl Session {
                     (_, wanted) => Some(self.begin_file(key, cx, wanted)),
                 }
             }
-            RouteAction::Pool(_) | RouteAction::Split(_) => None,
+            RouteAction::Split(split) => {
+                if let Some(by) = &split.by {
+                    let text = route::key_text(by, &from);
+                    self.request.pool = service.routes.pool_of_share(index, &text);
+                }
+                None
+            }
+            RouteAction::Restart(_) => Some(self.fail(key, cx, 500)),
+            RouteAction::Pool(_) => None,
         }
     }
 
@@ -448,6 +488,7 @@ impl Session {
         if let Some(sticky) = &targets.sticky {
             self.find_sticky_server(sticky, head, &mut cx.fields, &mut add);
         }
+        self.prefer_server(targets);
         let forwarded = service.forwarded_path(target, request.path_in(head));
         let route = self.request.route.and_then(|at| service.routes.get(at));
         let host = self.default_host(head, request, &cx.fields);
@@ -482,7 +523,7 @@ impl Session {
         };
         self.to_server = cx.buffer().into();
         write_request(head, request, &cx.fields, &edit, &mut self.to_server.bytes);
-        self.begin_copy(cx, service, (head, request, target), &edit);
+        self.begin_copies(cx, service, (head, request, target), &edit);
     }
 
     /// The host of a request without one: the address to which the client connected.

@@ -175,8 +175,8 @@ pub(super) struct Request {
     pub(super) id: Option<RequestId>,
     /// The file that is looked for before it is sent to a server.
     pub(super) lookup: Option<Box<(Query, Transfer)>>,
-    /// Its copy for a mirror, until the request is complete.
-    pub(super) copy: Option<Box<MirrorCopy>>,
+    /// Its copies for mirrors, until the request is complete.
+    pub(super) copies: Vec<MirrorCopy>,
     /// Its trace, if there is one.
     pub(super) trace: Option<Box<Trace>>,
     /// Termination flags for the log, as HAProxy has them.
@@ -236,7 +236,7 @@ impl Request {
             response_values: Vec::new(),
             id: None,
             lookup: None,
-            copy: None,
+            copies: Vec::new(),
             trace: None,
             termination: NORMAL_END,
         }

@@ -24,7 +24,7 @@ fn routes() -> Routes {
     let split = vec![("b".to_owned(), 3), ("c".to_owned(), 1)];
     let list = vec![
         route("/b*", RouteAction::Pool("b".to_owned())),
-        route("/split*", RouteAction::Split(split)),
+        route("/split*", RouteAction::Split(split.into())),
         route(
             "/gone*",
             RouteAction::Answer {

@@ -204,6 +204,23 @@ fn director_whose_data_plane_is_lost_releases_the_addresses() {
     pair.wait_for_state("director", "active");
 }
 
+/// `track_interface`.
+#[test]
+fn interface_without_link_is_a_fault_unless_configured() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    pair.start("director", &config(150, ""));
+    pair.wait_for_state("director", "active");
+    pair.ip("director", "link set eth0 down");
+    pair.wait_for_state("director", "fault");
+    pair.reload("director", &config(150, "track_interface = false"));
+    pair.wait_for_state("director", "active");
+    pair.reload("director", &config(150, "track_interface = true"));
+    pair.wait_for_state("director", "fault");
+}
+
 #[test]
 fn fifo_and_program_of_the_group_are_notified() {
     if !privileged() {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use weir_model::{Conditions, RouteAction, Template, ValueMap, Variable};
+use weir_model::{Conditions, RestartAt, RouteAction, Split, Template, ValueMap, Variable};
 
 use super::{edit, files};
 use crate::catalog;
@@ -59,6 +59,12 @@ pub(super) fn action(
     if written.close {
         return written.close(sink);
     }
+    let restart = view.choice(sink, "restart", &RestartAt::ALL, RestartAt::as_str);
+    if let Some(at) = restart {
+        return written.restart(sink, at);
+    }
+    written.no_effect(sink, "split_by", "split");
+    written.no_effect(sink, "server", "pool");
     if is_mapped {
         return written.mapped(sink, when);
     }
@@ -104,7 +110,73 @@ impl Written<'_, '_, '_> {
             let message = "`split` cannot be combined with `pool`, `redirect`, `status` or `body`";
             self.contradiction(sink, "split", message, "remove the others");
         }
-        edit::split(sink, self.view).map(RouteAction::Split)
+        let parts = edit::split(sink, self.view)?;
+        let by = match self.view.text(sink, "split_by") {
+            Some((text, span)) => Some(template(sink, text, span, self.scope)?),
+            None => None,
+        };
+        Some(RouteAction::Split(Split { parts, by }))
+    }
+
+    /// Reports a key that needs another one.
+    fn no_effect(&self, sink: &mut Sink<'_>, key: &str, other: &str) {
+        let Some((entry, _)) = self.view.get(key) else {
+            return;
+        };
+        if self.view.get(other).is_none() {
+            let message = format!("`{key}` has no effect without `{other}`");
+            sink.push(
+                Diagnostic::new(Code::NoEffect, &entry.key_span, message)
+                    .fix(format!("remove `{key}`, or add `{other}`")),
+            );
+        }
+    }
+
+    /// `restart`: the only other keys are conditions and `rewrite`.
+    fn restart(&self, sink: &mut Sink<'_>, at: RestartAt) -> Option<RouteAction> {
+        let others = [
+            "pool",
+            "split",
+            "redirect",
+            "status",
+            "body",
+            "files",
+            "basic_auth",
+            "limits",
+            "max_connections",
+            "access_log",
+        ];
+        if !self.is_alone(sink, "restart", &others) {
+            return None;
+        }
+        let Some((entry, _)) = self.view.get("rewrite") else {
+            sink.push(
+                Diagnostic::new(
+                    Code::MissingKey,
+                    self.location,
+                    "`restart` requires `rewrite`",
+                )
+                .fix("add the path for which a route is chosen, such as rewrite = \"/v2/{rest}\""),
+            );
+            return None;
+        };
+        let text = match &entry.item.value {
+            Value::Table(table) => table.entries.iter().find(|entry| entry.key == "to"),
+            _ => Some(entry),
+        };
+        if let Some(entry) = text
+            && let Value::Text(text) = &entry.item.value
+            && let Ok(parsed) = Template::parse(text)
+            && parsed.variables().any(is_unknown_at_restart)
+        {
+            let message = "a variable has no value in a `rewrite` with `restart`";
+            sink.push(
+                Diagnostic::new(Code::UnknownValue, &entry.item.span, message)
+                    .fix("use `{path}`, `{rest}`, `{1}` to `{9}`, or parts of the request's head"),
+            );
+            return None;
+        }
+        Some(RouteAction::Restart(at))
     }
 
     fn pool(&self, sink: &mut Sink<'_>, pool: &str) -> Option<RouteAction> {
@@ -229,5 +301,32 @@ impl Written<'_, '_, '_> {
             to,
             status: u16::try_from(status).unwrap_or(302),
         })
+    }
+}
+
+/// Variables whose values are not known before a route is chosen.
+const fn is_unknown_at_restart(variable: &Variable) -> bool {
+    match variable {
+        Variable::ClientPort
+        | Variable::RequestId
+        | Variable::Route
+        | Variable::Scheme
+        | Variable::Server
+        | Variable::Pool
+        | Variable::Map(_) => true,
+        Variable::Client
+        | Variable::Cookie(_)
+        | Variable::Host
+        | Variable::Path
+        | Variable::PathAndQuery
+        | Variable::Query
+        | Variable::Method
+        | Variable::TlsVersion
+        | Variable::TlsCipher
+        | Variable::TlsSni
+        | Variable::ClientCertSubject
+        | Variable::Header(_)
+        | Variable::Group(_)
+        | Variable::Rest => false,
     }
 }

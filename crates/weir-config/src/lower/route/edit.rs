@@ -89,6 +89,7 @@ pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions)
             && !has_pool(view)
             && !(key.ends_with("_response_header") && view.get("files").is_some())
             && !is_written
+            && !(key == "rewrite" && view.get("restart").is_some())
         {
             let message = format!("`{key}` has no effect: the request is not sent to a server");
             sink.push(
@@ -177,12 +178,13 @@ fn path(
     };
     let template = template(sink, text, span, scope)?;
     let begins = text.starts_with('/') || text.starts_with("{path}");
-    let sent = |byte: u8| byte.is_ascii_graphic() && !b"{}?#".contains(&byte);
+    let sent = |byte: u8| byte.is_ascii_graphic() && !b"{}#".contains(&byte);
     let is_sent = |part: &Part| match part {
         Part::Text(text) => text.bytes().all(sent),
         Part::Variable(_) => true,
     };
-    if begins && template.parts().iter().all(is_sent) {
+    let queries = text.bytes().filter(|byte| *byte == b'?').count();
+    if begins && queries <= 1 && template.parts().iter().all(is_sent) {
         return Some(template);
     }
     sink.push(

@@ -7,12 +7,13 @@ use super::limit::limits;
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
 use crate::lower::{basic_auth, response, retry};
-use crate::tree::Value;
-use crate::view::{Sink, View, wrong_type};
+use crate::tree::{Item, Value};
+use crate::view::{Sink, View, text, wrong_type};
 
 /// Keys that only apply to requests that are sent to a server.
-const OF_SERVERS: [&str; 7] = [
+const OF_SERVERS: [&str; 8] = [
     "timeouts",
     "retries",
     "retry_on",
@@ -20,6 +21,7 @@ const OF_SERVERS: [&str; 7] = [
     "compression",
     "x_forwarded",
     "mirror",
+    "server",
 ];
 /// Keys that apply to every action except `close`.
 const OF_ADMISSION: [&str; 3] = ["basic_auth", "limits", "max_connections"];
@@ -62,7 +64,8 @@ pub(super) fn options(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Box<Ro
         limits: limits(sink, view),
         max_connections: view.integer(sink, "max_connections").unwrap_or(0),
         x_forwarded: response::x_forwarded(sink, view),
-        mirror: mirror(sink, view),
+        mirrors: mirrors(sink, view),
+        server: view.text(sink, "server").map(|(name, _)| name.to_owned()),
     };
     (options != RouteOptions::default()).then(|| Box::new(options))
 }
@@ -86,27 +89,59 @@ fn timeouts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteTimeouts {
     }
 }
 
-/// `mirror`: a pool, or a table with one.
-fn mirror(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Mirror> {
-    let (entry, kind) = view.get("mirror")?;
-    let table = match &entry.item.value {
-        Value::Text(_) => return view.text(sink, "mirror").map(|(pool, _)| Mirror::new(pool)),
+/// `mirror`: a pool, a table with one, or a list of these.
+fn mirrors(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Mirror> {
+    let Some((entry, kind)) = view.get("mirror") else {
+        return Vec::new();
+    };
+    let items = match &entry.item.value {
+        Value::List(items) => items.as_slice(),
+        _ => std::slice::from_ref(&entry.item),
+    };
+    if items.len() > Mirror::MAX {
+        let message = format!("a route has at most {} mirrors", Mirror::MAX);
+        let found = Diagnostic::new(Code::OutOfRange, &entry.item.span, message);
+        sink.push(found.fix("remove some of them"));
+    }
+    let mirrors = items.iter();
+    mirrors
+        .filter_map(|item| mirror(sink, item, kind))
+        .collect()
+}
+
+fn mirror(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<Mirror> {
+    let table = match &item.value {
+        Value::Text(_) => {
+            return text(sink, item, &Kind::PoolName).map(|(pool, _)| Mirror::new(pool));
+        }
         Value::Table(table) => table,
         _ => {
-            sink.push(wrong_type(&entry.item, kind));
+            sink.push(wrong_type(item, kind));
             return None;
         }
     };
-    let view = View::open(sink, &catalog::ROUTE_MIRROR, table, &entry.key_span);
+    let view = View::open(sink, &catalog::ROUTE_MIRROR, table, &item.span);
     let share = view.factor(sink, "percent");
     let body = view.size(sink, "body");
     let concurrent = view.integer(sink, "concurrent");
+    let path = view.text(sink, "path");
+    if let Some((text, span)) = path
+        && !(text.starts_with('/')
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_graphic() && !b"?#".contains(&byte)))
+    {
+        let message = format!("invalid path `{}`", text.escape_debug());
+        let found = Diagnostic::new(Code::BadName, span, message);
+        sink.push(found.fix("write a path such as \"/copies\", without a query"));
+    }
     let (pool, _) = view.text(sink, "pool")?;
     let default = Mirror::new(pool);
     Some(Mirror {
         share: share.unwrap_or(default.share),
         body: body.unwrap_or(default.body),
         concurrent: concurrent.unwrap_or(default.concurrent),
-        ..default
+        path: path.map(|(path, _)| path.to_owned()),
+        pool: default.pool,
     })
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use super::radius;
 use super::unused;
 use crate::document::{Entry, Item};
+use crate::ldirectord::global::Globals;
 use crate::ldirectord::real::RealLine;
 use crate::ldirectord::service::{SERVICES, Section, Text};
 use crate::note::{Notes, Position};
@@ -33,7 +34,8 @@ struct Request<'a> {
 pub(super) fn negotiate(
     section: &Section,
     line: &RealLine,
-    port: u16,
+    globals: &Globals,
+    (real, port): (IpAddr, u16),
     udp: bool,
     position: Position,
     notes: &mut Notes,
@@ -75,6 +77,27 @@ pub(super) fn negotiate(
         "sip" => request.sip(udp),
         "radius" => radius::probe(section, from, notes),
         "mysql" | "pgsql" => request.database(service, notes),
+        "gprs" => {
+            notes.remark(
+                from,
+                "the server is not sent `PING`, whose reply is not read",
+            );
+            Probe::new("tcp", from)
+        }
+        "pingpong" | "pingpong_master" => request.ping_pong(),
+        // The check of the server with the same address decides, whichever its port.
+        "pingpong_slave" => {
+            let Some(port) = globals.masters.get(&real) else {
+                notes.add(
+                    from,
+                    "not imported: no `pingpong_master` has this server, so that nothing checks it",
+                );
+                return None;
+            };
+            let mut probe = request.ping_pong();
+            probe.push(Entry::new("port", u64::from(*port), from));
+            probe
+        }
         "none" => {
             notes.remark(
                 from,
@@ -137,6 +160,12 @@ impl Request<'_> {
             probe.push(Entry::implied("verify", false));
         }
         probe
+    }
+
+    /// The dialogue of the variant's `pingpong` services.
+    fn ping_pong(&self) -> Probe {
+        let send = ("PING\r\n".to_owned(), self.from);
+        self.exchange("tcp", vec![step(Some(send), "(?i)pong", self.from)])
     }
 
     /// User and password, if there is a user.

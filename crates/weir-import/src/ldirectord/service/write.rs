@@ -19,6 +19,23 @@ use crate::ldirectord::real::{Fallback, RealLine, address, fallback, port, real}
 use crate::note::{Notes, Position};
 
 impl Section {
+    /// The servers of a service whose checks decide for all services with the same address, and their ports.
+    pub(in crate::ldirectord) fn masters(
+        &self,
+        environment: &dyn Environment,
+    ) -> Vec<(IpAddr, u16)> {
+        let service = self.service.as_ref();
+        if service.is_none_or(|(service, _)| service != "pingpong_master") {
+            return Vec::new();
+        }
+        let lines = self.reals.iter();
+        let lines = lines.filter_map(|(value, _)| real(value, self.ipv6, environment).ok());
+        lines
+            .filter(|line| line.port != 0)
+            .flat_map(|line| line.addresses.into_iter().map(move |it| (it, line.port)))
+            .collect()
+    }
+
     /// Writes the service with its pool.
     pub(in crate::ldirectord) fn write(
         self,

@@ -1,0 +1,107 @@
+//! Routes that rewrite the path and choose a route for the new one, as `rewrite … last` of nginx.
+
+use std::net::SocketAddr;
+
+use weir_model::{NormalizePath, RestartAt, Route, RouteAction};
+
+use super::{RequestFacts, RequestId, RouteTable, Surroundings, rewritten};
+use crate::path::{RequestPath, normalize};
+use crate::refusal::Refusal;
+
+/// Most rewrites of one request, as in nginx (`NGX_HTTP_MAX_URI_CHANGES`). A request that needs more of them gets
+/// status 500.
+pub const RESTARTS_MAX: usize = 10;
+
+/// The path for which a route is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Restarted {
+    /// Whether it is a new one, which `room` contains.
+    is_rewritten: bool,
+    first_route: u32,
+}
+
+impl Restarted {
+    /// The path; `room` is that of [`RouteTable::restarted`].
+    pub fn target<'a>(self, received: RequestPath<'a>, room: &'a [u8]) -> RequestPath<'a> {
+        match self.is_rewritten {
+            true => RequestPath::rewritten(room, self.first_route),
+            false => received.from_route(self.first_route),
+        }
+    }
+}
+
+impl RouteTable {
+    /// Applies the routes with `restart` to a request, until another route matches. `rewrites` gets the index of each
+    /// route that rewrites, and the new path; `room` contains the last one.
+    ///
+    /// A new path is normalized by the same rules as received ones.
+    ///
+    /// # Errors
+    /// The new path has an escape that the rules reject.
+    pub fn restarted(
+        &self,
+        facts: &RequestFacts<'_>,
+        rules: Option<&NormalizePath>,
+        room: &mut Vec<u8>,
+        mut rewrites: impl FnMut(usize, &[u8]),
+    ) -> Result<Restarted, Refusal> {
+        let mut count = 0;
+        let mut first_route = 0;
+        while count < RESTARTS_MAX {
+            let target = match count {
+                0 => facts.target.from_route(first_route),
+                _ => RequestPath::rewritten(room, first_route),
+            };
+            let facts = RequestFacts {
+                target: &target,
+                ..*facts
+            };
+            let Some(at) = self.choose(&facts) else { break };
+            let Some(route) = self.routes().get(at) else {
+                break;
+            };
+            let RouteAction::Restart(restart_at) = route.action else {
+                break;
+            };
+            let next = u32::try_from(at + 1).unwrap_or(u32::MAX);
+            let Some(mut path) = new_path(route, &facts) else {
+                first_route = next;
+                continue;
+            };
+            if let Some(rules) = rules {
+                let mut normal = Vec::new();
+                path = normalize(&path, rules, &mut normal)?.as_bytes().to_vec();
+            }
+            rewrites(at, &path);
+            *room = path;
+            count += 1;
+            first_route = match restart_at {
+                RestartAt::First => 0,
+                RestartAt::Next => next,
+            };
+        }
+        Ok(Restarted {
+            is_rewritten: count > 0,
+            first_route,
+        })
+    }
+}
+
+/// The path that a route makes. The configuration rejects variables that have no value here.
+fn new_path(route: &Route, facts: &RequestFacts<'_>) -> Option<Vec<u8>> {
+    let from = Surroundings {
+        facts: *facts,
+        client: SocketAddr::new(facts.client, 0),
+        secure: false,
+        default_host: b"",
+        request_id: RequestId::generated(0),
+        server: None,
+        pool: "",
+        route: Some(route),
+        regex: None,
+    };
+    rewritten(route.edits.path.as_ref()?, &from)
+}
+
+#[cfg(test)]
+mod tests;

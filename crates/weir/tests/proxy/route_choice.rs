@@ -1,0 +1,207 @@
+//! How routes select: again after a rewrite, a pool by the hash of a text, one server of a pool, several mirrors.
+
+use super::keeper::until;
+use super::origin::Origin;
+use super::receiver::Receiver;
+use super::{Client, Proxy, free_address, fs};
+
+/// A daemon with these pools of one server each, and these routes.
+fn proxy(pools: &[(&str, String)], routes: &[&str]) -> Proxy {
+    let proxy = Proxy::start("http", &[free_address()], "");
+    proxy.reload(&text(&proxy, pools, routes));
+    proxy
+}
+
+fn text(proxy: &Proxy, pools: &[(&str, String)], routes: &[&str]) -> String {
+    let pools = pools
+        .iter()
+        .map(|(name, servers)| format!("[pool.{name}]\nservers = [{servers}]\n\n"));
+    let routes = routes
+        .iter()
+        .map(|lines| format!("\n[[route]]\nservice = \"s\"\n{lines}\n"));
+    let (pools, routes) = (pools.collect::<String>(), routes.collect::<String>());
+    let listen = proxy.listen;
+    format!(
+        "{pools}[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n{routes}"
+    )
+}
+
+fn address(origin: &Origin) -> String {
+    format!("\"{}\"", origin.address())
+}
+
+/// Status and body of a request; the origins return their name, and the request.
+fn fetch(proxy: &Proxy, target: &str, more: &str) -> (String, String) {
+    let mut client = Client::connect(proxy.listen);
+    let (head, body) = client.fetch(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{more}\r\n"));
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    (
+        status.to_owned(),
+        String::from_utf8_lossy(&body).into_owned(),
+    )
+}
+
+#[test]
+fn rewritten_paths_choose_a_route_again() {
+    let (p, q) = (Origin::start("p"), Origin::start("q"));
+    let pools = [("p", address(&p)), ("q", address(&q))];
+    let routes = [
+        "path = \"/old/*\"\nrewrite = \"/new/{rest}\"\nrestart = \"first\"",
+        "rewrite = { regex = \"^/q/(.*)$\", to = \"/new/q?name={1}\" }\nrestart = \"first\"",
+        "path = \"/loop/*\"\nrewrite = \"/loop/x{path}\"\nrestart = \"first\"",
+        "path = \"/a/*\"\nrewrite = \"/b/{rest}\"\nrestart = \"next\"",
+        "path = \"/b/*\"\nrewrite = \"/a/{rest}\"\nrestart = \"next\"",
+        "path = \"/a/*\"\nstatus = 410",
+        "path = \"/dots/*\"\nrewrite = \"/new/x/../../private/{rest}\"\nrestart = \"first\"",
+        "path = \"/private/*\"\nstatus = 403",
+        "path = \"/new/y/*\"\npool = \"q\"\nrewrite = \"/z/{rest}\"",
+        "path = \"/new/*\"\npool = \"q\"",
+    ];
+    let proxy = proxy(&pools, &routes);
+    let seen = |target: &str| fetch(&proxy, target, "");
+    let (status, body) = seen("/old/x?v=1");
+    assert_eq!(status, "200");
+    assert!(body.starts_with("q\nGET /new/x?v=1 HTTP/1.1\r\n"), "{body}");
+    let (_, body) = seen("/old/y/1");
+    assert!(body.starts_with("q\nGET /z/1 HTTP/1.1\r\n"), "{body}");
+    let (_, body) = seen("/q/ab?v=1");
+    assert!(
+        body.starts_with("q\nGET /new/q?name=ab&v=1 HTTP/1.1\r\n"),
+        "{body}"
+    );
+    // Other paths are sent as they came.
+    let (_, body) = seen("/other//x?v");
+    assert!(
+        body.starts_with("p\nGET /other//x?v HTTP/1.1\r\n"),
+        "{body}"
+    );
+    assert_eq!(seen("/loop/1").0, "500");
+    // The next routes get the new path, and those before them are not compared again.
+    assert_eq!(seen("/a/1").0, "410");
+    // A new path is compared in normal form.
+    assert_eq!(seen("/dots/x").0, "403");
+    let (found, shown) = proxy.weir(&[
+        "explain",
+        "--request",
+        &format!("GET http://{}/old/x", proxy.listen),
+    ]);
+    assert!(found, "{shown}");
+    assert!(shown.contains("rewrites the path to /new/x"), "{shown}");
+}
+
+#[test]
+fn users_of_the_route_that_is_found_are_required() {
+    let origin = Origin::start("p");
+    let pools = [("p", address(&origin))];
+    let proxy = Proxy::start("http", &[free_address()], "");
+    let file = proxy.directory.join("users");
+    // The password is "secret".
+    let hash = "$6$saltsalt$9Xb9ZSjUcUEaXQF3TN8wAHhVvnVlTh.8oTzNgtdFPdxHcBNpt0jwAVZ3oHuYUkeS5kdXYRpw7oV2zC7bgzsvI0";
+    fs::write(&file, format!("alice:{hash}\n")).expect("written");
+    let secured = format!(
+        "path = \"/secured/*\"\npool = \"p\"\nbasic_auth = {{ file = \"{}\", realm = \"r\" }}",
+        file.display()
+    );
+    let routes = [
+        "path = \"/open/*\"\nrewrite = \"/secured/{rest}\"\nrestart = \"first\"",
+        &secured,
+    ];
+    proxy.reload(&text(&proxy, &pools, &routes));
+    assert_eq!(fetch(&proxy, "/secured/x", "").0, "401");
+    assert_eq!(fetch(&proxy, "/open/x", "").0, "401");
+    assert_eq!(fetch(&proxy, "/other", "").0, "200");
+}
+
+#[test]
+fn split_by_a_text_is_constant_and_shares_requests() {
+    let (p, q) = (Origin::start("p"), Origin::start("q"));
+    let pools = [("p", address(&p)), ("q", address(&q))];
+    let routes = ["split = [\"p:30\", \"q:70\"]\nsplit_by = \"{header.X-Key}\""];
+    let proxy = proxy(&pools, &routes);
+    let mut of_p = 0;
+    for key in 0..400 {
+        let more = format!("X-Key: user-{key}\r\n");
+        let chosen = fetch(&proxy, "/", &more)
+            .1
+            .lines()
+            .next()
+            .map(str::to_owned);
+        let again = fetch(&proxy, "/again", &more).1;
+        assert_eq!(chosen.as_deref(), again.lines().next(), "{key}");
+        of_p += usize::from(chosen.as_deref() == Some("p"));
+    }
+    // The hash has no state, so that the number is always the same.
+    assert!((80..=160).contains(&of_p), "{of_p}");
+}
+
+#[test]
+fn route_prefers_a_server_while_it_is_usable() {
+    let servers = [Origin::start("a"), Origin::start("b"), Origin::start("c")];
+    let listed: Vec<String> = servers.iter().map(address).collect();
+    let pools = [("p", listed.join(", "))];
+    let route = format!(
+        "path = \"/b/*\"\npool = \"p\"\nserver = {}",
+        address(&servers[1])
+    );
+    let proxy = proxy(&pools, &[&route]);
+    let names = |target: &str| {
+        let bodies = (0..12).map(|_| fetch(&proxy, target, "").1);
+        let mut names: Vec<String> = bodies
+            .map(|body| body.lines().next().unwrap_or_default().to_owned())
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    };
+    assert_eq!(names("/b/"), ["b"]);
+    let server = format!("p/{}", servers[1].address());
+    let (done, shown) = proxy.weir(&["server", &server, "maint"]);
+    assert!(done, "{shown}");
+    until("another server", || !names("/b/").contains(&"b".to_owned()));
+    let wrong = format!(
+        "{}",
+        text(&proxy, &pools, &["pool = \"p\"\nserver = \"10.0.0.1\""])
+    );
+    let file = proxy.directory.join("wrong.toml");
+    fs::write(&file, wrong).expect("written");
+    let (valid, shown) = proxy.weir(&["check", "-c", &file.display().to_string()]);
+    assert!(
+        !valid && shown.contains("pool `p` has no server"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn each_mirror_gets_a_copy() {
+    let origin = Origin::start("p");
+    let mirrors = [Receiver::start(), Receiver::start()];
+    let pools = [
+        ("p", address(&origin)),
+        ("m", format!("\"{}\"", mirrors[0].address)),
+        ("n", format!("\"{}\"", mirrors[1].address)),
+    ];
+    let routes =
+        ["pool = \"p\"\nmirror = [\"m\", { pool = \"n\", path = \"/copies\", body = 100 }]"];
+    let proxy = proxy(&pools, &routes);
+    let mut client = Client::connect(proxy.listen);
+    let post = |length: usize| {
+        let body = "x".repeat(length);
+        format!("POST /sum HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}")
+    };
+    let (head, _) = client.fetch("GET /a?v HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert_eq!(client.fetch(&post(50)).1, b"50");
+    // The body is too long for one of them.
+    assert_eq!(client.fetch(&post(5_000)).1, b"5000");
+    until("the copies", || {
+        mirrors[0].received().len() == 3 && mirrors[1].received().len() == 2
+    });
+    let all = mirrors[0].received().clone();
+    let lengths: Vec<usize> = all.iter().map(|it| it.body.len()).collect();
+    assert_eq!(lengths, [0, 50, 5_000]);
+    assert!(all[0].head.starts_with("GET /a?v "), "{}", all[0].head);
+    let own = mirrors[1].received().clone();
+    let head = &own[0].head;
+    assert!(head.starts_with("GET /copies?v "), "{head}");
+    assert_eq!(own[1].body.len(), 50);
+}
