@@ -35,6 +35,7 @@ const ALONE: &[(&str, &str)] = &[
     ("route", "service"),
     ("route", "mirror"),
     ("route-mirror", "pool"),
+    ("forward-auth", "pool"),
     ("files", "pool"),
     ("route-pool", "default"),
     ("route-pool", "map"),

@@ -215,6 +215,7 @@ pub(crate) static ROUTE: Section = Section {
         )
         .known_as(&["shadow", "request_mirror_policies", "mirroring"]),
         basic_auth::OF_ROUTE,
+        forward_auth::OF_ROUTE,
         Key::new(
             "limits",
             Kind::Table(&ROUTE_LIMITS),

@@ -19,8 +19,8 @@ use crate::log::tap::Taps;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
 use crate::plan::{
-    Auths, Exchanges, Listeners, Mirror, PerWorker, RouteOptions, Service, Sharded, Stickiness,
-    Target, Targets,
+    Auths, Exchanges, ForwardAuth, Listeners, Mirror, PerWorker, RouteOptions, Service, Sharded,
+    Stickiness, Target, Targets,
 };
 use crate::trace::Tracer;
 use crate::{Error, Result, file_root, socket, tls};
@@ -96,6 +96,7 @@ pub(super) fn service(
         },
         options: options(known, proxy, pools),
         auth: auths(proxy),
+        has_forward_auth: proxy.routes.iter().any(|it| it.forward_auth().is_some()),
         normalize_path: proxy.normalize_path,
         pools: pools
             .iter()
@@ -198,6 +199,7 @@ fn options(
             all_clients: all_clients(known, proxy, route, options.max_connections),
             x_forwarded: options.x_forwarded.clone(),
             mirror: mirror(known, proxy, route, pools),
+            forward_auth: forward_auth(proxy, route, pools),
         }))
     };
     proxy.routes.iter().map(&mut own).collect()
@@ -225,9 +227,43 @@ fn mirror(
         pool: pools.iter().position(|pool| pool.name == wanted.pool)?,
         share: wanted.share,
         body_bytes: wanted.body as usize,
+        is_auth_request: false,
         concurrent: Arc::clone(concurrent),
         retry: RetryPolicy::new(0, none),
         timeouts: (&timeouts).into(),
+    }))
+}
+
+/// The server that decides about a route's requests.
+fn forward_auth(
+    proxy: &weir_model::Proxy,
+    route: &weir_model::Route,
+    pools: &[&Pool],
+) -> Option<Arc<ForwardAuth>> {
+    let rules = route.forward_auth()?;
+    let none = RetryOn {
+        conditions: Vec::new(),
+        statuses: Vec::new(),
+    };
+    let timeouts = weir_model::ProxyTimeouts {
+        total: Some(rules.timeout),
+        ..proxy.timeouts
+    };
+    Some(Arc::new(ForwardAuth {
+        rules: rules.clone(),
+        way: Arc::new(Mirror {
+            // Without its pool every request is answered with 503.
+            pool: pools
+                .iter()
+                .position(|pool| pool.name == rules.pool)
+                .unwrap_or(usize::MAX),
+            share: 0,
+            body_bytes: 0,
+            is_auth_request: true,
+            concurrent: Arc::new(Concurrent::one(weir_model::ForwardAuth::CONCURRENT)),
+            retry: RetryPolicy::new(0, none),
+            timeouts: (&timeouts).into(),
+        }),
     }))
 }
 
@@ -395,6 +431,7 @@ fn targets(
             name: server.name.clone(),
             address: server.address,
             port: server.port,
+            unix: server.unix.clone(),
             load,
             tls: pool.tls.clone(),
             http2: pool.http2,

@@ -48,6 +48,7 @@ impl Session {
             body_received: 0,
             host: HostCheck::Allowed,
             tls: tls.as_deref().map(|it| it.facts()).unwrap_or_default(),
+            secure: self.is_client_secure(head, &cx.fields),
             admitted: admitted.is_some(),
         });
         let route = facts
@@ -118,6 +119,9 @@ impl Session {
         route: Option<usize>,
     ) -> Option<Step> {
         match self.request.gate {
+            Gate::Open if service.has_forward_auth => {
+                self.refuse_unadmitted(key, cx, service, route)
+            }
             Gate::Open => None,
             Gate::Busy => Some(self.fail(key, cx, 503)),
             Gate::Rejected { rejection, .. } => Some(self.fail_limited(key, cx, rejection)),
@@ -175,7 +179,11 @@ fn password_job(
 ///
 /// # Errors
 /// What follows for a request that exceeds one.
-fn admit(facts: &Facts<'_>, service: &Service, route: Option<usize>) -> Result<Admitted, Gate> {
+pub(super) fn admit(
+    facts: &Facts<'_>,
+    service: &Service,
+    route: Option<usize>,
+) -> Result<Admitted, Gate> {
     let rejected = |route| move |rejection| Gate::Rejected { rejection, route };
     let now_ns = match service.limits.needs_time() {
         true => now_ns(Clock::Monotonic),

@@ -8,7 +8,7 @@ use weir_http::{
     Client, ClientEdit, Exchange, Field, Framing, Request, RequestEdit, RequestPath, Upload,
     encoding, path, write_request,
 };
-use weir_model::{Forwarded, RouteAction, SchedulerKind};
+use weir_model::{Forwarded, RouteAction, SchedulerKind, Scheme};
 use weir_select::key::hash_of_request;
 use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
@@ -17,7 +17,7 @@ use super::admission::limit;
 use super::edit::{answer_fields, drop_fields};
 use super::encode::compression;
 use super::file::file_request;
-use super::state::Gate;
+use super::state::{AuthResult, Gate};
 use super::{Session, Step, state};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::{PREFACE, first_stream};
@@ -35,6 +35,8 @@ struct Incoming<'a> {
     target: &'a RequestPath<'a>,
     /// The client's TLS connection, if routes or texts need to know it.
     tls: TlsFacts<'a>,
+    /// Whether the client used TLS, to Weir or to a trusted proxy.
+    secure: bool,
 }
 
 impl Session {
@@ -126,6 +128,20 @@ impl Session {
                 None => return Step::Pending,
             },
         };
+        let (gate, admitted) = match service.has_forward_auth {
+            false => (gate, admitted),
+            true => match self.request_authorization(
+                key,
+                cx,
+                service,
+                &request,
+                bytes,
+                (gate, admitted),
+            ) {
+                Some(known) => known,
+                None => return Step::Pending,
+            },
+        };
         let mut exchange = Exchange::new(&request, service.head.underscores);
         let Upload {
             consumed: body,
@@ -143,6 +159,7 @@ impl Session {
         local.budget.earn(service.retry_percent);
         self.request = state::Request::new(exchange);
         self.request.gate = gate;
+        self.request.auth_result = self.auth_result.take();
         self.request.admit(admitted);
         self.request.times = state::Times::beginning(cx.now_us);
         if service.timeouts.total > 0 {
@@ -231,6 +248,7 @@ impl Session {
             request,
             target: &target,
             tls,
+            secure: self.is_client_secure(head, &cx.fields),
         };
         if service.log.as_ref().is_some_and(|log| !log.more.is_empty()) {
             let host = self.default_host(head, request, &cx.fields);
@@ -241,6 +259,7 @@ impl Session {
                 request,
                 fields: &cx.fields,
                 tls,
+                secure: incoming.secure,
             };
             self.log_variables(request_facts, host.as_bytes(), &mut cx.random);
         }
@@ -253,6 +272,18 @@ impl Session {
         }
         self.write_request(cx, service, incoming);
         None
+    }
+
+    /// Whether the client used TLS: to Weir, or to a trusted proxy that says so.
+    pub(super) fn is_client_secure(&self, head: &[u8], fields: &[Field]) -> bool {
+        let own = self.transport.is_secure();
+        let trusted = &self.local.service.trusted;
+        let address = self.peer.ip();
+        if !trusted.iter().any(|network| network.contains(address)) {
+            return own;
+        }
+        let forwarded = route::forwarded_scheme(head, fields);
+        forwarded.map_or(own, |scheme| scheme == Scheme::Https)
     }
 
     /// The client's TLS connection, if routes or texts need to know it.
@@ -298,6 +329,7 @@ impl Session {
             request,
             target,
             tls,
+            secure,
         } = incoming;
         let facts = Facts {
             client: self.peer,
@@ -308,6 +340,7 @@ impl Session {
             body_received: self.request.exchange.request_content(),
             host: self.check_host(head, request, &cx.fields),
             tls,
+            secure,
             admitted: self.request.admitted,
         };
         if let Gate::Rejected { rejection, route } = self.request.gate {
@@ -373,6 +406,7 @@ impl Session {
             request,
             target,
             tls,
+            secure,
         } = incoming;
         self.request.route = Some(route);
         let index = route;
@@ -385,6 +419,7 @@ impl Session {
             request,
             fields: &cx.fields,
             tls,
+            secure,
         };
         let from = self.surroundings(
             request_facts,
@@ -440,6 +475,7 @@ impl Session {
             request,
             target,
             tls,
+            secure,
         } = incoming;
         self.request.accepts = compression(service, self.request.route)
             .and_then(|rules| encoding::negotiate(head, &cx.fields, &rules.codings));
@@ -469,6 +505,7 @@ impl Session {
                 request,
                 fields: &cx.fields,
                 tls,
+                secure,
             };
             let from = self.surroundings(
                 request_facts,
@@ -479,6 +516,13 @@ impl Session {
             );
             rewritten = self.edit_request(service, &from, &mut add);
             drop_fields(edits, head, &mut cx.fields);
+        }
+        let auth_result = self.request.auth_result.take();
+        if let Some((rules, lines)) = auth_result.as_deref().and_then(AuthResult::copied) {
+            for field in &mut cx.fields {
+                field.dropped |= rules.replaces(field.name_in(head));
+            }
+            add.extend_from_slice(lines);
         }
         self.write_trace_context(head, &mut cx.fields, &mut add);
         let edit = RequestEdit {
@@ -498,7 +542,7 @@ impl Session {
     }
 
     /// The host of a request without one: the address to which the client connected.
-    fn default_host(&self, head: &[u8], request: &Request, fields: &[Field]) -> String {
+    pub(super) fn default_host(&self, head: &[u8], request: &Request, fields: &[Field]) -> String {
         if !request.http10 || request.host_in(head, fields).is_some() {
             return String::new();
         }
@@ -508,7 +552,7 @@ impl Session {
     }
 
     /// What the forwarding fields tell a server about the client.
-    fn forwarded_client(&self) -> Option<Client> {
+    pub(super) fn forwarded_client(&self) -> Option<Client> {
         let service = &self.local.service;
         let address = self.peer.ip();
         (service.forwarded != Forwarded::Off).then(|| Client {
@@ -523,7 +567,7 @@ impl Session {
     }
 
     /// The fields about the client that have a rule, of the route or of the service.
-    fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
+    pub(super) fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
         let address = self.peer.ip();
         let options = self.request.route.and_then(|at| service.options.get(at));
         let own = options.and_then(|options| options.as_ref()?.x_forwarded.as_ref());
