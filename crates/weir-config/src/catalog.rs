@@ -9,6 +9,7 @@ pub(crate) use check::{CHECK, CheckKind, EXCHANGE, EXPECT};
 
 mod condition;
 mod files;
+mod forward_auth;
 mod ipvs;
 mod map;
 mod notify;
@@ -41,6 +42,7 @@ pub(crate) use basic_auth::BASIC_AUTH;
 pub(crate) use cluster::{CLUSTER, CLUSTER_PUBLISH, MARK};
 pub(crate) use condition::{ADDRESS_FILE, HOST_FILE, ROUTE_NOT};
 pub(crate) use files::FILES;
+pub(crate) use forward_auth::FORWARD_AUTH;
 pub(crate) use ipvs::IPVS;
 pub(crate) use map::{MAP, ROUTE_POOL};
 pub(crate) use notify::{NOTIFY, STATE as NOTIFY_STATES};
@@ -625,7 +627,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 52] = [
+pub(crate) static PAGES: [&Section; 53] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,
@@ -663,6 +665,7 @@ pub(crate) static PAGES: [&Section; 52] = [
     &ROUTE_LIMITS,
     &ROUTE_MIRROR,
     &BASIC_AUTH,
+    &FORWARD_AUTH,
     &FILES,
     &MAP,
     &VRRP,

@@ -99,6 +99,11 @@ fn expand_text(text: &str, host: &dyn Machine) -> Result<String, (String, String
         rest = after;
     }
     out.push_str(rest);
+    // Callers who may not name any socket are recognized by the text.
+    if out.starts_with(weir_model::unix_socket::PREFIX) {
+        let message = "a unix socket cannot be named by environment variables".to_owned();
+        return Err((message, "write the whole path".to_owned()));
+    }
     Ok(out)
 }
 
@@ -194,6 +199,16 @@ mod tests {
         assert_eq!(parsed.desired.pools[0].servers[1].name, "10.0.0.5");
         let shown = format!("{:?}", parsed.desired.proxies[0].listen);
         assert!(shown.contains("8080"), "{shown}");
+    }
+
+    #[test]
+    fn variables_name_no_unix_socket() {
+        for text in ["unix${A:-:}/run/a.sock", "unix:/run/${A:-a}.sock"] {
+            let text = format!("[pool.a]\nservers = [\"{text}\"]\n");
+            let found = crate::parse(&text, &WithVariables(&[])).expect_err("invalid");
+            let message = "a unix socket cannot be named by environment variables";
+            assert!(found.iter().any(|it| it.message == message), "{found:?}");
+        }
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub(crate) enum Kind {
     /// `ADDRESS` or `ADDRESS/LENGTH`.
     Network,
     ServerAddress,
+    /// `ADDRESS`, `ADDRESS:PORT` or `unix:PATH`.
+    PoolServer,
     Listener,
     PortRange,
     Flag,
@@ -198,6 +200,7 @@ impl Kind {
             | Self::Address
             | Self::Network
             | Self::ServerAddress
+            | Self::PoolServer
             | Self::Listener
             | Self::PortRange
             | Self::Flag
@@ -225,6 +228,9 @@ impl Kind {
             Self::Address => "an IP address".to_owned(),
             Self::Network => "\"ADDRESS\" or \"ADDRESS/LENGTH\"".to_owned(),
             Self::ServerAddress => "\"ADDRESS\" or \"ADDRESS:PORT\"".to_owned(),
+            Self::PoolServer => {
+                "\"ADDRESS\", \"ADDRESS:PORT\" or \"unix:PATH\"".to_owned()
+            }
             Self::Listener => {
                 "\"[tcp/|udp/]ADDRESS:PORT\", `:A-B` or `:*` in place of `:PORT`; \"fwmark/N\", \"fwmark6/N\"".to_owned()
             }

@@ -21,6 +21,7 @@ use crate::include;
 use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::Sink;
+use weir_model::unix_socket;
 
 pub use files::{FileUse, NamedFile, named_files};
 
@@ -35,6 +36,8 @@ enum Privilege {
     Write,
     /// Controls access to the daemon. It must not change.
     Control,
+    /// Connects to a unix socket. One that the active configuration uses is allowed in any pool.
+    Connect,
 }
 
 /// Privileged keys, by the page of their section. A test fails if a key of the catalog that could be privileged is
@@ -215,6 +218,10 @@ impl Use {
                 "specifies a file that the active configuration does not write with this key",
                 "files are written with the rights of the daemon",
             ),
+            Privilege::Connect => (
+                "is a unix socket that the active configuration does not use",
+                "sockets are opened with the rights of the daemon",
+            ),
             Privilege::Control => (
                 "differs from the active configuration",
                 "it controls access to the daemon",
@@ -299,6 +306,9 @@ impl Walk {
                     self.value(of, item, location);
                 }
             }
+            (Kind::PoolServer, Value::Text(text)) if text.starts_with(unix_socket::PREFIX) => {
+                self.unix_server(item, location);
+            }
             _ => {}
         }
     }
@@ -339,6 +349,22 @@ impl Walk {
             privilege,
             span: entry.key_span.clone(),
             key,
+            location: heading(location),
+        });
+    }
+
+    /// A server on a unix socket.
+    fn unix_server(&mut self, item: &Item<'_>, location: &str) {
+        self.uses.push(Use {
+            identity: Identity {
+                page: catalog::SERVER.page,
+                location: String::new(),
+                key: "address",
+                value: plain(&item.value),
+            },
+            privilege: Privilege::Connect,
+            span: item.span.clone(),
+            key: "address",
             location: heading(location),
         });
     }

@@ -219,12 +219,29 @@ impl Limits<'_, '_> {
         let servers = pool.pool.servers.iter().zip(&pool.servers);
         let sorry = pool.pool.sorry.iter().zip(&pool.sorry);
         for (server, span) in servers.chain(sorry) {
-            let address = server.address;
-            self.require(publish.permits_server(address), span, &address, "servers");
+            match server.ip() {
+                Some(address) => {
+                    self.require(publish.permits_server(address), span, &address, "servers");
+                }
+                None => self.reject_unix_server(&server.name, span),
+            }
             if let Some(forward) = server.forward {
                 self.forward(forward, span, publish);
             }
         }
+    }
+
+    /// Rejects a published server on a unix socket.
+    fn reject_unix_server(&mut self, name: &str, span: &Range<usize>) {
+        if span.start < self.start {
+            return;
+        }
+        let message = format!("server {name} cannot be published");
+        self.sink.push(
+            Diagnostic::new(Code::OwnerOnly, span, message)
+                .cause("a unix socket belongs to a single director")
+                .fix("publish a pool of servers with addresses"),
+        );
     }
 
     /// Rejects a published value unless it is permitted. `key` is the key of `[cluster.publish]`.

@@ -106,7 +106,7 @@ fn kind(of: &Kind) -> Value {
             json!({"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]})
         }
         Kind::Network => json!({"type": "string", "pattern": "^[0-9a-fA-F.:]+(/[0-9]{1,3})?$"}),
-        Kind::ServerAddress => json!({"type": "string", "minLength": 1}),
+        Kind::ServerAddress | Kind::PoolServer => json!({"type": "string", "minLength": 1}),
         Kind::Listener => {
             json!({"type": "string", "pattern": format!("^((tcp/|udp/)?[^/]+:({PORT}|{PORT}-{PORT}|\\*)|fwmark6?/[0-9]{{1,10}})$")})
         }

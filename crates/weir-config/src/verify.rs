@@ -12,6 +12,7 @@ mod mark;
 mod proxy;
 mod server;
 mod socket;
+mod unix_server;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -115,6 +116,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
         match pools.get(service.service.pool.as_str()) {
             Some(pool) => {
                 server::servers_of(sink, service, pool);
+                unix_server::in_layer_4(sink, service, pool);
                 layer4::verify(sink, service, pool);
                 socket::verify_pool(sink, service, pool);
                 server::without_effect(sink, service, pool);
@@ -128,6 +130,9 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
                 &service.name,
             ),
         }
+    }
+    for pool in &lowered.pools {
+        unix_server::settings(sink, pool);
     }
     proxy::verify(sink, lowered, &pools);
     announced(sink, lowered);

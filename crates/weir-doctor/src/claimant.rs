@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use weir_model::{Desired, Forward};
+use weir_model::{Desired, Forward, Server};
 use weir_netlink::{Link, NetState, resolve};
 use weir_sys::FrameSocket;
 use weir_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
@@ -93,7 +93,7 @@ pub(crate) fn layer_4_vips(desired: &Desired) -> BTreeSet<IpAddr> {
 fn servers(desired: &Desired, state: &NetState) -> BTreeMap<String, IpAddr> {
     let servers = desired.pools.iter().flat_map(|pool| &pool.servers);
     let mut found = BTreeMap::new();
-    for server in servers.map(|server| server.address) {
+    for server in servers.filter_map(Server::ip) {
         let paths = resolve(server, state).into_iter();
         let direct = paths.filter(|path| path.gateway.is_none());
         found.extend(direct.filter_map(|path| Some((path.mac?.to_string(), server))));

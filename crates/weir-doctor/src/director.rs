@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use weir_model::{Desired, Forward};
+use weir_model::{Desired, Forward, Server};
 use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
 
 use crate::manager::{self, Held};
@@ -53,7 +53,7 @@ pub async fn director(
         .pools
         .iter()
         .flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
-        .map(|server| server.address)
+        .filter_map(Server::ip)
         .collect();
     let state = resolve_neighbours(&netlink, &servers).await?;
     let mut found = Vec::new();

@@ -118,7 +118,8 @@ fn contacted_servers(desired: &Desired) -> BTreeSet<(IpAddr, Option<u16>)> {
     };
     for pool in &desired.pools {
         let proxied = proxied(pool);
-        for server in pool.servers.iter().chain(&pool.sorry) {
+        let all = pool.servers.iter().chain(&pool.sorry);
+        for server in all.filter(|server| server.ip().is_some()) {
             if proxied {
                 contacted.insert((server.address, server.port));
             }

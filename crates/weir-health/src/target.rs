@@ -1,7 +1,9 @@
 //! The identity of a probe: checks that lead to equal targets share one probe.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
+use weir_model::unix_socket;
 use weir_model::{Check, CheckTls, Forward, Probe, ProbePath, ProxyHeader, Server, Start, Timing};
 
 use crate::outcome::{Outcome, Verdict};
@@ -15,6 +17,8 @@ pub struct Target {
     pub address: IpAddr,
     /// Destination port; `None` = the probe uses no port.
     pub port: Option<u16>,
+    /// Path of the unix socket to connect to in place of `address`.
+    pub unix: Option<Arc<str>>,
     /// Source address.
     pub source: Option<IpAddr>,
     /// Interface to leave by.
@@ -34,10 +38,15 @@ pub struct Target {
 impl Target {
     /// The target of a check of that server, at `port`.
     pub fn new(check: &Check, server: &Server, port: Option<u16>) -> Self {
+        let unix = match check.target.address {
+            None => server.unix.clone(),
+            Some(_) => None,
+        };
         Self {
             probe: check.probe.clone(),
             address: check.target.address.unwrap_or(server.address),
-            port,
+            port: port.filter(|_| unix.is_none()),
+            unix,
             source: check.target.source,
             interface: check.target.interface.clone(),
             way: None,
@@ -85,8 +94,11 @@ impl Target {
         Outcome { note, ..outcome }
     }
 
-    /// Address, and the port if there is one.
+    /// Address, and the port if there is one; or the unix socket.
     fn endpoint(&self) -> String {
+        if let Some(path) = &self.unix {
+            return format!("{}{path}", unix_socket::PREFIX);
+        }
         match self.port {
             Some(port) => SocketAddr::new(self.address, port).to_string(),
             None => self.address.to_string(),
@@ -177,5 +189,15 @@ mod tests {
         let path = "/run/weight".to_owned();
         let file = target(Probe::File { path }, "10.0.0.5", Some(80));
         assert_eq!(note(&file, Outcome::failed("gone")), "gone");
+        let server = Server::on_unix_socket("/run/app.sock");
+        let unix = Target::new(&Check::new(Probe::Tcp), &server, server.port);
+        assert_eq!(
+            note(&unix, refused()),
+            "unix:/run/app.sock: connection refused"
+        );
+        assert_eq!(
+            (unix.describe().as_str(), unix.port),
+            ("tcp unix:/run/app.sock", None)
+        );
     }
 }

@@ -7,7 +7,7 @@ mod text;
 use std::net::IpAddr;
 
 use weir_model::{
-    ConditionKey, Conditions, HostPattern, NamedCondition, Route, TlsVersion, ValuePattern,
+    ConditionKey, Conditions, HostPattern, NamedCondition, Route, Scheme, TlsVersion, ValuePattern,
 };
 
 pub use restart::{RESTARTS_MAX, Restarted};
@@ -49,6 +49,21 @@ pub struct RequestFacts<'a> {
     pub fields: &'a [Field],
     /// The TLS connection.
     pub tls: TlsFacts<'a>,
+    /// Whether the client used TLS, to Weir or to a trusted proxy.
+    pub secure: bool,
+}
+
+/// The scheme that a trusted proxy has received a request with: the first value of its `X-Forwarded-Proto`. `None` =
+/// the field is absent, or has another value.
+pub fn forwarded_scheme(head: &[u8], fields: &[Field]) -> Option<Scheme> {
+    let is = |field: &&Field| {
+        let name = field.name_in(head);
+        name.eq_ignore_ascii_case(b"x-forwarded-proto")
+    };
+    let value = fields.iter().find(is)?.value_in(head);
+    let first = value.split(|byte| *byte == b',').next()?.trim_ascii();
+    let mut all = Scheme::ALL.into_iter();
+    all.find(|scheme| first.eq_ignore_ascii_case(scheme.as_str().as_bytes()))
 }
 
 impl<'a> RequestFacts<'a> {
@@ -133,6 +148,7 @@ fn meets(
                 .iter()
                 .any(|one| one.as_bytes() == method)
         }
+        ConditionKey::Scheme => conditions.schemes.contains(&Scheme::of(facts.secure)),
         ConditionKey::Host => host_fits(conditions, host),
         ConditionKey::Path => conditions
             .paths
@@ -195,6 +211,7 @@ pub fn compared(
     };
     match key {
         ConditionKey::Method => text(facts.request.method_in(facts.head)),
+        ConditionKey::Scheme => Scheme::of(facts.secure).as_str().to_owned(),
         ConditionKey::Host => text(facts.host()),
         ConditionKey::Path | ConditionKey::PathRegex => text(facts.target.path()),
         ConditionKey::Query => text(facts.target.query()),

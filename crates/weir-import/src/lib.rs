@@ -25,6 +25,7 @@ mod note;
 mod probe;
 mod shared_check;
 mod time;
+mod tls_suite;
 mod validate;
 
 pub use environment::{EmptyEnvironment, Environment};

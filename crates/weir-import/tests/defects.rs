@@ -726,3 +726,45 @@ fn ttl_of_unicast_packets_is_imported() {
     let direct = peers("192.0.2.2 min_ttl 255");
     assert!(!direct.contains("unicast_min_ttl"), "{direct}");
 }
+
+#[test]
+fn servers_on_unix_sockets_are_servers_of_a_pool() {
+    let text = "global\n chroot /var/lib/haproxy\ndefaults\n mode http\nlisten web\n bind :80\n server a /run/a.sock \
+                check weight 3\n server b unix@/run/b.sock\n server c abns@app\n";
+    let imported = of_haproxy(text);
+    let pool = table(&imported.toml, &["[pool.web]"]);
+    for part in [
+        "unix:/var/lib/haproxy/run/a.sock",
+        "weight = 3",
+        "unix:/var/lib/haproxy/run/b.sock",
+    ] {
+        assert!(pool.contains(part), "{part}: {pool}");
+    }
+    assert!(!pool.contains("app\""), "{pool}");
+    assert!(
+        format!("{:?}", imported).contains("Weir does not support abns@"),
+        "{imported:?}"
+    );
+    let imported = of_nginx(
+        "upstream app { server unix:/run/a.sock weight=2; server unix:/run/b.sock backup; }\nserver {\nlisten 80;\n\
+         location / { proxy_pass http://app; }\nlocation /x/ { proxy_pass http://unix:/run/x.sock:/y/; }\n}\n",
+    );
+    let pool = table(&imported.toml, &["[pool.app]"]);
+    for part in [
+        "unix:/run/a.sock",
+        "weight = 2",
+        "unix:/run/b.sock",
+        "backup = true",
+    ] {
+        assert!(pool.contains(part), "{part}: {pool}");
+    }
+    let pool = table(&imported.toml, &["[pool.x.sock]"]);
+    for part in ["unix:/run/x.sock", "host = \"localhost\""] {
+        assert!(pool.contains(part), "{part}: {pool}");
+    }
+    assert!(
+        imported.toml.contains("rewrite = \"/y/{rest}\""),
+        "{}",
+        imported.toml
+    );
+}

@@ -6,9 +6,11 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Notifier;
+use crate::unix_socket;
 use crate::{
     Admin, Announce, Check, Cluster, Family, FlowSync, Forward, HashKey, Health, Ipvs, Listener,
     Mark, Proxy, ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tracing,
@@ -435,10 +437,13 @@ impl Pool {
 pub struct Server {
     /// The address as written in the file, including the port; used by `weir server POOL/ADDRESS`.
     pub name: String,
-    /// Address.
+    /// Address; of a server on a unix socket, [`unix_socket::stand_in`](crate::unix_socket::stand_in), which only
+    /// identifies it.
     pub address: IpAddr,
-    /// Port; `None` = the port that the client used.
+    /// Port; `None` = the port that the client used. 0 on a unix socket.
     pub port: Option<u16>,
+    /// Absolute path of the unix socket that it listens on; `None` = `address` and `port`.
+    pub unix: Option<Arc<str>>,
     /// Configured weight, 0 to [`MAX_WEIGHT`]; 0 = quiesced.
     pub weight: u32,
     /// At this many connections the server gets no new flows, IPVS's upper threshold; 0 = no limit.
@@ -465,6 +470,7 @@ impl Server {
             name: name.into(),
             address,
             port,
+            unix: None,
             weight: 1,
             max_connections: 0,
             min_connections: 0,
@@ -474,6 +480,23 @@ impl Server {
             checks: None,
             source: Source::default(),
         }
+    }
+
+    /// A server on the unix socket at `path`, with weight 1.
+    pub fn on_unix_socket(path: &str) -> Self {
+        Self {
+            unix: Some(path.into()),
+            ..Self::new(
+                format!("{}{path}", unix_socket::PREFIX),
+                unix_socket::stand_in(path),
+                Some(0),
+            )
+        }
+    }
+
+    /// Its IP address; `None` = it listens on a unix socket.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.unix.is_none().then_some(self.address)
     }
 
     /// Forwarding method of this server in a service.

@@ -53,7 +53,9 @@ mod sticky;
 mod sync;
 mod template;
 mod tls;
+mod tls_suite;
 mod trace;
+pub mod unix_socket;
 mod value_map;
 mod vrrp;
 
@@ -99,9 +101,9 @@ pub use publish::Publish;
 pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
 pub use route::{
-    ConditionKey, Conditions, HeaderEdit, HeaderEdits, Mirror, NamedCondition, PathRewrite,
-    RequestPart, RestartAt, Route, RouteAction, RouteEdits, RouteLimits, RouteOptions,
-    RouteTimeouts, Split, ValuePattern,
+    ConditionKey, Conditions, ForwardAuth, HeaderEdit, HeaderEdits, Mirror, NamedCondition,
+    PathRewrite, RequestPart, RestartAt, Route, RouteAction, RouteEdits, RouteLimits, RouteOptions,
+    RouteTimeouts, Scheme, Split, ValuePattern,
 };
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};
@@ -110,6 +112,7 @@ pub use sticky::{Sticky, StickyMode};
 pub use sync::FlowSync;
 pub use template::{MapRef, Part, Template, UnknownVariable, ValueMap, Variable};
 pub use tls::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
+pub use tls_suite::{CipherSuite, TlsGroup};
 pub use trace::{ParentTrace, Tracing};
 pub use value_map::{MapEntries, MapError, MapKind};
 pub use vrrp::{

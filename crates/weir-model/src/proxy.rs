@@ -247,7 +247,9 @@ impl Proxy {
                 | RouteAction::Restart(_) => None,
             };
             let rewrite = route.edits.path.as_ref().map(|it| &it.to);
-            made.into_iter().chain(rewrite)
+            let asked = route.forward_auth().into_iter();
+            let asked = asked.flat_map(|auth| &auth.set).map(|field| &field.value);
+            made.into_iter().chain(rewrite).chain(asked)
         });
         headers.chain(others)
     }

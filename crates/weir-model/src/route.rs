@@ -10,7 +10,7 @@ use crate::{
     BasicAuth, HashKey, RetryOn, RouteClientFields, StaticFiles, Template, TextRegex, ValueMap,
 };
 
-pub use condition::{ConditionKey, Conditions, NamedCondition, RequestPart, ValuePattern};
+pub use condition::{ConditionKey, Conditions, NamedCondition, RequestPart, Scheme, ValuePattern};
 
 /// Action of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -207,6 +207,69 @@ pub struct RouteOptions {
     pub mirrors: Vec<Mirror>,
     /// Name of the server of the pool that gets the requests while it is usable.
     pub server: Option<String>,
+    /// The server that decides which requests are answered.
+    pub forward_auth: Option<ForwardAuth>,
+}
+
+/// `forward_auth` of a route: a request to a pool for each of its requests, whose response decides about it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ForwardAuth {
+    /// The pool whose servers decide.
+    pub pool: String,
+    /// Path and query of the requests to them.
+    pub path: String,
+    /// Until when they must respond.
+    pub timeout: Duration,
+    /// Fields of their responses that the request to the route's server gets: the name there, and that in the response.
+    pub copy: Vec<(String, String)>,
+    /// Further fields of the requests to them.
+    pub set: Vec<HeaderEdit>,
+}
+
+impl ForwardAuth {
+    /// Default of [`path`](Self::path).
+    pub const PATH: &'static str = "/";
+    /// Default, minimum and maximum of [`timeout`](Self::timeout).
+    pub const TIMEOUT: [Duration; 3] = [
+        Duration::from_secs(5),
+        Duration::from_millis(1),
+        Duration::from_secs(60),
+    ];
+    /// Most requests in progress for one route; above it requests are answered with 503.
+    pub const CONCURRENT: u32 = 65_535;
+
+    /// Whether a field of the client's request is replaced.
+    pub fn replaces(&self, name: &[u8]) -> bool {
+        let is = |known: &str| known.as_bytes().eq_ignore_ascii_case(name);
+        self.copy.iter().any(|(to, _)| is(to))
+    }
+}
+
+/// Without values of header fields, which may be secrets.
+impl fmt::Display for ForwardAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            pool,
+            path,
+            timeout,
+            copy,
+            set,
+        } = self;
+        let timeout = crate::diff::duration(timeout);
+        write!(f, "GET {path} of pool {pool} within {timeout}")?;
+        for (at, (to, from)) in copy.iter().enumerate() {
+            let before = if at == 0 { ", copies " } else { " " };
+            match to.eq_ignore_ascii_case(from) {
+                true => write!(f, "{before}{to}")?,
+                false => write!(f, "{before}{from} as {to}")?,
+            }
+        }
+        for (at, field) in set.iter().enumerate() {
+            let before = if at == 0 { ", sets " } else { " " };
+            write!(f, "{before}{}", field.name)?;
+        }
+        Ok(())
+    }
 }
 
 /// `mirror` of a route: copies of its requests, whose responses are discarded.
@@ -384,10 +447,16 @@ impl Route {
             .map_or(&[], |options| &options.mirrors)
     }
 
-    /// The pools that it may use, that of copies included.
+    /// The server that decides about its requests.
+    pub fn forward_auth(&self) -> Option<&ForwardAuth> {
+        self.options.as_ref()?.forward_auth.as_ref()
+    }
+
+    /// The pools that it may use, those of copies and of `forward_auth` included.
     pub fn pools(&self) -> Vec<&str> {
         let mut pools = self.action.pools();
         pools.extend(self.mirrors().iter().map(|mirror| mirror.pool.as_str()));
+        pools.extend(self.forward_auth().map(|auth| auth.pool.as_str()));
         pools
     }
 

@@ -1,6 +1,6 @@
 //! TLS settings of proxy services, for clients and for servers.
 
-use crate::{Secret, Source};
+use crate::{CipherSuite, Secret, Source, TlsGroup};
 
 named_enum! {
     /// A TLS version; older versions are not supported.
@@ -49,6 +49,10 @@ pub struct ServiceTls {
     pub strict_sni: bool,
     /// Minimum TLS version.
     pub minimum: TlsVersion,
+    /// Cipher suites that clients may use; a TLS version of which none is listed has all of its suites.
+    pub ciphers: Vec<CipherSuite>,
+    /// Key exchange groups, the preferred one first; empty = the default ones.
+    pub groups: Vec<TlsGroup>,
     /// PEM file with the CA certificates for clients; `None` = no client certificates.
     pub client_ca: Option<String>,
     /// PEM file with the revocation lists of these CAs; `None` = revocation is not checked.

@@ -156,6 +156,8 @@ fn tls_and_http2_changes_are_reported_for_both_sides() {
         strict_sni: true,
         sni_host: weir_model::SniHost::Same,
         minimum: TlsVersion::V13,
+        ciphers: Vec::new(),
+        groups: Vec::new(),
         client_ca: None,
         client_crl: None,
         client_auth: ClientAuth::Required,

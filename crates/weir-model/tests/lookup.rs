@@ -306,6 +306,8 @@ fn secrets_are_those_of_cookies_and_tickets() {
         strict_sni: false,
         sni_host: SniHost::default(),
         minimum: TlsVersion::default(),
+        ciphers: Vec::new(),
+        groups: Vec::new(),
         client_ca: None,
         client_crl: None,
         client_auth: ClientAuth::Required,
@@ -360,6 +362,10 @@ fn conditions() -> Vec<Route> {
         },
         Conditions {
             methods: vec![text("GET")],
+            ..none()
+        },
+        Conditions {
+            schemes: vec![Scheme::Https],
             ..none()
         },
         Conditions {

@@ -101,6 +101,8 @@ fn admin_address_is_one_line() {
         strict_sni: false,
         sni_host: SniHost::default(),
         minimum: TlsVersion::V13,
+        ciphers: Vec::new(),
+        groups: Vec::new(),
         client_ca: Some(text("/ca")),
         client_crl: None,
         client_auth: ClientAuth::Optional,

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use rustix::io::Errno;
 use socket2::{SockRef, Socket};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, UnixStream};
 use weir_health::{Outcome, Target};
 use weir_model::{Protocol, ProxyHeader};
 use weir_proxy::{Peer, describe_io_error};
@@ -15,6 +15,10 @@ use crate::context::Context;
 use crate::path::PathProbe;
 use crate::path_table::Unavailable;
 use crate::source::source;
+use crate::stream::Stream;
+
+/// The LOCAL command of version 2 of the PROXY protocol.
+const PROXY_LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
 /// An I/O error of a probe's connection.
 #[derive(Debug)]
@@ -68,7 +72,10 @@ pub(crate) async fn connect(
     context: &Context,
     target: &Target,
     path: Option<&PathProbe>,
-) -> Result<TcpStream, ConnectError> {
+) -> Result<Stream, ConnectError> {
+    if let Some(path) = &target.unix {
+        return connect_unix(path, target.proxy_protocol).await;
+    }
     let to = SocketAddr::new(target.address, target.port.unwrap_or(0));
     let socket = if to.is_ipv4() {
         TcpSocket::new_v4()?
@@ -91,7 +98,32 @@ pub(crate) async fn connect(
         let header = proxy_header(version, stream.local_addr()?, stream.peer_addr()?);
         stream.write_all(&header).await?;
     }
-    Ok(stream)
+    Ok(Stream::Tcp(stream))
+}
+
+/// Connects to the unix socket of a server.
+async fn connect_unix(path: &str, header: Option<ProxyHeader>) -> Result<Stream, ConnectError> {
+    let mut stream = match UnixStream::connect(path).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            let text = match Errno::from_io_error(&error) {
+                Some(Errno::ACCESS) => {
+                    let user = rustix::process::geteuid().as_raw();
+                    format!("permission denied: user {user} needs write permission for the socket")
+                }
+                Some(Errno::NOENT) => "the socket does not exist".to_owned(),
+                Some(Errno::AGAIN) => "the queue of the socket is full".to_owned(),
+                _ => return Err(error.into()),
+            };
+            return Err(io::Error::other(text).into());
+        }
+    };
+    match header {
+        None => {}
+        Some(ProxyHeader::V1) => stream.write_all(b"PROXY UNKNOWN\r\n").await?,
+        Some(ProxyHeader::V2) => stream.write_all(PROXY_LOCAL).await?,
+    }
+    Ok(Stream::Unix(stream))
 }
 
 /// Binds a socket to the check's source address. With `nat` without source rewriting, the source is the VIP, so the
@@ -131,7 +163,7 @@ fn proxy_header(version: ProxyHeader, from: SocketAddr, to: SocketAddr) -> Vec<u
             )
             .into_bytes()
         }
-        ProxyHeader::V2 => b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".to_vec(),
+        ProxyHeader::V2 => PROXY_LOCAL.to_vec(),
     }
 }
 

@@ -16,6 +16,7 @@ mod post;
 mod probe;
 mod shared;
 mod source;
+mod stream;
 mod tls;
 mod watch;
 

@@ -4,7 +4,6 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 use weir_health::{Dialogue, Outcome, Reply, Target, Verdict, dialogue};
 use weir_model::{DirectorProbe, Medium};
@@ -12,6 +11,7 @@ use weir_model::{DirectorProbe, Medium};
 use crate::connect::{ConnectError, connect};
 use crate::context::Context;
 use crate::path::PathProbe;
+use crate::stream::Stream;
 use crate::tls::{Handshake, handshake};
 use crate::{datagram, local};
 
@@ -61,21 +61,25 @@ async fn run_probe(context: &Context, target: &Target, path: Option<&PathProbe>)
     }
 }
 
-/// Runs a probe over a TCP connection.
+/// Runs a probe over a connection.
 async fn probe_stream(context: &Context, target: &Target, path: Option<&PathProbe>) -> Outcome {
     let mut stream = match connect(context, target, path).await {
         Ok(stream) => stream,
         Err(error) => return error.outcome(),
     };
+    let connected = match stream {
+        Stream::Tcp(_) => "tcp connected",
+        Stream::Unix(_) => "connected",
+    };
     let Some(tls) = &target.tls else {
-        let outcome = run_over(&mut stream, target, "tcp connected").await;
-        reset_on_close(&stream);
+        let outcome = run_over(&mut stream, target, connected).await;
+        stream.reset_on_close();
         return outcome;
     };
     match handshake(&context.tls_clients, tls, target, stream).await {
         Handshake::Done(mut stream) => {
             let outcome = run_over(stream.as_mut(), target, "tls handshake completed").await;
-            reset_on_close(stream.get_ref().0);
+            stream.get_ref().0.reset_on_close();
             outcome
         }
         Handshake::Failed(error) => ConnectError::from(error).outcome(),
@@ -96,11 +100,6 @@ async fn run_over(
     // The outcome is already known, so an error is ignored.
     let _ = stream.write_all(dialogue.quit_message()).await;
     outcome
-}
-
-/// Closes the connection with a reset. Otherwise each probe would leave a port in TIME_WAIT for a minute.
-fn reset_on_close(stream: &TcpStream) {
-    let _ = stream.set_zero_linger();
 }
 
 /// Runs a dialogue over a stream until it ends.

@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use weir_health::Target;
 use weir_model::{CheckTls, Probe};
 use weir_proxy::{NoCertificateVerification, server_verifier};
+
+use crate::stream::Stream;
 
 /// TLS settings of a check, and whether it uses HTTP/2.
 type Key = (CheckTls, bool);
@@ -47,7 +48,7 @@ impl Clients {
 /// The outcome of a handshake.
 pub(crate) enum Handshake {
     /// The server was verified.
-    Done(Box<TlsStream<TcpStream>>),
+    Done(Box<TlsStream<Stream>>),
     /// The server was rejected, or closed the connection.
     Failed(io::Error),
     /// The director cannot probe with these settings.
@@ -59,7 +60,7 @@ pub(crate) async fn handshake(
     clients: &Clients,
     tls: &CheckTls,
     target: &Target,
-    stream: TcpStream,
+    stream: Stream,
 ) -> Handshake {
     let http2 = matches!(target.probe, Probe::Grpc { .. });
     let name = match &tls.server_name {

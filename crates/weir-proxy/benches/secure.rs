@@ -112,6 +112,8 @@ fn serve(certificate: &str) {
         strict_sni: false,
         sni_host: weir_model::SniHost::default(),
         minimum: TlsVersion::V13,
+        ciphers: Vec::new(),
+        groups: Vec::new(),
         client_ca: None,
         client_crl: None,
         client_auth: weir_model::ClientAuth::Required,

@@ -23,6 +23,7 @@ use crate::pipe::Pipes;
 use crate::plan::{Mirror, Service};
 use crate::queue::Inbox;
 use crate::slab::{Key, Slab};
+use crate::verdict::{AuthRequest, Verdict};
 use crate::wheel::Wheel;
 
 /// Buffer sizes for reading heads and bodies. Smaller reads of bodies cost more system calls; larger reads of heads
@@ -90,6 +91,8 @@ pub(crate) struct MirrorCopy {
     pub(crate) head: usize,
     /// Hash for the scheduler `hash`.
     pub(crate) hash: u64,
+    /// Of an authorization request: the session that gets the verdict.
+    pub(crate) auth_request: Option<AuthRequest>,
 }
 
 /// The parts of a worker that its sessions use.
@@ -137,6 +140,8 @@ pub(crate) struct Context {
     unwatched: Vec<Key>,
     /// Copies of requests that are to be sent.
     pub(crate) copies: Vec<MirrorCopy>,
+    /// Verdicts about requests of other sessions.
+    pub(crate) verdicts: Vec<(AuthRequest, Verdict)>,
     /// Number of the last job.
     tickets: u64,
     watch_at: u64,
@@ -210,6 +215,7 @@ impl Context {
             inbox,
             unwatched: Vec::new(),
             copies: Vec::new(),
+            verdicts: Vec::new(),
             tickets: 0,
             watch_at: 0,
             notes: Vec::new(),

@@ -38,6 +38,7 @@ pub mod times;
 mod tls;
 pub mod trace;
 mod transport;
+mod verdict;
 mod wheel;
 mod worker;
 

@@ -144,6 +144,8 @@ mod tests {
             certificates: Vec::new(),
             strict_sni: false,
             minimum: TlsVersion::default(),
+            ciphers: Vec::new(),
+            groups: Vec::new(),
             client_ca: client_ca.map(str::to_owned),
             client_crl: None,
             client_auth,

@@ -51,6 +51,8 @@ pub(crate) struct Target {
     pub(crate) address: IpAddr,
     /// `None` = the listener's.
     pub(crate) port: Option<u16>,
+    /// Path of the unix socket to connect to in place of `address`.
+    pub(crate) unix: Option<Arc<str>>,
     pub(crate) load: Arc<Load>,
     /// How to connect to it; a connection of another kind belongs to another target.
     pub(crate) tls: Option<ServerTls>,
@@ -73,6 +75,7 @@ impl Target {
             name: name.to_owned(),
             address,
             port: Some(port),
+            unix: None,
             load: Arc::default(),
             tls: None,
             http2: false,
@@ -195,6 +198,8 @@ pub(crate) struct Service {
     pub(crate) body_bytes: u64,
     /// Users by route; `None` = no route and no service has any.
     pub(crate) auth: Option<Auths>,
+    /// Whether a route has `forward_auth`.
+    pub(crate) has_forward_auth: bool,
     /// The form in which paths are compared; `None` = as received.
     pub(crate) normalize_path: Option<NormalizePath>,
     pub(crate) limits: Limits,
@@ -262,6 +267,12 @@ impl Service {
             Some(of_route) => of_route.as_ref(),
             None => auth.own.as_ref(),
         }
+    }
+
+    /// The server that decides about requests of a route.
+    pub(crate) fn forward_auth_of(&self, route: Option<usize>) -> Option<&Arc<ForwardAuth>> {
+        let options = self.options.get(route?)?.as_ref()?;
+        options.forward_auth.as_ref()
     }
 
     /// Counts a client of a worker as one of `other` from now on: the same service with another configuration, or one
@@ -333,6 +344,17 @@ pub(crate) struct RouteOptions {
     pub(crate) mirrors: Vec<Arc<Mirror>>,
     /// Name of the server of the pool that gets its requests while it is usable.
     pub(crate) server: Option<String>,
+    /// The server that decides about its requests.
+    pub(crate) forward_auth: Option<Arc<ForwardAuth>>,
+}
+
+/// `forward_auth` of a route.
+#[derive(Debug)]
+pub(crate) struct ForwardAuth {
+    /// The rules.
+    pub(crate) rules: weir_model::ForwardAuth,
+    /// How the request to the server that decides is sent: like a copy, without a body.
+    pub(crate) way: Arc<Mirror>,
 }
 
 /// Copies of a route's requests.
@@ -348,6 +370,8 @@ pub(crate) struct Mirror {
     pub(crate) path: Option<String>,
     /// Copies in progress.
     pub(crate) concurrent: Arc<Concurrent>,
+    /// Whether these are authorization requests, whose responses decide about other requests.
+    pub(crate) is_auth_request: bool,
     /// Copies are not retried.
     pub(crate) retry: RetryPolicy,
     pub(crate) timeouts: Millis,

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType,
-    sockopt,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix,
+    SocketFlags, SocketType, sockopt,
 };
 use rustix::pipe::SpliceFlags;
 
@@ -87,6 +87,18 @@ pub(crate) fn connect(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     sockopt::set_tcp_nodelay(&socket, true)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+/// Connects to a unix socket. Its queue of waiting clients is either full or not: there is nothing to wait for.
+pub(crate) fn connect_unix(path: &str) -> rustix::io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags(), None)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => Ok(socket),
+        // The server does not accept fast enough, does not run, or has not run yet.
+        Err(Errno::AGAIN | Errno::NOENT) => Err(Errno::CONNREFUSED),
         Err(error) => Err(error),
     }
 }

@@ -167,10 +167,23 @@ impl Worker {
             self.run_wakeups();
             self.expire();
             self.send_copies();
+            while !self.cx.verdicts.is_empty() {
+                self.deliver_verdicts();
+                self.send_copies();
+            }
         }
     }
 
-    /// Starts the sessions of copied requests.
+    /// Continues the sessions that wait for these verdicts.
+    fn deliver_verdicts(&mut self) {
+        for (auth_request, verdict) in std::mem::take(&mut self.cx.verdicts) {
+            self.turn(auth_request.session, |session, key, cx| {
+                session.handle_verdict(auth_request, verdict, key, cx)
+            });
+        }
+    }
+
+    /// Starts the sessions of copied requests, and of authorization requests.
     fn send_copies(&mut self) {
         for copy in std::mem::take(&mut self.cx.copies) {
             let key = self.sessions.insert(Session::of_copy(copy));

@@ -291,6 +291,8 @@ pub struct Facts<'a> {
     pub host: HostCheck,
     /// The TLS connection, if [`Routes::needs_tls`].
     pub tls: TlsFacts<'a>,
+    /// Whether the client used TLS, to Weir or to a trusted proxy.
+    pub secure: bool,
     /// The limits of the client have admitted this request before.
     pub admitted: bool,
 }
@@ -305,6 +307,7 @@ impl<'a> Facts<'a> {
             request: self.request,
             fields: self.fields,
             tls: self.tls,
+            secure: self.secure,
         }
     }
 }

@@ -517,7 +517,11 @@ pub(crate) enum ServerForward {
 
 /// Splits at the last slash: names of pools made by ipvsadm contain a slash, addresses do not.
 fn server_name(text: &str) -> Result<ServerName, String> {
-    match text.rsplit_once('/') {
+    // The path of a unix socket has slashes, and so has the name of a pool of ipvsadm.
+    let on_unix = text
+        .find("/unix:/")
+        .map(|at| (&text[..at], &text[at + 1..]));
+    match on_unix.or_else(|| text.rsplit_once('/')) {
         Some((pool, address)) if !pool.is_empty() && !address.is_empty() => Ok(ServerName {
             pool: pool.to_owned(),
             address: address.to_owned(),

@@ -19,6 +19,8 @@ mod drain;
 mod ejection;
 #[path = "proxy/endurance.rs"]
 mod endurance;
+#[path = "proxy/forward_auth.rs"]
+mod forward_auth;
 #[path = "proxy/guard.rs"]
 mod guard;
 #[path = "proxy/h2_fields.rs"]
@@ -115,8 +117,12 @@ mod tcp_log;
 mod timeout;
 #[path = "proxy/tls.rs"]
 mod tls;
+#[path = "proxy/tls_suites.rs"]
+mod tls_suites;
 #[path = "proxy/tracing.rs"]
 mod tracing;
+#[path = "proxy/unix_server.rs"]
+mod unix_server;
 #[path = "proxy/upgrade.rs"]
 mod upgrade;
 #[path = "proxy/websocket.rs"]

@@ -36,6 +36,7 @@ const ALONE: &[(&str, &str)] = &[
     ("route", "mirror"),
     ("route", "server"),
     ("route-mirror", "pool"),
+    ("forward-auth", "pool"),
     ("files", "pool"),
     ("route-pool", "default"),
     ("route-pool", "map"),

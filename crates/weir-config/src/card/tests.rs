@@ -30,9 +30,8 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
         }
         "expect" => frame.expect(),
         "route" | "route-not" | "address-file" | "host-file" | "response-header" | "route-pool"
-        | "route-rewrite" | "route-limits" | "route-mirror" | "basic-auth" | "files" => {
-            frame.route(section.page)
-        }
+        | "route-rewrite" | "route-limits" | "route-mirror" | "basic-auth" | "forward-auth"
+        | "files" => frame.route(section.page),
         "map" => {
             let base = frame.others(&["entries = [\"a b\"]"]).join("\n");
             format!("[map.m]\n{base}\n{line}\n")
@@ -216,6 +215,10 @@ impl Frame<'_> {
             }
             "route-mirror" => {
                 format!("mirror = {{ {} }}", self.inline(&["pool = \"images\""]))
+            }
+            "forward-auth" => {
+                let table = self.inline(&["pool = \"images\""]);
+                format!("forward_auth = {{ {table} }}")
             }
             "basic-auth" => {
                 let table = self.inline(&["users = [\"a:{SHA}x\"]"]);

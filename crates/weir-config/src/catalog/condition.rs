@@ -1,7 +1,7 @@
 //! Conditions of routes.
 
 use super::*;
-use weir_model::TlsVersion;
+use weir_model::{Scheme, TlsVersion};
 
 const HOSTS: Kind = Kind::Either(&HOST_TEXT, &Kind::Table(&HOST_FILE));
 const HOST_TEXT: Kind =
@@ -26,6 +26,25 @@ fn tls_versions() -> Choices {
         ..Choices::default()
     }
 }
+
+const SCHEMES: Kind = Kind::OneOf(schemes);
+
+fn schemes() -> Choices {
+    Choices {
+        now: Scheme::ALL.iter().map(|scheme| scheme.as_str()).collect(),
+        ..Choices::default()
+    }
+}
+
+pub(super) const SCHEME: Key = Key::new(
+    "scheme",
+    Kind::Either(&SCHEMES, &Kind::List(&SCHEMES)),
+    Absent("any scheme"),
+    "How the client sent the request: `https` with TLS, `http` without. If the client is one of the service's \
+     `trusted` proxies, the first value of its `X-Forwarded-Proto` decides, if it is one of the two.",
+    "scheme = \"http\"",
+)
+.known_as(&["ssl_fc", "https"]);
 
 pub(super) const HOST: Key = Key::new(
     "host",
@@ -144,6 +163,7 @@ macro_rules! with_conditions {
             $crate::catalog::condition::PATH,
             $crate::catalog::condition::PATH_REGEX,
             $crate::catalog::condition::METHOD,
+            $crate::catalog::condition::SCHEME,
             $crate::catalog::condition::HEADER,
             $crate::catalog::condition::QUERY,
             $crate::catalog::condition::COOKIE,

@@ -20,9 +20,11 @@ pub(crate) static POOL: Section = Section {
         .known_as(&["balance", "lb_algo", "lvs_sched", "algorithm", "method"]),
         Key::new(
             "servers",
-            Kind::List(&Kind::Either(&Kind::ServerAddress, &Kind::Table(&SERVER))),
+            Kind::List(&Kind::Either(&Kind::PoolServer, &Kind::Table(&SERVER))),
             Absent("no servers"),
-            "The servers; schedulers use this order. Without a port, the port that the client used applies.",
+            "The servers; schedulers use this order. Without a port, the port that the client used applies. With `proxy` \
+             services a server may be a unix socket, `unix:PATH`: an absolute path of at most 107 bytes. The user of \
+             the daemon needs write permission for the socket and search permission for its directories.",
             "servers = [\"10.0.0.5\", \"10.0.0.6:8080\", { address = \"2001:db8::5\", weight = 2 }]",
         )
         .known_as(&["server", "real", "real_server", "backends"]),
@@ -83,7 +85,7 @@ pub(crate) static POOL: Section = Section {
         ),
         Key::new(
             "sorry",
-            Kind::Either(&Kind::ServerAddress, &Kind::Table(&SERVER)),
+            Kind::Either(&Kind::PoolServer, &Kind::Table(&SERVER)),
             Absent("`no_server` applies"),
             "Server that is used only while no other is available. In table form it may have its own `check` and is \
              not used while that check fails; the pool's checks do not apply to it.",
@@ -235,10 +237,10 @@ pub(crate) static SERVER: Section = Section {
     keys: &[
         Key::new(
             "address",
-            Kind::ServerAddress,
+            Kind::PoolServer,
             Required,
-            "Address, and the port if it differs from the client's. `weir server POOL/ADDRESS` uses it exactly as \
-             written here. `nat` rewrites to this port; with forwarding methods that keep the client's port it is \
+            "Address, and the port if it differs from the client's; or `unix:PATH` with `proxy` services. `weir server \
+             POOL/ADDRESS` uses it exactly as written here. `nat` rewrites to this port; with forwarding methods that keep the client's port it is \
              used for checks only.",
             "address = \"10.0.0.5:8080\"",
         )

@@ -157,7 +157,7 @@ pub(crate) static ROUTE: Section = Section {
         .known_as(&["split_clients", "hash"]),
         Key::new(
             "server",
-            Kind::ServerAddress,
+            Kind::PoolServer,
             Absent("the scheduler selects a server"),
             "Server of `pool`, as written there, that gets the requests while it is usable. Otherwise, and for retries, \
              the scheduler selects one. It comes before the cookie of `sticky`.",
@@ -255,6 +255,7 @@ pub(crate) static ROUTE: Section = Section {
         )
         .known_as(&["shadow", "request_mirror_policies", "mirroring"]),
         basic_auth::OF_ROUTE,
+        forward_auth::OF_ROUTE,
         Key::new(
             "limits",
             Kind::Table(&ROUTE_LIMITS),

@@ -1,7 +1,7 @@
 //! TLS of proxy services, for clients and for servers.
 
 use super::*;
-use weir_model::{ClientAuth, SniHost, TlsVersion};
+use weir_model::{CipherSuite, ClientAuth, SniHost, TlsGroup, TlsVersion};
 
 fn versions() -> Choices {
     Choices {
@@ -28,6 +28,26 @@ fn client_auths() -> Choices {
 fn sni_hosts() -> Choices {
     Choices {
         now: SniHost::ALL.iter().map(|choice| choice.as_str()).collect(),
+        ..Choices::default()
+    }
+}
+
+fn ciphers() -> Choices {
+    Choices {
+        now: CipherSuite::ALL.iter().map(|one| one.as_str()).collect(),
+        aliases: CipherSuite::ALL
+            .iter()
+            .map(|one| one.openssl_name())
+            .filter(|name| !name.starts_with("TLS_"))
+            .collect(),
+        ..Choices::default()
+    }
+}
+
+fn groups() -> Choices {
+    Choices {
+        now: TlsGroup::ALL.iter().map(|one| one.as_str()).collect(),
+        aliases: TlsGroup::ALIASES.iter().map(|(name, _)| *name).collect(),
         ..Choices::default()
     }
 }
@@ -74,6 +94,23 @@ pub(crate) static SERVICE_TLS: Section = Section {
             "minimum = \"1.3\"",
         )
         .known_as(&["ssl_min_ver", "ssl_protocols", "min_version"]),
+        Key::new(
+            "ciphers",
+            Kind::List(&Kind::OneOf(ciphers)),
+            Absent("all suites of the list"),
+            "Cipher suites that clients may use, by the names of IANA or OpenSSL. The client's order decides. A TLS \
+             version of which no suite is listed keeps all of its suites.",
+            "ciphers = [\"TLS_AES_256_GCM_SHA384\", \"ECDHE-ECDSA-AES256-GCM-SHA384\"]",
+        )
+        .known_as(&["ssl_ciphers", "ciphersuites", "ssl_ciphersuites", "cipher_suites"]),
+        Key::new(
+            "groups",
+            Kind::List(&Kind::OneOf(groups)),
+            Absent("`X25519MLKEM768`, `X25519`, `secp256r1` and `secp384r1`"),
+            "Groups for the key exchange, the preferred one first, by the names of IANA or OpenSSL.",
+            "groups = [\"X25519\", \"secp256r1\"]",
+        )
+        .known_as(&["curves", "ecdhe", "ssl_ecdh_curve", "curve_preferences"]),
         Key::new(
             "ticket_keys",
             Kind::List(&Kind::Secret),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
 
+use weir_model::unix_socket;
 use weir_model::{Adapt, Forward, Health, NoServer, OnRemove, Pool, ProxyHeader, Require, Server};
 
 use super::check::{LocatedCheck, SharedCheck, absolute, checks, command};
@@ -280,6 +281,9 @@ fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
 }
 
 fn parse_server(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Server> {
+    if let Some(path) = text.strip_prefix(unix_socket::PREFIX) {
+        return unix_server(sink, path, span);
+    }
     match address::server(text) {
         Ok((address, port)) => {
             let source = sink.lines.source(span.start);
@@ -297,6 +301,22 @@ fn parse_server(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<
             None
         }
     }
+}
+
+fn unix_server(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<Server> {
+    if let Some(problem) = unix_socket::path_problem(path) {
+        let text = path.escape_debug();
+        let message = format!("`unix:{text}` is not a unix socket: {problem}");
+        sink.push(
+            Diagnostic::new(Code::BadAddress, span, message)
+                .fix("write an absolute path, as in \"unix:/run/app/app.sock\""),
+        );
+        return None;
+    }
+    Some(Server {
+        source: sink.lines.source(span.start),
+        ..Server::on_unix_socket(path)
+    })
 }
 
 /// Suggests `servers_dns` for a host name.

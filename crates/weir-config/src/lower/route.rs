@@ -4,6 +4,7 @@ mod action;
 mod condition;
 mod edit;
 mod files;
+mod forward_auth;
 mod limit;
 mod option;
 
@@ -37,6 +38,8 @@ pub(crate) struct LoweredRoute {
     pub(crate) mirror: Option<Range<usize>>,
     /// Position of `server`.
     pub(crate) server: Option<Range<usize>>,
+    /// Position of `forward_auth`.
+    pub(crate) forward_auth: Option<Range<usize>>,
     /// Position of the expression of `rewrite`.
     pub(crate) rewrite: Option<Range<usize>>,
 }
@@ -74,7 +77,7 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
             }
         });
     let edits = edit::edits(sink, &view, &when.conditions);
-    let options = option::options(sink, &view);
+    let options = option::options(sink, &view, &when.conditions);
     let action = action(sink, &view, &when.conditions, &location);
     let (service, span) = view.text(sink, "service")?;
     let written = |key: &str| view.get(key).map(|(entry, _)| entry.item.span.clone());
@@ -94,6 +97,7 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
         pool: ["pool", "split", "files"].into_iter().find_map(written),
         mirror: written("mirror"),
         server: written("server"),
+        forward_auth: written("forward_auth"),
         rewrite: view
             .get("rewrite")
             .and_then(|(entry, _)| match &entry.item.value {

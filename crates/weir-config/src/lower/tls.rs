@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use weir_model::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
+use weir_model::{CipherSuite, ClientAuth, ServerTls, ServiceTls, SniHost, TlsGroup, TlsVersion};
 
 use super::secret;
 use crate::catalog;
@@ -10,7 +10,7 @@ use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
 use crate::tree::Value;
-use crate::view::{Sink, View, text, wrong_type};
+use crate::view::{Sink, View, keyword, text, wrong_type};
 
 /// An item of `certificates`.
 const FILE: Kind = Kind::DescribedText("the path of a directory or a file");
@@ -76,6 +76,54 @@ fn minimum(sink: &mut Sink<'_>, view: &View<'_, '_>) -> TlsVersion {
         .unwrap_or_default()
 }
 
+/// The values of a list of names; an empty list is an error.
+fn named<T: PartialEq>(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    key: &'static str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Vec<T> {
+    let Some((entry, Kind::List(kind))) = view.get(key) else {
+        return Vec::new();
+    };
+    let items = view.list(sink, key);
+    if items.is_some_and(<[_]>::is_empty) {
+        let message = format!("`{key}` is empty");
+        sink.push(
+            Diagnostic::new(Code::EmptyList, &entry.item.span, message)
+                .fix(format!("remove `{key}`, or list a value")),
+        );
+    }
+    let mut found = Vec::new();
+    for item in items.unwrap_or_default() {
+        let value = keyword(sink, item, kind).and_then(&parse);
+        found.extend(value.filter(|value| !found.contains(value)));
+    }
+    found
+}
+
+/// Reports cipher suites and groups of TLS versions that `minimum` excludes, and the opposite.
+fn check_versions(sink: &mut Sink<'_>, view: &View<'_, '_>, tls: &ServiceTls) {
+    let newest_only = tls.minimum == TlsVersion::V13;
+    let old = tls.ciphers.iter().find(|it| it.version() < tls.minimum);
+    if let (Some(suite), Some((entry, _))) = (old, view.get("ciphers")) {
+        let suite = suite.as_str();
+        let message = format!("`{suite}` is a cipher suite of TLS 1.2, which `minimum` excludes");
+        sink.push(
+            Diagnostic::new(Code::Contradiction, &entry.item.span, message)
+                .fix("remove it, or lower `minimum`"),
+        );
+    }
+    let usable = tls.groups.is_empty() || tls.groups.iter().any(|it| it.is_for_tls12());
+    if let (false, false, Some((entry, _))) = (newest_only, usable, view.get("groups")) {
+        let message = "TLS 1.2 has none of these groups";
+        sink.push(
+            Diagnostic::new(Code::Contradiction, &entry.item.span, message)
+                .fix("add \"X25519\", or set minimum = \"1.3\""),
+        );
+    }
+}
+
 /// `tls` of a proxy service or of `admin`.
 pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<ServiceTls> {
     let (entry, kind) = view.get("tls")?;
@@ -125,11 +173,13 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
             .fix("create one with `openssl rand -base64 48`"),
         );
     }
-    Some(ServiceTls {
+    let tls = ServiceTls {
         ticket_keys,
         certificates: certificates(sink, &view)?,
         strict_sni: view.flag(sink, "strict_sni").unwrap_or(false),
         minimum: minimum(sink, &view),
+        ciphers: named(sink, &view, "ciphers", CipherSuite::from_text),
+        groups: named(sink, &view, "groups", TlsGroup::from_text),
         client_ca,
         client_crl,
         client_auth: client_auth.unwrap_or_default(),
@@ -137,7 +187,9 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
             .choice(sink, "sni_host", &SniHost::ALL, SniHost::as_str)
             .unwrap_or_default(),
         source: sink.lines.source(entry.key_span.start),
-    })
+    };
+    check_versions(sink, &view, &tls);
+    Some(tls)
 }
 
 /// `tls` of a pool, and its position.

@@ -61,7 +61,7 @@ impl Walk {
             (Privilege::Write, _) => FileUse::Append,
             (Privilege::Control, "files") => FileUse::Certificates,
             (Privilege::Control, "admin") => return self.collect_admin(value),
-            (Privilege::Control | Privilege::Program, _) => return,
+            (Privilege::Control | Privilege::Program | Privilege::Connect, _) => return,
         };
         self.texts(used, value);
     }

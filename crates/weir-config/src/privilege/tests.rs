@@ -84,6 +84,9 @@ const ORDINARY: &[(&str, &str)] = &[
     ("vrrp-track", "process"),
     ("basic-auth", "realm"),
     ("basic-auth", "users"),
+    ("forward-auth", "copy_header"),
+    ("forward-auth", "path"),
+    ("forward-auth", "set_header"),
     ("files", "index"),
     ("files", "strip"),
     ("files", "try"),
@@ -118,6 +121,8 @@ fn could_be_privileged(kind: &Kind) -> bool {
         | Kind::Address
         | Kind::Network
         | Kind::ServerAddress
+        // A unix socket is privileged wherever it is written.
+        | Kind::PoolServer
         | Kind::Listener
         | Kind::PortRange
         | Kind::Flag
@@ -443,4 +448,25 @@ fn program_of_defaults_may_not_run_for_another_check() {
     let more = format!("{active}[pool.b]\ncheck = {{ kind = \"script\" }}\n");
     let found = privileged_changes(active, &more);
     assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[test]
+fn unix_sockets_of_servers_are_the_owners() {
+    let pool = |servers: &str| format!("[pool.p]\nservers = [{servers}]\n");
+    let active = pool("\"unix:/run/a.sock\"");
+    let other = "[pool.p]\nservers = [\"10.0.0.5\"]\nsorry = { address = \"unix:/run/b.sock\" }\n";
+    for proposed in [
+        pool("\"unix:/run/a.sock\", \"unix:/run/weir/weir.sock\""),
+        pool("{ address = \"unix:/run/weir/weir.sock\" }"),
+        other.to_owned(),
+        "{\"pool\": {\"p\": {\"servers\": [\"unix:/run/b.sock\"]}}}".to_owned(),
+    ] {
+        let found = privileged_changes(&active, &proposed);
+        assert_eq!(found.len(), 1, "{proposed}: {found:?}");
+        assert_eq!(found[0].code, Code::OwnerOnly);
+        assert!(found[0].message.contains("is a unix socket"), "{found:?}");
+    }
+    let again =
+        active.clone() + "[pool.q]\nservers = [{ address = \"unix:/run/a.sock\", weight = 2 }]\n";
+    assert_eq!(privileged_changes(&active, &again), []);
 }

@@ -209,6 +209,7 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
             }
         }
         preferred_server(sink, route, pools);
+        forward_auth(sink, lowered, pools, route);
         earlier.entry(name.as_str()).or_default().add(sink, route);
     }
 }
@@ -264,6 +265,49 @@ fn only_host(route: &LoweredRoute) -> Option<&str> {
     match (when.hosts.as_slice(), &when.host_set) {
         ([HostPattern::Exact(host)], None) => Some(host),
         _ => None,
+    }
+}
+
+/// Verifies the pool of `forward_auth`: it exists, and its servers are no services with `forward_auth`, which could ask
+/// each other for ever.
+fn forward_auth(
+    sink: &mut Sink<'_>,
+    lowered: &Lowered,
+    pools: &HashMap<&str, &LoweredPool>,
+    route: &LoweredRoute,
+) {
+    let (Some(location), Some(auth)) = (&route.forward_auth, route.route.forward_auth()) else {
+        return;
+    };
+    let Some(pool) = pools.get(auth.pool.as_str()) else {
+        report_missing_pool(sink, lowered, pools, &auth.pool, location, &route.location);
+        return;
+    };
+    let asks = |proxy: &&LoweredProxy| {
+        let mut routes = lowered.routes.iter();
+        routes.any(|it| it.service.0 == proxy.proxy.name && it.route.forward_auth().is_some())
+    };
+    for (server, span) in pool.pool.servers.iter().zip(&pool.servers) {
+        let is_own = |listen: &SocketAddr| {
+            let is_address = listen.ip() == server.address
+                || listen.ip().is_unspecified() && server.address.is_loopback();
+            is_address && server.port.is_none_or(|port| port == listen.port())
+        };
+        let mut services = lowered.proxies.iter().filter(asks);
+        let Some(proxy) = services.find(|proxy| proxy.proxy.listen.iter().any(is_own)) else {
+            continue;
+        };
+        let message = format!(
+            "server {} is a listener of service `{}`, which has `forward_auth` itself",
+            server.name, proxy.proxy.name
+        );
+        sink.push(
+            Diagnostic::new(Code::Contradiction, span, message)
+                .also(location, "asked here")
+                .also(&proxy.name, "this service")
+                .cause("services that ask each other would never answer")
+                .fix("use the address of the server that decides"),
+        );
     }
 }
 

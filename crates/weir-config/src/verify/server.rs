@@ -27,6 +27,9 @@ pub(super) fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &L
         if sink.is_full() {
             return;
         }
+        if server.unix.is_some() {
+            continue;
+        }
         let forward = server.forward_in(&service.service);
         let listeners = service.service.listen.iter().zip(&service.listen);
         let mut listeners = listeners.filter_map(|(listener, location)| {

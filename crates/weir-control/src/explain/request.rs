@@ -154,6 +154,8 @@ impl Request {
             request: &request,
             fields: &fields,
             tls: TlsFacts::default(),
+            secure: proxy.tls.is_some()
+                || !proxy.trusted.is_empty() && self.text.contains(" https://"),
         };
         let name = |source| desired.file_name(source, &main);
         let mut chosen = self.examine(proxy, &facts, &name, &mut answer.steps);
@@ -178,7 +180,6 @@ impl Request {
         let from = Surroundings {
             facts,
             client: SocketAddr::new(UNKNOWN_CLIENT, 0),
-            secure: proxy.tls.is_some(),
             default_host: b"",
             request_id: RequestId::generated(0),
             server: None,
@@ -416,6 +417,11 @@ fn admission(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
         steps.push(format!("basic_auth: {auth}; without a valid password: 401"));
     }
     let Some(options) = options else { return };
+    if let Some(auth) = &options.forward_auth {
+        steps.push(format!(
+            "forward_auth: {auth}; 2xx admits the request, 401, 403 and redirects are returned, anything else: 503"
+        ));
+    }
     let limits = &options.limits;
     if limits.per_minute > 0 {
         let (rate, burst) = (limits.per_minute, limits.burst());

@@ -49,7 +49,10 @@ struct Frame {
 impl Check {
     pub(super) fn new(service: &str, target: &Target) -> Self {
         let port = target.port.unwrap_or(0);
-        let authority = std::net::SocketAddr::new(target.address, port).to_string();
+        let authority = match target.unix {
+            None => std::net::SocketAddr::new(target.address, port).to_string(),
+            Some(_) => "localhost".to_owned(),
+        };
         let scheme = if target.tls.is_some() {
             "https"
         } else {

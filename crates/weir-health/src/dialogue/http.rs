@@ -225,8 +225,12 @@ fn foreign(bytes: &[u8]) -> Outcome {
     Outcome::failed(format!("not HTTP: {}", quoted(bytes)))
 }
 
-/// Address, and the port unless it is the scheme's default.
+/// Address, and the port unless it is the scheme's default. A unix socket has no name, so its server gets the one that
+/// curl uses.
 fn host(target: &Target) -> String {
+    if target.unix.is_some() {
+        return "localhost".to_owned();
+    }
     let address = match target.address {
         IpAddr::V4(v4) => v4.to_string(),
         IpAddr::V6(v6) => format!("[{v6}]"),

@@ -34,6 +34,7 @@ fn chosen(routes: &[Route], text: &str) -> Option<usize> {
         request: &request,
         fields: &fields,
         tls: TlsFacts::default(),
+        secure: false,
     };
     choose(routes, &facts)
 }
@@ -233,6 +234,7 @@ fn unmet_condition_is_named() {
         request: &request,
         fields: &fields,
         tls: TlsFacts::default(),
+        secure: false,
     };
     let mut one = route(Some(HostPattern::Exact("h".to_owned())), Some("/b"));
     assert_eq!(

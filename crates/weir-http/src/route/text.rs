@@ -3,7 +3,9 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 
-use weir_model::{MapRef, Part, PathRewrite, Route, Template, TextRegex, ValueMap, Variable};
+use weir_model::{
+    MapRef, Part, PathRewrite, Route, Scheme, Template, TextRegex, ValueMap, Variable,
+};
 
 use super::{RequestFacts, glob, without_port};
 use crate::byte_class::is_value_byte;
@@ -73,8 +75,6 @@ pub struct Surroundings<'a> {
     pub facts: RequestFacts<'a>,
     /// The client's address and port.
     pub client: SocketAddr,
-    /// Whether the client uses TLS.
-    pub secure: bool,
     /// The host of a request without one.
     pub default_host: &'a [u8],
     /// Its identifier.
@@ -163,10 +163,7 @@ impl<'a> Surroundings<'a> {
                 );
             }
             Variable::Cookie(name) => self.cookie(name.as_bytes()),
-            Variable::Scheme => match self.secure {
-                true => b"https",
-                false => b"http",
-            },
+            Variable::Scheme => Scheme::of(facts.secure).as_str().as_bytes(),
             Variable::Host => without_port(
                 facts
                     .request

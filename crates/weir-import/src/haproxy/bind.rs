@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use crate::Environment;
-use crate::document::{Entry, Item};
+use crate::document::{Entry, Item, Value};
 use crate::guard::CERTIFICATES;
 use crate::note::{Notes, Position};
+use crate::tls_suite::{self, Written};
 
 use super::line::Line;
 
@@ -30,6 +31,32 @@ pub(super) struct Scope<'f> {
     pub(super) is_taken: &'f dyn Fn(&str) -> bool,
     /// Addresses of earlier frontends.
     pub(super) listening: &'f HashSet<String>,
+    /// `ssl-default-bind-…` of `global`.
+    pub(super) suites: &'f Suites,
+}
+
+/// Lists of cipher suites and groups.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Suites {
+    /// Of TLS 1.2.
+    pub(super) ciphers: Option<Written>,
+    /// Of TLS 1.3.
+    pub(super) ciphersuites: Option<Written>,
+    pub(super) curves: Option<Written>,
+}
+
+impl Suites {
+    /// Keeps the list of an option; returns whether it has one.
+    pub(super) fn set(&mut self, option: &str, text: String, position: Position) -> bool {
+        let list = match option {
+            "ciphers" => &mut self.ciphers,
+            "ciphersuites" => &mut self.ciphersuites,
+            "curves" => &mut self.curves,
+            _ => return false,
+        };
+        *list = Some((text, position));
+        true
+    }
 }
 
 /// One address.
@@ -201,6 +228,7 @@ impl Binds {
     fn options(&mut self, line: &Line, scope: &Scope<'_>, notes: &mut Notes) {
         let mut words = line.words.iter().skip(2).map(String::as_str);
         let mut ca = false;
+        let mut suites = scope.suites.clone();
         while let Some(word) = words.next() {
             let mut value = || words.next().unwrap_or("").to_owned();
             match word {
@@ -285,12 +313,14 @@ impl Binds {
                 "ssl-max-ver" if line.words.iter().any(|word| word == "TLSv1.3") => {
                     let _ = value();
                 }
+                "ciphers" | "ciphersuites" | "curves" => {
+                    suites.set(word, value(), line.position);
+                }
                 "sigalgs" | "client-sigalgs" | "ocsp-update" | "severity-output" | "shards"
-                | "proto" | "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "process"
-                | "thread" | "mode" | "user" | "group" | "uid" | "gid" | "level" | "backlog"
-                | "tcp-ut" | "nice" | "cc" | "mss" | "label" | "guid-prefix" | "idle-ping"
-                | "nbconn" | "ktls" | "tcp-ss" | "quic-cc-algo" | "quic-socket"
-                | "tls-ticket-keys" => {
+                | "proto" | "ecdhe" | "process" | "thread" | "mode" | "user" | "group" | "uid"
+                | "gid" | "level" | "backlog" | "tcp-ut" | "nice" | "cc" | "mss" | "label"
+                | "guid-prefix" | "idle-ping" | "nbconn" | "ktls" | "tcp-ss" | "quic-cc-algo"
+                | "quic-socket" | "tls-ticket-keys" => {
                     let _ = value();
                     notes.remark(
                         line.position,
@@ -321,6 +351,21 @@ impl Binds {
                     );
                 }
             }
+        }
+        if line.words.iter().any(|word| word == "ssl") {
+            self.suites(&suites, notes);
+        }
+    }
+
+    fn suites(&mut self, suites: &Suites, notes: &mut Notes) {
+        let is_newest = |entry: &Entry| {
+            entry.key == "minimum"
+                && matches!(&entry.item.value, Value::Text(text) if text == "1.3")
+        };
+        let newest_only = self.keys.iter().any(is_newest);
+        let lists = [suites.ciphers.as_ref(), suites.ciphersuites.as_ref()];
+        for key in tls_suite::keys(lists, suites.curves.as_ref(), newest_only, notes) {
+            self.key(key, notes);
         }
     }
 

@@ -177,6 +177,7 @@ fn binds(
         base: &context.certificates,
         is_taken: &is_taken,
         listening: &context.listening,
+        suites: &context.suites,
     };
     let mut binds = Binds::default();
     for line in proxy.lines.iter().filter(|line| line.keyword() == "bind") {

@@ -55,6 +55,10 @@ struct Context<'w> {
     maps: Vec<(rule::Lookup, String)>,
     /// `maxconn` of `global`: the limit of services without their own.
     max_connections: Option<(u64, Position)>,
+    /// `ssl-default-bind-…` of `global`.
+    suites: bind::Suites,
+    /// `chroot` of `global`: where the paths of servers' sockets begin.
+    chroot: Option<String>,
     /// Directory of relative paths of certificates.
     certificates: String,
     /// Number of ports that were taken for addresses that Weir cannot listen on.
@@ -79,6 +83,8 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         pages: std::mem::take(&mut file.pages),
         maps: Vec::new(),
         max_connections: None,
+        suites: bind::Suites::default(),
+        chroot: None,
         certificates: alias::certificates(&file),
         substitutes: 0,
         listening: HashSet::new(),
@@ -133,6 +139,17 @@ fn settings(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
             context.max_connections = Some((max, line.position));
             notes.remark(line.position, "each service has this limit of its own");
             continue;
+        }
+        if let Some(option) = line.keyword().strip_prefix("ssl-default-bind-")
+            && context
+                .suites
+                .set(option, line.words[1..].join(" "), line.position)
+        {
+            notes.remark(line.position, "in `tls` of each service");
+            continue;
+        }
+        if line.keyword() == "chroot" {
+            context.chroot = line.word(1).map(str::to_owned);
         }
         if line.keyword() == "hard-stop-after"
             && let Some(millis) = line.word(1).and_then(time)

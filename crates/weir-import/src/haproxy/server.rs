@@ -1,6 +1,6 @@
 //! `server` and `default-server`: an address with its options.
 
-use weir_model::MAX_WEIGHT;
+use weir_model::{MAX_WEIGHT, unix_socket};
 
 use super::check::Checks;
 use super::line::Line;
@@ -483,17 +483,34 @@ pub(super) fn is_name(text: &str) -> bool {
         && host.parse::<std::net::IpAddr>().is_err()
 }
 
-/// Returns `ADDRESS[:PORT]` with a numeric address. A missing port is the client's.
+/// Returns `unix:PATH`. Haproxy connects after `chroot`, so its paths begin there.
+fn on_unix_socket(context: &Context<'_>, path: &str) -> Result<String, String> {
+    let path = match &context.chroot {
+        Some(root) => format!(
+            "{}/{}",
+            root.trim_end_matches('/'),
+            path.trim_start_matches('/')
+        ),
+        None => path.to_owned(),
+    };
+    match unix_socket::path_problem(&path) {
+        None => Ok(format!("{}{path}", unix_socket::PREFIX)),
+        Some(why) => Err(why),
+    }
+}
+
+/// Returns `ADDRESS[:PORT]` with a numeric address, or a unix socket. A missing port is the client's.
 fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
     let (text, ipv6) = match text.split_once('@') {
         Some(("ipv4" | "tcp4", rest)) => (rest, Some(false)),
         Some(("ipv6" | "tcp6", rest)) => (rest, Some(true)),
         Some(("tcp", rest)) => (rest, None),
+        Some(("unix", path)) => return on_unix_socket(context, path),
         Some((kind, _)) => return Err(format!("Weir does not support {kind}@ server addresses")),
         None => (text, None),
     };
     if text.starts_with('/') {
-        return Err("Weir does not support servers on Unix sockets".to_owned());
+        return on_unix_socket(context, text);
     }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port))

@@ -1,9 +1,9 @@
 //! `proxy_set_header`, `add_header`, `proxy_hide_header` and `rewrite … break`: the header and path changes of a
 //! location.
 
-use super::Context;
 use super::tree::{Node, inherited};
 use super::variable::{Clients, replace};
+use super::{Context, auth};
 use crate::document::Entry;
 use crate::edit::{Edits, beginning_with_slash};
 use crate::note::Notes;
@@ -26,7 +26,11 @@ pub(super) fn edits(
     if !rules.is_empty() {
         edits.keys.push(Entry::implied("x_forwarded", rules));
     }
+    let asked = auth::forward_auth(context, levels, clients, notes);
     for line in lines {
+        if asked.is_some() && auth::copied_field(levels, line).is_some() {
+            continue;
+        }
         let found = match (line.word(1), line.word(2)) {
             _ if is_port_of_service(line) => {
                 context.used.insert(line.position);
@@ -62,6 +66,7 @@ pub(super) fn edits(
     }
     let mut keys = super::route::keys(context, levels, notes);
     edits.keys.append(&mut keys);
+    edits.keys.extend(asked);
     let own = levels.first().copied().unwrap_or_default();
     // The first one that matches decides, as the first route does.
     for (line, (regex, path)) in own.iter().filter_map(|line| Some((line, new_path(line)?))) {
@@ -134,6 +139,9 @@ pub(super) fn of_files(
     edits
         .keys
         .extend(super::route::authentication(context, levels, notes));
+    edits
+        .keys
+        .extend(auth::forward_auth(context, levels, clients, notes));
     edits
 }
 

@@ -652,6 +652,8 @@ fn refusals(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)> 
                 context.used.insert(line.position);
                 found.push((Condition::default(), respond(404)));
             }
+            // It is `forward_auth` of the location's route.
+            "auth_request" if context.used.contains(&line.position) => {}
             "auth_request" | "auth_jwt" if line.word(1) != Some("off") => {
                 found.push((Condition::default(), respond(403)));
             }

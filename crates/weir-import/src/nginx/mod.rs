@@ -4,6 +4,7 @@
 //! the names. So server blocks that share their addresses become one service.
 
 mod action;
+mod auth;
 mod expand;
 mod header;
 mod limit;
@@ -293,6 +294,7 @@ const UNSUPPORTED: &[Unsupported] = &[
             "auth_basic",
             "auth_basic_user_file",
             "auth_request",
+            "auth_request_set",
             "satisfy",
         ],
         inert: &[],

@@ -375,7 +375,9 @@ fn table(
     };
     if group.listen[0].tls {
         let mut keys = tls::keys(&mut find, default.position, notes);
-        keys.extend(tls::minimum([default.inner(), outer], notes));
+        let minimum = tls::minimum([default.inner(), outer], notes);
+        keys.extend(tls::suites(&mut find, minimum.as_ref(), notes));
+        keys.extend(minimum);
         table.push(Entry::implied("tls", keys).essential());
     }
     if let Some((word, position)) = find("proxy_ignore_client_abort") {

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use weir_model::unix_socket;
+
 use super::Context;
 use super::tree::{Node, inherited};
 use super::upstream::{self, keepalive};
@@ -28,12 +30,19 @@ pub(super) fn url(text: &str) -> Result<Url, String> {
         (_, Some(rest)) => (true, rest),
         _ => return Err("not an http or https URL".to_owned()),
     };
-    if rest.starts_with("unix:") {
-        return Err("Weir does not support servers on Unix sockets".to_owned());
-    }
-    let (host, path) = match rest.find('/') {
-        Some(at) => (&rest[..at], Some(rest[at..].to_owned())),
-        None => (rest, None),
+    // `unix:SOCKET[:PATH]`
+    let (host, path) = match rest.strip_prefix(unix_socket::PREFIX) {
+        Some(socket) => match socket.split_once(':') {
+            Some((socket, path)) => (
+                &rest[..unix_socket::PREFIX.len() + socket.len()],
+                (!path.is_empty()).then(|| path.to_owned()),
+            ),
+            None => (rest, None),
+        },
+        None => match rest.find('/') {
+            Some(at) => (&rest[..at], Some(rest[at..].to_owned())),
+            None => (rest, None),
+        },
     };
     if text.contains('$') {
         return Err("the target is computed, and a route's pool is fixed".to_owned());
@@ -48,15 +57,27 @@ pub(super) fn url(text: &str) -> Result<Url, String> {
     })
 }
 
+/// Returns the address of a server: a unix socket, or a numeric address with its port, or with `port`.
+pub(super) fn server_address(
+    environment: &dyn Environment,
+    text: &str,
+    port: u16,
+) -> Result<String, String> {
+    let Some(path) = text.strip_prefix(unix_socket::PREFIX) else {
+        return resolved(environment, text, port);
+    };
+    match unix_socket::path_problem(path) {
+        None => Ok(text.to_owned()),
+        Some(why) => Err(why),
+    }
+}
+
 /// Returns a numeric address with its port, or with `port`.
 pub(super) fn resolved(
     environment: &dyn Environment,
     text: &str,
     port: u16,
 ) -> Result<String, String> {
-    if text.starts_with("unix:") {
-        return Err("Weir does not support servers on Unix sockets".to_owned());
-    }
     let (host, written) = match text.rsplit_once(':') {
         Some((host, port)) if host.ends_with(']') || !host.contains(':') => (host, Some(port)),
         _ => (text, None),
@@ -140,14 +161,16 @@ pub(super) fn pool(
         let name = Item::new(name, Some(from.position));
         entries.extend(servers_dns(vec![name]));
     } else {
-        let address = resolved(context.environment, &url.host, port)?;
+        let address = server_address(context.environment, &url.host, port)?;
         servers.push(Upstream {
             from: from.position,
             entries: vec![Entry::new("address", address, from.position).essential()],
             probes: Vec::new(),
         });
     }
-    let name = context.writer.names.take(&url.host);
+    let socket = url.host.strip_prefix(unix_socket::PREFIX);
+    let file = socket.and_then(|path| path.rsplit('/').next());
+    let name = context.writer.names.take(file.unwrap_or(&url.host));
     if !tls.is_empty() {
         entries.push(Entry::implied("tls", tls));
     }
@@ -175,11 +198,16 @@ pub(super) fn host(levels: &[&[Node]], to: &Url, from: Position) -> Option<(Stri
         line.word(1)
             .is_some_and(|name| name.eq_ignore_ascii_case("Host"))
     };
+    // nginx has no name for the server on a unix socket.
+    let proxy_host = match to.host.starts_with(unix_socket::PREFIX) {
+        true => "localhost",
+        false => &to.host,
+    };
     let Some(line) = lines.rev().find(is_host) else {
-        return Some((to.host.clone(), from));
+        return Some((proxy_host.to_owned(), from));
     };
     match line.word(2)? {
-        "$proxy_host" => Some((to.host.clone(), line.position)),
+        "$proxy_host" => Some((proxy_host.to_owned(), line.position)),
         value if value.contains('$') => None,
         value => Some((value.to_owned(), line.position)),
     }
@@ -223,7 +251,16 @@ mod tests {
             read("https://a:8443/x"),
             Ok((true, "a:8443".into(), Some("/x".into())))
         );
-        for wrong in ["a", "http://", "http://unix:/run/x", "http://$host"] {
+        let socket = "unix:/run/x".to_owned();
+        assert_eq!(
+            read("http://unix:/run/x"),
+            Ok((false, socket.clone(), None))
+        );
+        assert_eq!(
+            read("http://unix:/run/x:/y"),
+            Ok((false, socket, Some("/y".into())))
+        );
+        for wrong in ["a", "http://", "http://$host"] {
             assert!(url(wrong).is_err(), "{wrong}");
         }
     }

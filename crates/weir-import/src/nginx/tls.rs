@@ -1,8 +1,9 @@
 //! `ssl_*` of a server block: `tls` of a service.
 
 use super::tree::Node;
-use crate::document::Entry;
+use crate::document::{Entry, Value};
 use crate::note::{Notes, Position};
+use crate::tls_suite;
 
 /// `ssl_protocols TLSv1.2 TLSv1.3`.
 pub(super) fn minimum(levels: [&[Node]; 2], notes: &mut Notes) -> Option<Entry> {
@@ -23,6 +24,23 @@ pub(super) fn minimum(levels: [&[Node]; 2], notes: &mut Notes) -> Option<Entry> 
         false => "1.3",
     };
     Some(Entry::new("minimum", min, position))
+}
+
+/// `ssl_ciphers`, `ssl_ecdh_curve`; `minimum` is what [`minimum`] returned.
+pub(super) fn suites(
+    find: &mut dyn FnMut(&str) -> Option<(String, Position)>,
+    minimum: Option<&Entry>,
+    notes: &mut Notes,
+) -> Vec<Entry> {
+    let is_newest = |entry: &Entry| matches!(&entry.item.value, Value::Text(text) if text == "1.3");
+    let ciphers = find("ssl_ciphers");
+    let groups = find("ssl_ecdh_curve").filter(|(text, _)| text != "auto");
+    tls_suite::keys(
+        [ciphers.as_ref(), None],
+        groups.as_ref(),
+        minimum.is_some_and(is_newest),
+        notes,
+    )
 }
 
 /// Where certificates are expected that the file does not name.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Context;
-use super::target::{of_name, resolved};
+use super::target::{of_name, server_address};
 use super::tree::Node;
 use crate::document::{Entry, Item};
 use crate::layer7::{Group, Upstream};
@@ -219,7 +219,7 @@ fn server(context: &Context<'_>, node: &Node, port: u16, notes: &mut Notes) -> O
         node.reject(notes, "the address is missing");
         return None;
     };
-    let address = match resolved(context.environment, address, port) {
+    let address = match server_address(context.environment, address, port) {
         Ok(address) => address,
         Err(why) => {
             node.reject(notes, &why);

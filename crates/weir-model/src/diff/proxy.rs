@@ -139,6 +139,10 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
     let old = old.options.as_deref().unwrap_or(&default);
     let new = new.options.as_deref().unwrap_or(&default);
     let as_service = "as the service";
+    let asked = |it: &RouteOptions| it.forward_auth.as_ref().map(ToString::to_string);
+    // The values of fields are not shown.
+    let both = old.forward_auth.as_ref().zip(new.forward_auth.as_ref());
+    let set = both.map(|(old, new)| (&old.set, &new.set));
     let number = |it: &Option<u32>| it.map_or_else(|| as_service.to_owned(), |it| it.to_string());
     let flag = |it: &Option<bool>| it.map_or_else(|| as_service.to_owned(), |it| it.to_string());
     let edits = edits
@@ -162,6 +166,14 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
         .compare("server", &old.server, &new.server, |it| {
             or_none(it.as_ref())
         })
+        .compare("forward_auth", asked(old), asked(new), |it| {
+            or_none(it.as_ref())
+        })
+        .compare_hidden(
+            "forward_auth.set_header",
+            set.map(|it| it.0),
+            set.map(|it| it.1),
+        )
         .compare("basic_auth", users(old), users(new), String::clone)
         .compare_hidden("basic_auth.users", &old.basic_auth, &new.basic_auth)
         .compare(

@@ -21,6 +21,12 @@ pub(super) fn of_service(
                 bool::to_string,
             )
             .compare("minimum", old.minimum, new.minimum, version)
+            .compare("ciphers", &old.ciphers, &new.ciphers, |it| {
+                or_default(it.iter().map(|one| one.as_str()))
+            })
+            .compare("groups", &old.groups, &new.groups, |it| {
+                or_default(it.iter().map(|one| one.as_str()))
+            })
             .compare("client_ca", &old.client_ca, &new.client_ca, |it| {
                 or_none(it.as_ref())
             })
@@ -57,6 +63,14 @@ fn version(version: &TlsVersion) -> String {
     version.as_str().to_owned()
 }
 
+fn or_default<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    match names.as_slice() {
+        [] => "default".to_owned(),
+        names => names.join(" "),
+    }
+}
+
 fn ticket_keys(tls: Option<&ServiceTls>) -> Vec<&Secret> {
     tls.iter().flat_map(|tls| &tls.ticket_keys).collect()
 }
@@ -65,6 +79,14 @@ fn service_summary(tls: &ServiceTls) -> String {
     let mut text = tls.certificates_text();
     if tls.minimum != TlsVersion::default() {
         text += &format!(", from version {}", tls.minimum.as_str());
+    }
+    if !tls.ciphers.is_empty() {
+        let ciphers = or_default(tls.ciphers.iter().map(|one| one.as_str()));
+        text += &format!(", ciphers {ciphers}");
+    }
+    if !tls.groups.is_empty() {
+        let groups = or_default(tls.groups.iter().map(|one| one.as_str()));
+        text += &format!(", groups {groups}");
     }
     if tls.strict_sni {
         text += ", strict_sni";

@@ -65,11 +65,34 @@ impl fmt::Display for NamedCondition {
 }
 
 named_enum! {
+    /// How a client sent a request.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Scheme {
+        /// Without TLS.
+        Http = "http",
+        /// With TLS.
+        Https = "https",
+    }
+}
+
+impl Scheme {
+    /// `https` if the client used TLS.
+    pub const fn of(is_secure: bool) -> Self {
+        match is_secure {
+            true => Self::Https,
+            false => Self::Http,
+        }
+    }
+}
+
+named_enum! {
     /// The keys of conditions, in the order in which they are compared: cheap ones first.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum ConditionKey {
         /// Method.
         Method = "method",
+        /// Scheme.
+        Scheme = "scheme",
         /// Host.
         Host = "host",
         /// Path without query, with wildcards.
@@ -109,6 +132,7 @@ impl ConditionKey {
     pub const fn part(self) -> RequestPart {
         match self {
             Self::Method
+            | Self::Scheme
             | Self::Host
             | Self::Path
             | Self::PathRegex
@@ -126,6 +150,8 @@ impl ConditionKey {
 pub struct Conditions {
     /// Methods in upper case.
     pub methods: Vec<String>,
+    /// Schemes.
+    pub schemes: Vec<Scheme>,
     /// Hosts.
     pub hosts: Vec<HostPattern>,
     /// Hosts from files, in addition.
@@ -155,6 +181,7 @@ impl Conditions {
     pub fn has(&self, key: ConditionKey) -> bool {
         match key {
             ConditionKey::Method => !self.methods.is_empty(),
+            ConditionKey::Scheme => !self.schemes.is_empty(),
             ConditionKey::Host => !self.hosts.is_empty() || self.host_set.is_some(),
             ConditionKey::Path => !self.paths.is_empty(),
             ConditionKey::PathRegex => !self.path_regexes.is_empty(),
@@ -201,6 +228,7 @@ impl Conditions {
     fn covers_key(&self, key: ConditionKey, other: &Self) -> bool {
         match key {
             ConditionKey::Method => all_in(&other.methods, &self.methods, PartialEq::eq),
+            ConditionKey::Scheme => all_in(&other.schemes, &self.schemes, PartialEq::eq),
             ConditionKey::Host => {
                 (other.host_set.is_none() || other.host_set == self.host_set)
                     && all_in(&other.hosts, &self.hosts, |theirs, own| own.covers(theirs))
@@ -243,6 +271,10 @@ impl Conditions {
         }
         match key {
             ConditionKey::Method => self.methods.join(" "),
+            ConditionKey::Scheme => {
+                let texts: Vec<&str> = self.schemes.iter().map(|one| one.as_str()).collect();
+                texts.join("|")
+            }
             ConditionKey::Host => {
                 let files = self.host_set.iter().map(ToString::to_string);
                 let hosts = self.hosts.iter().map(ToString::to_string);
@@ -332,6 +364,7 @@ impl fmt::Display for Conditions {
             }
         }
         for (key, before) in [
+            (ConditionKey::Scheme, "scheme="),
             (ConditionKey::Header, ""),
             (ConditionKey::Query, "?"),
             (ConditionKey::Cookie, "cookie "),

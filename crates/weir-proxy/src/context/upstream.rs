@@ -176,7 +176,10 @@ impl Context {
         if !self.free_descriptors(|| TABLE.has_room()) {
             return Err(Errno::MFILE);
         }
-        let socket = socket::connect((target.address, port).into())?;
+        let socket = match &target.unix {
+            None => socket::connect((target.address, port).into())?,
+            Some(path) => socket::connect_unix(path)?,
+        };
         let transport = match tls {
             None => Transport::plain(socket),
             Some(connector) => {

@@ -50,11 +50,17 @@ pub enum Detail {
     MirrorFailed,
     /// Requests that were not copied because of a limit.
     MirrorSkipped,
+    /// Requests that the server of `forward_auth` admitted.
+    AuthAdmitted,
+    /// Requests that it refused.
+    AuthRefused,
+    /// Requests about which it did not decide.
+    AuthFailed,
 }
 
 impl Detail {
     /// All, in the order of their numbers.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::Active,
         Self::H2Clients,
         Self::H2Connections,
@@ -77,6 +83,9 @@ impl Detail {
         Self::Mirrored,
         Self::MirrorFailed,
         Self::MirrorSkipped,
+        Self::AuthAdmitted,
+        Self::AuthRefused,
+        Self::AuthFailed,
     ];
 
     /// Name in the status document; that of the metric follows from it.
@@ -104,6 +113,9 @@ impl Detail {
             Self::Mirrored => "mirrored",
             Self::MirrorFailed => "mirror_failed",
             Self::MirrorSkipped => "mirror_skipped",
+            Self::AuthAdmitted => "auth_admitted",
+            Self::AuthRefused => "auth_refused",
+            Self::AuthFailed => "auth_failed",
         }
     }
 
@@ -132,6 +144,11 @@ impl Detail {
             Self::Mirrored => "Copies of requests for the pools of `mirror`.",
             Self::MirrorFailed => "Copies of requests without a complete response.",
             Self::MirrorSkipped => "Requests that were not copied because of a limit of `mirror`.",
+            Self::AuthAdmitted => "Requests that `forward_auth` admitted.",
+            Self::AuthRefused => "Requests that `forward_auth` refused.",
+            Self::AuthFailed => {
+                "Requests about which `forward_auth` got no decision, answered with 503."
+            }
         }
     }
 

@@ -19,8 +19,8 @@ use crate::log::tap::Taps;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
 use crate::plan::{
-    Auths, Exchanges, Listeners, Mirror, PerWorker, RouteOptions, Service, Sharded, Stickiness,
-    Target, Targets,
+    Auths, Exchanges, ForwardAuth, Listeners, Mirror, PerWorker, RouteOptions, Service, Sharded,
+    Stickiness, Target, Targets,
 };
 use crate::trace::Tracer;
 use crate::{Error, Result, file_root, socket, tls};
@@ -72,6 +72,7 @@ pub(super) fn service(
         },
         options: options(known, proxy, pools),
         auth: auths(proxy),
+        has_forward_auth: proxy.routes.iter().any(|it| it.forward_auth().is_some()),
         normalize_path: proxy.normalize_path,
         pools: pools
             .iter()
@@ -169,6 +170,7 @@ fn options(
             x_forwarded: options.x_forwarded.clone(),
             mirrors: mirrors(known, proxy, route, pools),
             server: options.server.clone(),
+            forward_auth: forward_auth(proxy, route, pools),
         }))
     };
     proxy.routes.iter().map(&mut own).collect()
@@ -201,6 +203,7 @@ fn mirrors(
             share: wanted.share,
             body_bytes: wanted.body as usize,
             path: wanted.path.clone(),
+            is_auth_request: false,
             concurrent: Arc::clone(concurrent),
             retry: RetryPolicy::new(0, none.clone()),
             timeouts: (&timeouts).into(),
@@ -208,6 +211,40 @@ fn mirrors(
     };
     let wanted = route.mirrors().iter().enumerate();
     wanted.filter_map(&mut one).collect()
+}
+
+/// The server that decides about a route's requests.
+fn forward_auth(
+    proxy: &weir_model::Proxy,
+    route: &weir_model::Route,
+    pools: &[&Pool],
+) -> Option<Arc<ForwardAuth>> {
+    let rules = route.forward_auth()?;
+    let none = RetryOn {
+        conditions: Vec::new(),
+        statuses: Vec::new(),
+    };
+    let timeouts = weir_model::ProxyTimeouts {
+        total: Some(rules.timeout),
+        ..proxy.timeouts
+    };
+    Some(Arc::new(ForwardAuth {
+        rules: rules.clone(),
+        way: Arc::new(Mirror {
+            // Without its pool every request is answered with 503.
+            pool: pools
+                .iter()
+                .position(|pool| pool.name == rules.pool)
+                .unwrap_or(usize::MAX),
+            share: 0,
+            body_bytes: 0,
+            path: None,
+            is_auth_request: true,
+            concurrent: Arc::new(Concurrent::one(weir_model::ForwardAuth::CONCURRENT)),
+            retry: RetryPolicy::new(0, none),
+            timeouts: (&timeouts).into(),
+        }),
+    }))
 }
 
 /// The limits of a route for each client: the former ones if they are the same.
@@ -416,6 +453,7 @@ fn target(
         name: server.name.clone(),
         address: server.address,
         port: server.port,
+        unix: server.unix.clone(),
         load,
         tls: pool.tls.clone(),
         http2: pool.http2,

@@ -39,11 +39,13 @@ impl Session {
             Some(rules) => path::normalize(received, rules, &mut room),
         };
         let tls = self.tls_details(service);
+        let secure = self.is_client_secure(head, &cx.fields);
         let mut restarted = Vec::new();
         let target = target.and_then(|target| {
             let tls = tls.as_deref().map(|it| it.facts()).unwrap_or_default();
             let received = (&target, head, request);
-            let found = self.restarted(service, received, &cx.fields, tls, &mut restarted)?;
+            let of = (tls, secure);
+            let found = self.restarted(service, received, &cx.fields, of, &mut restarted)?;
             Ok(found.map_or(target, |found| found.target(target, &restarted)))
         });
         let facts = target.as_ref().ok().map(|target| Facts {
@@ -55,6 +57,7 @@ impl Session {
             body_received: 0,
             host: HostCheck::Allowed,
             tls: tls.as_deref().map(|it| it.facts()).unwrap_or_default(),
+            secure,
             admitted: admitted.is_some(),
         });
         let route = facts
@@ -125,6 +128,9 @@ impl Session {
         route: Option<usize>,
     ) -> Option<Step> {
         match self.request.gate {
+            Gate::Open if service.has_forward_auth => {
+                self.refuse_unadmitted(key, cx, service, route)
+            }
             Gate::Open => None,
             Gate::Busy => Some(self.fail(key, cx, 503)),
             Gate::Rejected { rejection, .. } => Some(self.fail_limited(key, cx, rejection)),
@@ -182,7 +188,11 @@ fn password_job(
 ///
 /// # Errors
 /// What follows for a request that exceeds one.
-fn admit(facts: &Facts<'_>, service: &Service, route: Option<usize>) -> Result<Admitted, Gate> {
+pub(super) fn admit(
+    facts: &Facts<'_>,
+    service: &Service,
+    route: Option<usize>,
+) -> Result<Admitted, Gate> {
     let rejected = |route| move |rejection| Gate::Rejected { rejection, route };
     let now_ns = match service.limits.needs_time() {
         true => now_ns(Clock::Monotonic),

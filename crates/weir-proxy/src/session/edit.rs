@@ -36,7 +36,6 @@ impl Session {
         Surroundings {
             facts,
             client: self.peer,
-            secure: self.transport.is_secure(),
             default_host,
             request_id: id,
             server: None,

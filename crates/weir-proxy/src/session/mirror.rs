@@ -11,9 +11,9 @@ use weir_http::{
     Exchange, Framing, Method, Name, Request, RequestEdit, RequestPath, write_request,
 };
 use weir_model::SchedulerKind;
-use weir_select::Selection;
 use weir_select::key::hash_of_request;
 use weir_select::limit::Admission;
+use weir_select::{Replay, Selection};
 
 use super::record::NORMAL_END;
 use super::state::{self, Linger, Phase, Times};
@@ -112,6 +112,7 @@ impl Session {
             bytes,
             hash,
             mirror,
+            auth_request: None,
         });
     }
 
@@ -177,6 +178,10 @@ impl Session {
         session.request.selection = Selection::new(copy.hash);
         session.to_server = copy.bytes.into();
         session.mirror = Some(copy.mirror);
+        if let Some(auth_request) = copy.auth_request {
+            session.request.selection.set_replay(Replay::Allowed);
+            session.auth_request = Some(Box::new(auth_request));
+        }
         session
     }
 
@@ -191,7 +196,13 @@ impl Session {
 
     /// Starts a session that sends a copy.
     pub(crate) fn begin_as_copy(&mut self, key: Key, cx: &mut Context) -> Outcome {
-        self.count_copy(cx, Detail::Mirrored);
+        if self
+            .mirror
+            .as_ref()
+            .is_some_and(|mirror| !mirror.is_auth_request)
+        {
+            self.count_copy(cx, Detail::Mirrored);
+        }
         self.request.times = Times::beginning(cx.now_us);
         self.phase = Phase::Connect;
         let total = self.timeouts().total;
@@ -204,6 +215,7 @@ impl Session {
 
     /// The copy was answered with this status, or failed (0): the session ends.
     pub(super) fn end_copy(&mut self, cx: &mut Context, status: u16) -> Step {
+        self.end_auth_request(cx);
         self.leave_server(cx, false);
         self.record(cx, status);
         self.phase = Phase::Linger(Linger::Discard);
@@ -213,7 +225,11 @@ impl Session {
     /// Records the end of a copy for its pool and server only.
     pub(super) fn record_copy(&mut self, cx: &Context, status: u16) {
         let end = std::mem::replace(&mut self.request.termination, NORMAL_END);
-        if status == 0 || end != NORMAL_END {
+        let is_auth_request = self
+            .mirror
+            .as_ref()
+            .is_some_and(|mirror| mirror.is_auth_request);
+        if (status == 0 || end != NORMAL_END) && !is_auth_request {
             self.count_copy(cx, Detail::MirrorFailed);
         }
         let done = self.finished(cx, status, end);

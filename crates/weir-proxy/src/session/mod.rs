@@ -13,6 +13,7 @@ mod connect;
 mod edit;
 mod encode;
 mod file;
+mod forward_auth;
 mod handover;
 mod handshake;
 mod host;
@@ -38,7 +39,7 @@ use weir_http::Exchange;
 use weir_model::ProxyProtocol;
 use weir_select::{RetryPolicy, Selection, key::hash_of_client};
 
-use self::state::{Outgoing, Phase, Request, Times, Verified, Watch};
+use self::state::{AuthResult, Outgoing, Phase, Request, Times, Verified, Watch};
 use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
 use crate::h2::Upgrade;
 use crate::log::Note;
@@ -47,6 +48,7 @@ use crate::plan::{Millis, Mirror, RouteOptions};
 use crate::slab::Key;
 use crate::tls::TlsDetails;
 use crate::transport::Transport;
+use crate::verdict::AuthRequest;
 use crate::wheel::Deadline;
 
 /// Steps before other sessions get their turn.
@@ -107,6 +109,10 @@ pub(crate) struct Session {
     pub(crate) stream_tls: Option<Rc<TlsDetails>>,
     /// Of a session that sends a copy of a request: the mirror.
     mirror: Option<Arc<Mirror>>,
+    /// Of a session that sends the authorization request of another one.
+    auth_request: Option<Box<AuthRequest>>,
+    /// The verdict about the request at the beginning of `input`, once it is known.
+    auth_result: Option<Box<AuthResult>>,
     log_record: Option<Box<Note>>,
     /// Bytes from the client that are not processed yet; the first `scanned` of them contain no end of a head.
     input: Vec<u8>,
@@ -150,6 +156,8 @@ impl Session {
             destination: None,
             stream_tls: None,
             mirror: None,
+            auth_request: None,
+            auth_result: None,
             log_record: None,
             input: Vec::new(),
             scanned: 0,
@@ -428,6 +436,7 @@ impl Session {
 
     /// Ends the session and releases everything that it holds.
     pub(crate) fn end(&mut self, cx: &mut Context) {
+        self.end_auth_request(cx);
         self.record_abandoned(cx);
         self.request.slot = None;
         self.leave_queue();

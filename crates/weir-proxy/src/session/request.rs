@@ -9,7 +9,7 @@ use weir_http::{
     Client, ClientEdit, Exchange, Field, Framing, Refusal, Request, RequestEdit, RequestPath,
     Upload, encoding, path, write_request,
 };
-use weir_model::{Forwarded, RouteAction, SchedulerKind};
+use weir_model::{Forwarded, RouteAction, SchedulerKind, Scheme};
 use weir_select::key::hash_of_request;
 use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
@@ -18,7 +18,7 @@ use super::admission::limit;
 use super::edit::{answer_fields, drop_fields};
 use super::encode::compression;
 use super::file::file_request;
-use super::state::Gate;
+use super::state::{AuthResult, Gate};
 use super::{Session, Step, state};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::{PREFACE, first_stream};
@@ -36,6 +36,8 @@ struct Incoming<'a> {
     target: &'a RequestPath<'a>,
     /// The client's TLS connection, if routes or texts need to know it.
     tls: TlsFacts<'a>,
+    /// Whether the client used TLS, to Weir or to a trusted proxy.
+    secure: bool,
 }
 
 impl<'a> Incoming<'a> {
@@ -47,6 +49,7 @@ impl<'a> Incoming<'a> {
             request: self.request,
             fields,
             tls: self.tls,
+            secure: self.secure,
         }
     }
 }
@@ -140,6 +143,20 @@ impl Session {
                 None => return Step::Pending,
             },
         };
+        let (gate, admitted) = match service.has_forward_auth {
+            false => (gate, admitted),
+            true => match self.request_authorization(
+                key,
+                cx,
+                service,
+                &request,
+                bytes,
+                (gate, admitted),
+            ) {
+                Some(known) => known,
+                None => return Step::Pending,
+            },
+        };
         let mut exchange = Exchange::new(&request, service.head.underscores);
         let Upload {
             consumed: body,
@@ -157,6 +174,7 @@ impl Session {
         local.budget.earn(service.retry_percent);
         self.request = state::Request::new(exchange);
         self.request.gate = gate;
+        self.request.auth_result = self.auth_result.take();
         self.request.admit(admitted);
         self.request.times = state::Times::beginning(cx.now_us);
         if service.timeouts.total > 0 {
@@ -240,9 +258,11 @@ impl Session {
         };
         let tls = self.tls_details(service);
         let tls = tls.as_deref().map(TlsDetails::facts).unwrap_or_default();
+        let secure = self.is_client_secure(head, &cx.fields);
         let mut restarted = Vec::new();
         let received = (&target, head, request);
-        let target = match self.restarted(service, received, &cx.fields, tls, &mut restarted) {
+        let of = (tls, secure);
+        let target = match self.restarted(service, received, &cx.fields, of, &mut restarted) {
             Ok(None) => target,
             Ok(Some(found)) => found.target(target, &restarted),
             Err(refusal) => return Some(self.fail(key, cx, refusal.request_status())),
@@ -252,6 +272,7 @@ impl Session {
             request,
             target: &target,
             tls,
+            secure,
         };
         if service.log.as_ref().is_some_and(|log| !log.more.is_empty()) {
             let host = self.default_host(head, request, &cx.fields);
@@ -276,7 +297,7 @@ impl Session {
         service: &Service,
         (target, head, request): (&RequestPath<'_>, &[u8], &Request),
         fields: &[Field],
-        tls: TlsFacts<'_>,
+        (tls, secure): (TlsFacts<'_>, bool),
         room: &mut Vec<u8>,
     ) -> Result<Option<Restarted>, Refusal> {
         if !service.routes.restarts() {
@@ -289,9 +310,22 @@ impl Session {
             request,
             fields,
             tls,
+            secure,
         };
         let rules = service.normalize_path.as_ref();
         service.routes.restarted(&facts, rules, room).map(Some)
+    }
+
+    /// Whether the client used TLS: to Weir, or to a trusted proxy that says so.
+    pub(super) fn is_client_secure(&self, head: &[u8], fields: &[Field]) -> bool {
+        let own = self.transport.is_secure();
+        let trusted = &self.local.service.trusted;
+        let address = self.peer.ip();
+        if !trusted.iter().any(|network| network.contains(address)) {
+            return own;
+        }
+        let forwarded = route::forwarded_scheme(head, fields);
+        forwarded.map_or(own, |scheme| scheme == Scheme::Https)
     }
 
     /// The client's TLS connection, if routes or texts need to know it.
@@ -337,6 +371,7 @@ impl Session {
             request,
             target,
             tls,
+            secure,
         } = incoming;
         let facts = Facts {
             client: self.peer,
@@ -347,6 +382,7 @@ impl Session {
             body_received: self.request.exchange.request_content(),
             host: self.check_host(head, request, &cx.fields),
             tls,
+            secure,
             admitted: self.request.admitted,
         };
         if let Gate::Rejected { rejection, route } = self.request.gate {
@@ -509,6 +545,13 @@ impl Session {
             rewritten = self.edit_request(service, &from, &mut add);
             drop_fields(edits, head, &mut cx.fields);
         }
+        let auth_result = self.request.auth_result.take();
+        if let Some((rules, lines)) = auth_result.as_deref().and_then(AuthResult::copied) {
+            for field in &mut cx.fields {
+                field.dropped |= rules.replaces(field.name_in(head));
+            }
+            add.extend_from_slice(lines);
+        }
         self.write_trace_context(head, &mut cx.fields, &mut add);
         let edit = RequestEdit {
             add: &add,
@@ -527,7 +570,7 @@ impl Session {
     }
 
     /// The host of a request without one: the address to which the client connected.
-    fn default_host(&self, head: &[u8], request: &Request, fields: &[Field]) -> String {
+    pub(super) fn default_host(&self, head: &[u8], request: &Request, fields: &[Field]) -> String {
         if !request.http10 || request.host_in(head, fields).is_some() {
             return String::new();
         }
@@ -537,7 +580,7 @@ impl Session {
     }
 
     /// Returns the client data for the forwarding fields.
-    fn forwarded_client(&self) -> Option<Client> {
+    pub(super) fn forwarded_client(&self) -> Option<Client> {
         let service = &self.local.service;
         let address = self.peer.ip();
         (service.forwarded != Forwarded::Off).then(|| Client {
@@ -552,7 +595,7 @@ impl Session {
     }
 
     /// Returns the rules of the route or the service for fields about the client.
-    fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
+    pub(super) fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
         let address = self.peer.ip();
         let options = self.request.route.and_then(|at| service.options.get(at));
         let own = options.and_then(|options| options.as_ref()?.x_forwarded.as_ref());

@@ -252,6 +252,9 @@ impl Session {
             }
             return self.fail_response(key, cx);
         };
+        if first && self.request.exchange.is_answered() && self.is_auth_request() {
+            self.send_verdict(cx, bytes);
+        }
         if !self.encode(cx, &step, &mut out) {
             cx.out = out;
             return self.fail(key, cx, 502);

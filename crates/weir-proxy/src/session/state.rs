@@ -15,9 +15,11 @@ use super::trace::Trace;
 use super::transfer::Transfer;
 use crate::context::MirrorCopy;
 use crate::encoder::Encoder;
+use crate::plan::ForwardAuth;
 use crate::queue::Queue;
 use crate::static_file::Query;
 use crate::times::Stage;
+use crate::verdict::Verdict;
 
 /// What a session waits for.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ pub(super) enum Phase {
     Collect,
     /// A slot at a server.
     Queue(Ticket),
-    /// The verification of a password, by this job, of an admitted request.
+    /// The verification of a password, by this job, or the verdict of `forward_auth`, of an admitted request.
     Verify(crate::done::Ticket, Box<Admitted>),
     /// A file.
     File(Box<Transfer>),
@@ -141,6 +143,31 @@ pub(super) struct Verified {
     pub(super) admitted: Box<Admitted>,
 }
 
+/// A verdict of `forward_auth` about the request at the beginning of a session's input, or about its current request.
+#[derive(Debug)]
+pub(super) struct AuthResult {
+    /// The rules of the authorization request.
+    pub(super) rules: Arc<ForwardAuth>,
+    pub(super) verdict: Verdict,
+    /// The slots of the request, until it takes them.
+    pub(super) admitted: Option<Box<Admitted>>,
+}
+
+impl AuthResult {
+    /// Whether it is about these rules, also after a reload.
+    pub(super) fn is_by(&self, rules: &weir_model::ForwardAuth) -> bool {
+        self.rules.rules == *rules
+    }
+
+    /// The rules about fields of the client that its server does not get, and the lines in their place.
+    pub(super) fn copied(&self) -> Option<(&weir_model::ForwardAuth, &[u8])> {
+        match &self.verdict {
+            Verdict::Admitted(lines) => Some((&self.rules.rules, lines)),
+            Verdict::Refused { .. } | Verdict::Failed => None,
+        }
+    }
+}
+
 /// The data of one request, or of one connection of a TCP service. It is replaced as a whole, so that no part of it
 /// remains for the next request.
 #[derive(Debug)]
@@ -161,6 +188,8 @@ pub(super) struct Request {
     pub(super) gate: Gate,
     /// Whether the limits have admitted it already.
     pub(super) admitted: bool,
+    /// What the server of `forward_auth` has decided about it.
+    pub(super) auth_result: Option<Box<AuthResult>>,
     /// When it was sent to the server, if a scheduler needs the latency; else 0.
     pub(super) sent_ns: u64,
     pub(super) times: Times,
@@ -228,6 +257,7 @@ impl Request {
             more_slots: Vec::new(),
             gate: Gate::Open,
             admitted: false,
+            auth_result: None,
             sent_ns: 0,
             times: Times::default(),
             deadline_ms: u64::MAX,

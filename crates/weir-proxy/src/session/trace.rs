@@ -149,7 +149,10 @@ impl Session {
                 began: recording.now(),
                 pool: pool.to_owned(),
                 server: target.name.clone(),
-                address: Some(SocketAddr::new(target.address, port)),
+                address: target
+                    .unix
+                    .is_none()
+                    .then(|| SocketAddr::new(target.address, port)),
                 is_secure: target.tls.is_some(),
                 ..TracedUpstream::default()
             });

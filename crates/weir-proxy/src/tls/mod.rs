@@ -14,6 +14,7 @@ mod ocsp;
 #[cfg(test)]
 mod recorded;
 mod server;
+mod suite;
 mod ticket;
 mod verifier;
 mod x509;

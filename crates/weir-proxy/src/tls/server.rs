@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, VerifierBuilderError,
@@ -15,7 +15,7 @@ use rustls::sign::CertifiedKey;
 use weir_model::{ClientAuth, ServiceTls};
 
 use super::certificate::{self, Certificate, CertificateError};
-use super::versions;
+use super::{suite, versions};
 use crate::misdirect::Names;
 
 /// Selects a certificate by the client's SNI.
@@ -120,7 +120,7 @@ pub(crate) fn server_config(
     protocols: &[&[u8]],
     tickets: Arc<dyn ProducesTickets>,
 ) -> Result<(Arc<ServerConfig>, Names), CertificateError> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
+    let provider = Arc::new(suite::provider(&tls.ciphers, &tls.groups));
     let certificates: Result<Vec<Certificate>, _> = certificate::all(&tls.certificates, &provider)?
         .into_iter()
         .collect();

@@ -300,6 +300,8 @@ mod tests {
                 certificates: Vec::new(),
                 strict_sni: false,
                 minimum: weir_model::TlsVersion::default(),
+                ciphers: Vec::new(),
+                groups: Vec::new(),
                 sni_host: weir_model::SniHost::default(),
                 client_ca: ca.map(str::to_owned),
                 client_crl: None,

@@ -151,7 +151,9 @@ impl Worker {
 
     /// Closes sessions that wait for a request, and those of copies, for which no client waits.
     pub(super) fn end_idle_sessions(&mut self) {
-        let ends = |session: &Session| session.is_idle() || session.is_copy();
+        let ends = |session: &Session| {
+            session.is_idle() || session.is_copy() && !session.is_auth_request()
+        };
         for key in self.sessions.keys() {
             if self.sessions.get(key).is_some_and(ends) {
                 self.close(key);

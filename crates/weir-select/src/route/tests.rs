@@ -74,6 +74,7 @@ fn decide_on(
         host,
         admitted: false,
         tls: TlsFacts::default(),
+        secure: false,
     };
     decide(&routes(), limits, &facts, 1_000_000_000, random)
 }

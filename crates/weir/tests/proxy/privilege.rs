@@ -15,7 +15,7 @@ use super::{Origin, Proxy, configuration, free_address};
 const OTHER_USER: u32 = 65_534;
 
 /// Runs a shell command as another user; returns its output.
-fn as_other_user(command: &str) -> String {
+pub(super) fn as_other_user(command: &str) -> String {
     let id = OTHER_USER.to_string();
     let output = Command::new("setpriv")
         .args(["--reuid", &id, "--regid", &id, "--clear-groups"])

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use weir_model::{
-    Conditions, HostPattern, HostSet, NamedCondition, Network, NetworkSet, TextRegex, TlsVersion,
-    ValuePattern,
+    Conditions, HostPattern, HostSet, NamedCondition, Network, NetworkSet, Scheme, TextRegex,
+    TlsVersion, ValuePattern,
 };
 
 use crate::address;
@@ -33,6 +33,7 @@ pub(super) fn conditions(sink: &mut Sink<'_>, view: &View<'_, '_>) -> LoweredCon
     let (hosts, host_set) = hosts(sink, view);
     let conditions = Conditions {
         methods: texts(sink, view, "method", method).0,
+        schemes: choices(sink, view, "scheme", &Scheme::ALL, Scheme::as_str),
         hosts,
         host_set,
         paths,
@@ -47,7 +48,13 @@ pub(super) fn conditions(sink: &mut Sink<'_>, view: &View<'_, '_>) -> LoweredCon
         })
         .0,
         sources: sources(sink, view),
-        tls_versions: tls_versions(sink, view),
+        tls_versions: choices(
+            sink,
+            view,
+            "tls_version",
+            &TlsVersion::ALL,
+            TlsVersion::as_str,
+        ),
         tls_snis: texts(sink, view, "tls_sni", host).0,
         client_cert_subjects: texts(sink, view, "client_cert_subject", value).0,
     };
@@ -254,18 +261,22 @@ fn value(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<ValuePa
     })
 }
 
-fn tls_versions(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<TlsVersion> {
-    let Some((_, kind)) = view.get("tls_version") else {
+/// The values of a key with a fixed set of them.
+fn choices<T: Copy>(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    key: &'static str,
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+) -> Vec<T> {
+    let Some((_, kind)) = view.get(key) else {
         return Vec::new();
     };
     let mut found = Vec::new();
-    for item in items(sink, view, "tls_version") {
+    for item in items(sink, view, key) {
         let word = keyword(sink, item, kind);
-        found.extend(
-            TlsVersion::ALL
-                .into_iter()
-                .filter(|version| Some(version.as_str()) == word),
-        );
+        let mut all = all.iter().copied();
+        found.extend(all.find(|one| Some(name(*one)) == word));
     }
     found
 }

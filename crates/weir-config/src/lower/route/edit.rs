@@ -19,7 +19,7 @@ use crate::view::{Sink, View, text, wrong_type};
 
 const TEXT: Kind = Kind::DescribedText("text");
 
-fn texts<'a>(
+pub(super) fn texts<'a>(
     sink: &mut Sink<'_>,
     view: &View<'a, '_>,
     key: &'static str,
@@ -217,7 +217,7 @@ const KEPT: [&str; 11] = [
     "via",
 ];
 
-fn name(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
+pub(super) fn name(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let lower = text.to_ascii_lowercase();
     let own = KEPT.contains(&lower.as_str());
@@ -242,7 +242,7 @@ fn names(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> Vec<Str
 }
 
 /// Parses `"Name: value"`, or a table with statuses; the name keeps its case.
-fn fields(
+pub(super) fn fields(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     key: &'static str,

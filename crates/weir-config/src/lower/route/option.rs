@@ -1,8 +1,9 @@
 //! Settings of a route that replace those of its service.
 
-use weir_model::{Mirror, RouteOptions, RouteTimeouts};
+use weir_model::{Conditions, Mirror, RouteOptions, RouteTimeouts};
 
 use super::files::has_pool;
+use super::forward_auth;
 use super::limit::limits;
 use crate::catalog;
 use crate::code::Code;
@@ -24,9 +25,13 @@ const OF_SERVERS: [&str; 8] = [
     "server",
 ];
 /// Keys that apply to every action except `close`.
-const OF_ADMISSION: [&str; 3] = ["basic_auth", "limits", "max_connections"];
+const OF_ADMISSION: [&str; 4] = ["basic_auth", "forward_auth", "limits", "max_connections"];
 
-pub(super) fn options(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Box<RouteOptions>> {
+pub(super) fn options(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    when: &Conditions,
+) -> Option<Box<RouteOptions>> {
     let sends = view.get("pool").is_some() || view.get("split").is_some() || has_pool(view);
     for key in OF_SERVERS {
         if let Some((entry, _)) = view.get(key)
@@ -66,6 +71,7 @@ pub(super) fn options(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Box<Ro
         x_forwarded: response::x_forwarded(sink, view),
         mirrors: mirrors(sink, view),
         server: view.text(sink, "server").map(|(name, _)| name.to_owned()),
+        forward_auth: forward_auth::forward_auth(sink, view, when),
     };
     (options != RouteOptions::default()).then(|| Box::new(options))
 }

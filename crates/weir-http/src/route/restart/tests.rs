@@ -44,6 +44,7 @@ fn chosen(routes: &[Route], path: &str) -> (String, Option<usize>, usize) {
         request: &request,
         fields: &fields,
         tls: TlsFacts::default(),
+        secure: false,
     };
     let table = RouteTable::new(routes.to_vec());
     let (mut room, mut count) = (Vec::new(), 0);

@@ -72,6 +72,7 @@ fn compare(
         request: &request,
         fields: &fields,
         tls: TlsFacts::default(),
+        secure: false,
     };
     (table.choose(&facts), choose(table.routes(), &facts))
 }

@@ -32,11 +32,11 @@ fn within<T>(text: &str, route: Option<&Route>, with: impl FnOnce(&Surroundings<
             server_name: Some("a.example"),
             client_subject: Some("CN=x\r\ny"),
         },
+        secure: true,
     };
     with(&Surroundings {
         facts,
         client,
-        secure: true,
         default_host: b"192.0.2.9:80",
         request_id: RequestId::generated(0xab),
         server: None,

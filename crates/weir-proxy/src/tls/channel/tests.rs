@@ -38,6 +38,8 @@ impl Peer {
             certificates: vec![CERTIFICATE.to_owned()],
             strict_sni: false,
             minimum,
+            ciphers: Vec::new(),
+            groups: Vec::new(),
             sni_host: SniHost::default(),
             client_ca: None,
             client_crl: None,

@@ -1,0 +1,80 @@
+//! `forward_auth` of routes.
+
+use super::*;
+use weir_model::ForwardAuth;
+
+pub(super) const OF_ROUTE: Key = Key::new(
+    "forward_auth",
+    Kind::Table(&FORWARD_AUTH),
+    Absent("no other server decides"),
+    "Server that decides which of the route's requests are answered: it receives each of them without its body. A \
+     response with a status of 200 to 299 admits the request. 401, 403 and redirects (301, 302, 303, 307, 308) are \
+     returned to the client. With any other status, or without a response within `timeout`, the client gets 503. \
+     `basic_auth` and `limits` are applied before.",
+    "forward_auth = { pool = \"images\", path = \"/verify\", copy_header = [\"X-User\"] }",
+)
+.known_as(&["auth_request", "forwardAuth", "ext_authz", "external_auth"]);
+
+/// `forward_auth`.
+pub(crate) static FORWARD_AUTH: Section = Section {
+    path: "route.forward_auth",
+    page: "forward-auth",
+    purpose: "The server that decides which requests of a route are answered. It receives a GET request with the \
+              header fields of the client's request, without those about its body, conditions and ranges, and in \
+              addition `X-Forwarded-Method`, `X-Forwarded-Uri` and `X-Forwarded-Host`. The request is not retried on \
+              another server and does not wait for a free slot. `weir status --json` and the metrics count the \
+              requests that were admitted, refused, and answered with 503.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[pool.login]\nservers = [\"10.0.0.9:4180\"]\n\n\
+              [service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n\
+              [[route]]\nservice = \"web\"\npath = \"/private/*\"\npool = \"web\"\nforward_auth = { pool = \
+              \"login\", path = \"/verify\", copy_header = [\"X-User\"] }\n",
+    keys: &[
+        Key::new(
+            "pool",
+            Kind::PoolName,
+            Required,
+            "Pool whose servers decide. None of them may be a listener of a service that has `forward_auth` itself.",
+            "pool = \"images\"",
+        )
+        .known_as(&["backend", "cluster", "address"]),
+        Key::new(
+            "path",
+            Kind::DescribedText("a path"),
+            Default("/"),
+            "Path and query of the request. It contains no variables: facts of the client's request are sent as header \
+             fields.",
+            "path = \"/verify\"",
+        )
+        .known_as(&["uri", "url"]),
+        Key::new(
+            "timeout",
+            Kind::Duration {
+                min: ForwardAuth::TIMEOUT[1],
+                max: ForwardAuth::TIMEOUT[2],
+            },
+            Default("5s"),
+            "Until when the head of the response must have arrived, from the connection on.",
+            "timeout = \"1s\"",
+        ),
+        Key::new(
+            "copy_header",
+            Kind::List(&Kind::DescribedText("`Name` or `Name: Name`")),
+            Absent("none"),
+            "Header fields of an admitting response that the route's server receives with the request. The client's own \
+             fields of these names are removed, whether or not the response has them. `X-User: X-Auth-Name` copies \
+             `X-Auth-Name` of the response as `X-User`.",
+            "copy_header = [\"X-User\", \"X-Groups\"]",
+        )
+        .known_as(&["authResponseHeaders", "copy_headers", "response_headers"]),
+        Key::new(
+            "set_header",
+            Kind::List(&Kind::DescribedText("`Name: value`")),
+            Absent("none"),
+            "Header fields of the request, replacing the client's fields with the same name. Values may contain variables \
+             (docs/manual/proxy.md); `{path}` is the path as received and includes the query, unless `{query}` is used \
+             too.",
+            "set_header = [\"X-Original-URI: {path}\"]",
+        )
+        .known_as(&["proxy_set_header"]),
+    ],
+};

@@ -1,0 +1,66 @@
+//! The connection of a probe: TCP, or a unix socket.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    /// To an address.
+    Tcp(TcpStream),
+    /// To a path.
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Closes the connection with a reset. Otherwise each TCP probe would leave a port in TIME_WAIT for a minute.
+    pub(crate) fn reset_on_close(&self) {
+        match self {
+            // Fails only if the connection is already broken.
+            Self::Tcp(stream) => drop(stream.set_zero_linger()),
+            Self::Unix(_) => {}
+        }
+    }
+}
+
+/// Delegates to the stream in it.
+macro_rules! delegate {
+    ($self:ident, $method:ident($($argument:expr),*)) => {
+        match $self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).$method($($argument),*),
+            Self::Unix(stream) => Pin::new(stream).$method($($argument),*),
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        delegate!(self, poll_read(cx, into))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        delegate!(self, poll_write(cx, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        delegate!(self, poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        delegate!(self, poll_shutdown(cx))
+    }
+}

@@ -1,0 +1,529 @@
+//! `forward_auth`: another server decides whether a request may be answered.
+//!
+//! The authorization request has no body. It is sent by a session without a client, as copies for a mirror are, and
+//! therefore uses the selection, the connections, TLS and HTTP/2 of all requests. It goes to a pool and not through the
+//! routes, so it causes no further one. The client's request waits with its head unprocessed; when the verdict is there,
+//! the head is handled again.
+//!
+//! Whatever goes wrong, the request is not admitted: [`Session::refuse_unadmitted`] requires a verdict of the same rules
+//! for every request of such a route.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_http::head::{self, HeadLimits, head_end};
+use weir_http::route::{self, RequestFacts, Target};
+use weir_http::{
+    ClientEdit, Exchange, Field, Name, Request, RequestEdit, RequestPath, path, write_request,
+};
+use weir_model::{ClientField, SchedulerKind, Underscores};
+use weir_select::key::hash_of_request;
+use weir_select::limit::Admission;
+use weir_select::route::{Facts, HostCheck};
+
+use super::admission::admit;
+use super::state::{Admitted, AuthResult, Gate, Phase};
+use super::{Outcome, Session, Step};
+use crate::context::{Context, MirrorCopy};
+use crate::done::Ticket;
+use crate::plan::{Detail, ForwardAuth, Service};
+use crate::slab::Key;
+use crate::tls::TlsDetails;
+use crate::verdict::{AuthRequest, Verdict};
+
+/// How much longer a request waits than its authorization request may take, so that the latter ends first.
+const GRACE_MS: u64 = 1_000;
+
+/// Fields of a refusing response that the client receives.
+const RETURNED: [&str; 7] = [
+    "Location",
+    "WWW-Authenticate",
+    "Set-Cookie",
+    "Cache-Control",
+    "Expires",
+    "Pragma",
+    "Vary",
+];
+
+/// Fields of the client's request that are about its body, ranges and conditions.
+const LEFT_OUT: [&str; 12] = [
+    "content-type",
+    "content-encoding",
+    "content-md5",
+    "digest",
+    "range",
+    "if-match",
+    "if-none-match",
+    "if-modified-since",
+    "if-unmodified-since",
+    "if-range",
+    "trailer",
+    "priority",
+];
+
+impl Session {
+    /// Sends an authorization request for the request whose head begins `bytes`, if its route has `forward_auth` and
+    /// there is no verdict yet. `None`: the session waits for the verdict, and the head is handled again afterwards.
+    /// `known` is what is known of its user.
+    pub(super) fn request_authorization(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        service: &Service,
+        request: &Request,
+        bytes: &[u8],
+        known: (Gate, Option<Box<Admitted>>),
+    ) -> Option<(Gate, Option<Box<Admitted>>)> {
+        let (gate, admitted) = known;
+        if gate != Gate::Open {
+            self.auth_result = None;
+            return Some((gate, admitted));
+        }
+        let head = &bytes[..request.len];
+        let received = request.path_in(head);
+        let mut room = std::mem::take(&mut cx.path);
+        let target = match &service.normalize_path {
+            None => Ok(RequestPath::received(received)),
+            Some(rules) => path::normalize(received, rules, &mut room),
+        };
+        let fields = std::mem::take(&mut cx.fields);
+        let mut restarted = Vec::new();
+        let target = target.and_then(|target| {
+            let tls = self.tls_details(service);
+            let of = (
+                tls.as_deref().map(TlsDetails::facts).unwrap_or_default(),
+                self.is_client_secure(head, &fields),
+            );
+            let received = (&target, head, request);
+            let found = self.restarted(service, received, &fields, of, &mut restarted)?;
+            Ok(found.map_or(target, |found| found.target(target, &restarted)))
+        });
+        let authorization = match &target {
+            Ok(target) => {
+                let request_facts = (head, request, fields.as_slice(), target);
+                self.authorize(key, cx, service, request_facts, admitted)
+            }
+            // Rejected later.
+            Err(_) => Authorization::Known(Gate::Open, admitted),
+        };
+        cx.fields = fields;
+        cx.path = room;
+        let (ticket, timeout_ms, admitted) = match authorization {
+            Authorization::Known(gate, admitted) => return Some((gate, admitted)),
+            Authorization::Waits {
+                ticket,
+                timeout_ms,
+                admitted,
+            } => (ticket, timeout_ms, admitted),
+        };
+        self.begin_log_record(cx);
+        self.input = cx.buffer();
+        self.input.extend_from_slice(bytes);
+        self.scanned = 0;
+        self.phase = Phase::Verify(ticket, admitted);
+        self.set_deadline(key, cx, timeout_ms + GRACE_MS);
+        None
+    }
+
+    fn authorize(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        service: &Service,
+        (head, request, fields, target): (&[u8], &Request, &[Field], &RequestPath<'_>),
+        admitted: Option<Box<Admitted>>,
+    ) -> Authorization {
+        let tls = self.tls_details(service);
+        let facts = Facts {
+            client: self.peer,
+            head,
+            request,
+            fields,
+            target,
+            body_received: 0,
+            host: HostCheck::Allowed,
+            tls: tls.as_deref().map(TlsDetails::facts).unwrap_or_default(),
+            secure: self.is_client_secure(head, fields),
+            admitted: admitted.is_some(),
+        };
+        let route = service.routes.choose(&facts.of_request());
+        let Some(rules) = service.forward_auth_of(route) else {
+            self.auth_result = None;
+            return Authorization::Known(Gate::Open, admitted);
+        };
+        if let Some(auth_result) = &mut self.auth_result
+            && auth_result.is_by(&rules.rules)
+        {
+            let slots = auth_result.admitted.take();
+            return Authorization::Known(Gate::Open, admitted.or(slots));
+        }
+        self.auth_result = None;
+        // The limits come first: an authorization request is expensive.
+        let admitted = match admitted {
+            Some(admitted) => admitted,
+            None => match admit(&facts, service, route) {
+                Ok(admitted) => Box::new(admitted),
+                Err(gate) => return Authorization::Known(gate, None),
+            },
+        };
+        let rules = Arc::clone(rules);
+        let request_facts = facts.of_request();
+        let built = self.build_auth_request(cx, service, &rules, request_facts, route);
+        let Some(mut copy) = built else {
+            self.auth_result = Some(Box::new(AuthResult {
+                rules,
+                verdict: Verdict::Failed,
+                admitted: None,
+            }));
+            return Authorization::Known(Gate::Open, Some(admitted));
+        };
+        let ticket = cx.ticket();
+        let timeout_ms = rules.way.timeouts.total;
+        copy.auth_request = Some(AuthRequest {
+            session: key,
+            ticket,
+            rules,
+        });
+        cx.copies.push(copy);
+        Authorization::Waits {
+            ticket,
+            timeout_ms,
+            admitted,
+        }
+    }
+
+    /// Writes the request for the server that decides. `None` = too many are in progress, or it cannot be written.
+    fn build_auth_request(
+        &mut self,
+        cx: &mut Context,
+        service: &Service,
+        rules: &ForwardAuth,
+        facts: RequestFacts<'_>,
+        route: Option<usize>,
+    ) -> Option<MirrorCopy> {
+        let targets = service.pools.get(rules.way.pool)?;
+        let Admission::Counted(slot) = rules.way.concurrent.admit(0) else {
+            return None;
+        };
+        let host = self.default_host(facts.head, facts.request, facts.fields);
+        let route = route.and_then(|at| service.routes.get(at));
+        let mut add = Vec::new();
+        let from = self.surroundings(facts, host.as_bytes(), &targets.pool, route, &mut cx.random);
+        for field in &rules.rules.set {
+            add.extend_from_slice(field.name.as_bytes());
+            add.extend_from_slice(b": ");
+            route::fill(&field.value, Target::Field, &from, &mut add);
+            add.extend_from_slice(b"\r\n");
+        }
+        let client_edit = self.client_edit(service);
+        let named = facts.request.host_in(facts.head, facts.fields);
+        let named = named.unwrap_or(host.as_bytes());
+        write_forwarded(facts, named, client_edit.as_ref(), &mut add);
+        let text = auth_request_text(facts, &rules.rules, &add);
+        let limits = HeadLimits {
+            head: usize::MAX,
+            target: usize::MAX,
+            fields: usize::MAX,
+            connect: false,
+            underscores: Underscores::Keep,
+        };
+        let mut fields = Vec::new();
+        let request = head::request(&text, &limits, &mut fields).ok()??;
+        let edit = RequestEdit {
+            client: self.forwarded_client(),
+            fields: client_edit,
+            set_host: targets.host.as_deref().map(str::as_bytes),
+            host: host.as_bytes(),
+            version: self.version(facts.request),
+            path: None,
+            add: &add,
+            edits: [None, None],
+            close: false,
+        };
+        let mut bytes = Vec::new();
+        write_request(&text, &request, &fields, &edit, &mut bytes);
+        let hash = match targets.scheduler.kind {
+            SchedulerKind::Hash => {
+                let key = &targets.hash_key;
+                hash_of_request(key, self.peer, facts.target, facts.head, facts.fields)
+            }
+            _ => 0,
+        };
+        let mut exchange = Exchange::new(&request, service.head.underscores);
+        exchange.client_data(&[]).ok()?;
+        Some(MirrorCopy {
+            local: Rc::clone(&self.local),
+            mirror: Arc::clone(&rules.way),
+            pool: targets.pool.clone(),
+            peer: self.peer,
+            port: self.port,
+            slot,
+            exchange,
+            head: bytes.len(),
+            bytes,
+            hash,
+            auth_request: None,
+        })
+    }
+
+    /// Handles a verdict.
+    pub(crate) fn handle_verdict(
+        &mut self,
+        auth_request: AuthRequest,
+        verdict: Verdict,
+        key: Key,
+        cx: &mut Context,
+    ) -> Outcome {
+        if let Phase::Verify(expected, admitted) = &mut self.phase
+            && *expected == auth_request.ticket
+        {
+            self.auth_result = Some(Box::new(AuthResult {
+                rules: auth_request.rules,
+                verdict,
+                admitted: Some(std::mem::take(admitted)),
+            }));
+            self.phase = Phase::Head;
+        }
+        self.run(Step::Continue, key, cx)
+    }
+
+    /// Answers a request of a route with `forward_auth` that was not admitted. `None`: it was.
+    pub(super) fn refuse_unadmitted(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        service: &Service,
+        route: Option<usize>,
+    ) -> Option<Step> {
+        let rules = service.forward_auth_of(route)?;
+        let auth_result = self.request.auth_result.as_ref();
+        let verdict = auth_result.filter(|auth_result| auth_result.is_by(&rules.rules));
+        let verdict = verdict.map_or(Verdict::Failed, |auth_result| auth_result.verdict.clone());
+        let detail = match &verdict {
+            Verdict::Admitted(_) => Detail::AuthAdmitted,
+            Verdict::Refused { .. } => Detail::AuthRefused,
+            Verdict::Failed => Detail::AuthFailed,
+        };
+        service.detail(cx.worker, detail).add(1);
+        match verdict {
+            Verdict::Admitted(_) => None,
+            Verdict::Refused { status, lines } => {
+                self.request.route = route;
+                Some(self.answer_with(key, cx, status, &lines))
+            }
+            Verdict::Failed => {
+                self.request.route = route;
+                Some(self.fail(key, cx, 503))
+            }
+        }
+    }
+
+    /// Whether it sends another session's authorization request and has no verdict yet.
+    pub(crate) const fn is_auth_request(&self) -> bool {
+        self.auth_request.is_some()
+    }
+
+    /// Sends the verdict in the head of a response, which begins `bytes` or follows interim ones there.
+    pub(super) fn send_verdict(&mut self, cx: &mut Context, bytes: &[u8]) {
+        let status = self.request.exchange.status();
+        if let Some(auth_request) = self.auth_request.take() {
+            let verdict = verdict(&auth_request.rules.rules, status, final_head(bytes));
+            cx.verdicts.push((*auth_request, verdict));
+        }
+    }
+
+    /// The authorization request ends without a response.
+    pub(super) fn end_auth_request(&mut self, cx: &mut Context) {
+        if let Some(auth_request) = self.auth_request.take() {
+            cx.verdicts.push((*auth_request, Verdict::Failed));
+        }
+    }
+}
+
+/// What follows for a request whose route may have `forward_auth`.
+enum Authorization {
+    /// It is handled further.
+    Known(Gate, Option<Box<Admitted>>),
+    /// The verdict follows.
+    Waits {
+        ticket: Ticket,
+        timeout_ms: u64,
+        admitted: Box<Admitted>,
+    },
+}
+
+/// The fields by which the server that decides knows the client's request.
+fn write_forwarded(
+    facts: RequestFacts<'_>,
+    host: &[u8],
+    own: Option<&ClientEdit<'_>>,
+    add: &mut Vec<u8>,
+) {
+    let head = facts.head;
+    let mut write = |name: &[u8], value: &[u8]| {
+        add.extend_from_slice(name);
+        add.extend_from_slice(b": ");
+        add.extend_from_slice(value);
+        add.extend_from_slice(b"\r\n");
+    };
+    write(b"X-Forwarded-Method", facts.request.method_in(head));
+    write(b"X-Forwarded-Uri", facts.request.path_in(head));
+    let is_written = own.is_some_and(|own| own.rules.rule(ClientField::Host).is_some());
+    if !is_written {
+        write(b"X-Forwarded-Host", host);
+    }
+}
+
+/// The request for the server that decides, as if the client had sent it: a GET request with the fields of the client's
+/// that are not replaced by `add`.
+fn auth_request_text(
+    facts: RequestFacts<'_>,
+    rules: &weir_model::ForwardAuth,
+    add: &[u8],
+) -> Vec<u8> {
+    let head = facts.head;
+    let mut text = Vec::with_capacity(head.len() + 64);
+    text.extend_from_slice(b"GET ");
+    text.extend_from_slice(rules.path.as_bytes());
+    text.extend_from_slice(b" HTTP/1.1\r\n");
+    let is_absolute = facts.request.is_absolute();
+    if let (true, Some(host)) = (is_absolute, facts.request.host_in(head, facts.fields)) {
+        text.extend_from_slice(b"Host: ");
+        text.extend_from_slice(host);
+        text.extend_from_slice(b"\r\n");
+    }
+    for field in facts.fields {
+        let name = field.name_in(head);
+        let is_left_out = field.dropped
+            || match field.name {
+                Name::Connection
+                | Name::ContentLength
+                | Name::TransferEncoding
+                | Name::HopByHop
+                | Name::Upgrade
+                | Name::Expect => true,
+                Name::Host => is_absolute,
+                Name::ForwardedFor | Name::Forwarded | Name::Other => {
+                    let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
+                    LEFT_OUT.iter().any(is) || is_in(name, add)
+                }
+            };
+        if !is_left_out {
+            text.extend_from_slice(&head[field.line()]);
+        }
+    }
+    text.extend_from_slice(b"\r\n");
+    text
+}
+
+/// Whether one of these lines has the name.
+fn is_in(name: &[u8], lines: &[u8]) -> bool {
+    let mut lines = lines.split(|byte| *byte == b'\n');
+    lines.any(|line| {
+        let found = line.split(|byte| *byte == b':').next();
+        found.is_some_and(|found| found.eq_ignore_ascii_case(name))
+    })
+}
+
+/// The head of the final response.
+fn final_head(bytes: &[u8]) -> &[u8] {
+    let mut rest = bytes;
+    while let Ok(Some(end)) = head_end(rest, 0) {
+        let is_interim = rest.get(9) == Some(&b'1');
+        if !is_interim {
+            return &rest[..end];
+        }
+        rest = &rest[end..];
+    }
+    &[]
+}
+
+/// Lines of a head that has been parsed, with their names and values.
+fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let lines = head.split(|byte| *byte == b'\n').skip(1);
+    lines.filter_map(|line| {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        Some((&line[..colon], line[colon + 1..].trim_ascii()))
+    })
+}
+
+fn verdict(rules: &weir_model::ForwardAuth, status: u16, head: &[u8]) -> Verdict {
+    let mut out = Vec::new();
+    let mut write = |name: &str, value: &[u8]| {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    };
+    match status {
+        200..=299 => {
+            for (name, value) in lines(head) {
+                let is = |from: &str| from.as_bytes().eq_ignore_ascii_case(name);
+                for (to, _) in rules.copy.iter().filter(|(_, from)| is(from)) {
+                    write(to, value);
+                }
+            }
+            Verdict::Admitted(out)
+        }
+        401 | 403 | 301 | 302 | 303 | 307 | 308 => {
+            for (name, value) in lines(head) {
+                let is = |known: &&&str| known.as_bytes().eq_ignore_ascii_case(name);
+                if let Some(known) = RETURNED.iter().find(is) {
+                    write(known, value);
+                }
+            }
+            Verdict::Refused { status, lines: out }
+        }
+        _ => Verdict::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn rules() -> weir_model::ForwardAuth {
+        weir_model::ForwardAuth {
+            pool: "p".to_owned(),
+            path: "/verify".to_owned(),
+            timeout: Duration::from_secs(1),
+            copy: vec![
+                ("X-User".to_owned(), "X-User".to_owned()),
+                ("X-Mail".to_owned(), "X-Auth-Mail".to_owned()),
+            ],
+            set: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_listed_fields_are_copied_and_others_decide_nothing() {
+        let head = b"HTTP/1.1 200 OK\r\nx-user:  a\r\nX-Auth-Mail: m\r\nX-User: b\r\nX-Mail: n\r\nLocation: /\r\n\r\n";
+        assert_eq!(
+            verdict(&rules(), 200, head),
+            Verdict::Admitted(b"X-User: a\r\nX-Mail: m\r\nX-User: b\r\n".to_vec())
+        );
+        let head = b"HTTP/1.1 302 Found\r\nLocation: /login\r\nServer: s\r\nset-cookie: a=b\r\nContent-Length: 5\r\n\r\n";
+        assert_eq!(
+            verdict(&rules(), 302, head),
+            Verdict::Refused {
+                status: 302,
+                lines: b"Location: /login\r\nSet-Cookie: a=b\r\n".to_vec()
+            }
+        );
+        for status in [304, 300, 400, 404, 407, 429, 500, 502, 503, 999] {
+            assert_eq!(verdict(&rules(), status, head), Verdict::Failed, "{status}");
+        }
+    }
+
+    #[test]
+    fn interim_heads_are_skipped() {
+        let last = b"HTTP/1.1 200 OK\r\nX-User: a\r\n\r\n";
+        let early = b"HTTP/1.1 103 Early Hints\r\nX-User: evil\r\n\r\n";
+        let bytes = [&early[..], &early[..], &last[..], b"body\r\n\r\n"].concat();
+        assert_eq!(final_head(&bytes), last);
+        assert_eq!(final_head(last), last);
+        assert_eq!(final_head(b"HTTP/1.1 200 OK\r\n"), b"");
+    }
+}

@@ -1,0 +1,79 @@
+//! The cipher suites and groups of `tls` as rustls has them.
+
+use rustls::NamedGroup;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use weir_model::{CipherSuite, TlsGroup};
+
+/// The algorithms of aws-lc-rs with these suites and groups only; without any, those that rustls uses by default. A TLS
+/// version of which no suite is listed keeps its suites.
+pub(super) fn provider(ciphers: &[CipherSuite], groups: &[TlsGroup]) -> CryptoProvider {
+    let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites.retain(|suite| {
+        let mut all = CipherSuite::ALL.into_iter();
+        let Some(own) = all.find(|own| id(*own) == suite.suite()) else {
+            return ciphers.is_empty();
+        };
+        let has_version = ciphers.iter().any(|it| it.version() == own.version());
+        !has_version || ciphers.contains(&own)
+    });
+    if !groups.is_empty() {
+        let all = || aws_lc_rs::ALL_KX_GROUPS.iter().copied();
+        let found = groups
+            .iter()
+            .filter_map(|group| all().find(|it| it.name() == name(*group)));
+        provider.kx_groups = found.collect();
+    }
+    provider
+}
+
+const fn id(suite: CipherSuite) -> rustls::CipherSuite {
+    use rustls::CipherSuite as Id;
+    match suite {
+        CipherSuite::Aes256Gcm => Id::TLS13_AES_256_GCM_SHA384,
+        CipherSuite::Aes128Gcm => Id::TLS13_AES_128_GCM_SHA256,
+        CipherSuite::ChaCha20 => Id::TLS13_CHACHA20_POLY1305_SHA256,
+        CipherSuite::EcdsaAes256Gcm => Id::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        CipherSuite::EcdsaAes128Gcm => Id::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        CipherSuite::EcdsaChaCha20 => Id::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        CipherSuite::RsaAes256Gcm => Id::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        CipherSuite::RsaAes128Gcm => Id::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        CipherSuite::RsaChaCha20 => Id::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    }
+}
+
+const fn name(group: TlsGroup) -> NamedGroup {
+    match group {
+        TlsGroup::X25519MlKem768 => NamedGroup::X25519MLKEM768,
+        TlsGroup::P256MlKem768 => NamedGroup::secp256r1MLKEM768,
+        TlsGroup::X25519 => NamedGroup::X25519,
+        TlsGroup::P256 => NamedGroup::secp256r1,
+        TlsGroup::P384 => NamedGroup::secp384r1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_suite_and_group_exists_in_the_provider() {
+        for suite in CipherSuite::ALL {
+            let provider = provider(&[suite], &[]);
+            let found = provider.cipher_suites.iter().map(|it| it.suite());
+            assert!(found.clone().any(|it| it == id(suite)), "{suite:?}");
+            // The suites of the other version are not affected.
+            let others = CipherSuite::ALL.into_iter();
+            let others = others.filter(|it| it.version() != suite.version()).count();
+            assert_eq!(found.count(), 1 + others, "{suite:?}");
+        }
+        let groups: Vec<TlsGroup> = TlsGroup::ALL.into_iter().rev().collect();
+        let found = provider(&[], &groups).kx_groups;
+        let found: Vec<NamedGroup> = found.iter().map(|it| it.name()).collect();
+        let expected: Vec<NamedGroup> = groups.into_iter().map(name).collect();
+        assert_eq!(found, expected);
+        let default = aws_lc_rs::default_provider();
+        let unchanged = provider(&[], &[]);
+        assert_eq!(unchanged.cipher_suites, default.cipher_suites);
+        assert_eq!(unchanged.kx_groups.len(), default.kx_groups.len());
+    }
+}

@@ -1,0 +1,344 @@
+//! `forward_auth`: another server decides about requests, over HTTP/1, HTTP/2 and TLS, and nothing is admitted without it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::keeper::until;
+use super::{Client, Origin, Proxy, free_address, fs};
+
+/// A server that decides: its responses by the value of the client's `X-Ticket`, on connections that persist.
+struct Judge {
+    address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+    connections: Arc<Mutex<usize>>,
+}
+
+impl Judge {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let judge = Self {
+            address: listener.local_addr().expect("its address"),
+            heads: Arc::default(),
+            connections: Arc::default(),
+        };
+        let (heads, connections) = (Arc::clone(&judge.heads), Arc::clone(&judge.connections));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                *connections.lock().expect("no panic") += 1;
+                let heads = Arc::clone(&heads);
+                // The test breaks connections on purpose.
+                std::thread::spawn(move || drop(serve(&stream, &heads)));
+            }
+        });
+        judge
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.heads.lock().expect("no panic").clone()
+    }
+}
+
+fn serve(stream: &TcpStream, heads: &Mutex<Vec<String>>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut writer = stream.try_clone()?;
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        heads.lock().expect("no panic").push(head.clone());
+        let lower = head.to_ascii_lowercase();
+        let ticket = lower
+            .lines()
+            .find_map(|line| line.strip_prefix("x-ticket: "));
+        let answer = match ticket.unwrap_or_default() {
+            "good" => "HTTP/1.1 200 OK\r\nX-User: alice\r\nx-user: bob\r\nX-Auth-Mail: a@example\r\nX-Secret: 1\r\n\
+                       Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+                .to_owned(),
+            "early" => "HTTP/1.1 103 Early Hints\r\nX-User: evil\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n".to_owned(),
+            "bad" => "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer realm=\"x\"\r\nX-Secret: 1\r\n\
+                      Content-Length: 6\r\n\r\nsecret"
+                .to_owned(),
+            "forbidden" => "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n".to_owned(),
+            "login" => "HTTP/1.1 302 Found\r\nLocation: https://login.example/?rd=/\r\nSet-Cookie: s=1\r\n\
+                        Content-Length: 0\r\n\r\n"
+                .to_owned(),
+            "slow" => {
+                std::thread::sleep(Duration::from_secs(3));
+                "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned()
+            }
+            "close" => return Ok(()),
+            "garbage" => "not HTTP\r\n\r\n".to_owned(),
+            "upgrade" => "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n".to_owned(),
+            other => format!("HTTP/1.1 {other} Status\r\nContent-Length: 0\r\n\r\n"),
+        };
+        writer.write_all(answer.as_bytes())?;
+    }
+}
+
+fn text(proxy: &Proxy, origin: SocketAddr, judge: SocketAddr, auth: &str, more: &str) -> String {
+    let listen = proxy.listen;
+    format!(
+        "[pool.p]\nservers = [\"{origin}\"]\n\n[pool.judge]\nservers = [\"{judge}\"]\n\n[service.s]\nlisten = \
+         [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n{more}\n\n[[route]]\nservice = \
+         \"s\"\npath = \"/open/*\"\npool = \"p\"\n\n[[route]]\nservice = \"s\"\npool = \"p\"\nforward_auth = {{ pool = \
+         \"judge\", {auth} }}\n"
+    )
+}
+
+const AUTH: &str = "path = \"/verify?a=b\", timeout = \"1s\", copy_header = [\"X-User\", \"X-Mail: X-Auth-Mail\"], \
+    set_header = [\"X-Original-URI: {path}\", \"X-Client: {client}\"]";
+
+fn start(auth: &str, more: &str) -> (Proxy, Origin, Judge) {
+    let (origin, judge) = (Origin::start("o"), Judge::start());
+    let proxy = Proxy::start("http", &[free_address()], "");
+    proxy.reload(&text(&proxy, origin.address(), judge.address, auth, more));
+    (proxy, origin, judge)
+}
+
+fn fetch(client: &mut Client, ticket: &str, more: &str) -> (String, String) {
+    let (head, body) = client.fetch(&format!(
+        "GET /a/b?c=d HTTP/1.1\r\nHost: a.example\r\nX-Ticket: {ticket}\r\n{more}\r\n"
+    ));
+    (head, String::from_utf8_lossy(&body).into_owned())
+}
+
+fn count(proxy: &Proxy, name: &str) -> u64 {
+    let details = &proxy.status()["services"][0]["details"];
+    details[name].as_u64().expect("a number")
+}
+
+#[test]
+fn admitted_requests_have_the_copied_fields_and_others_get_the_decision() {
+    let (proxy, origin, judge) = start(AUTH, "");
+    let mut client = Client::connect(proxy.listen);
+    let spoofed = "X-User: root\r\nx-mail: root\r\nX-Client: 1\r\nX-Forwarded-Uri: /\r\nAuthorization: Bearer t\r\n\
+        Connection: X-Hop\r\nX-Hop: 1\r\nIf-None-Match: \"e\"\r\n";
+    let (head, seen) = fetch(&mut client, "good", spoofed);
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    for part in [
+        "GET /a/b?c=d HTTP/1.1\r\n",
+        "\r\nX-User: alice\r\nX-User: bob\r\nX-Mail: a@example\r\n",
+        "\r\nAuthorization: Bearer t\r\n",
+        "\r\nIf-None-Match: \"e\"\r\n",
+    ] {
+        assert!(seen.contains(part), "{part}: {seen}");
+    }
+    for part in ["root", "X-Secret", "hello", "X-Hop"] {
+        assert!(!seen.contains(part), "{part}: {seen}");
+    }
+    let asked = judge.heads().pop().expect("a question");
+    for part in [
+        "GET /verify?a=b HTTP/1.1\r\nHost: a.example\r\n",
+        "\r\nX-Ticket: good\r\n",
+        "\r\nAuthorization: Bearer t\r\n",
+        "\r\nX-Original-URI: /a/b?c=d\r\n",
+        "\r\nX-Client: 127.0.0.1\r\n",
+        "\r\nX-Forwarded-Method: GET\r\n",
+        "\r\nX-Forwarded-Uri: /a/b?c=d\r\n",
+        "\r\nX-Forwarded-Host: a.example\r\n",
+        "\r\nX-Forwarded-For: 127.0.0.1\r\n",
+        "\r\nX-Forwarded-Proto: http\r\n",
+    ] {
+        assert!(asked.contains(part), "{part}: {asked}");
+    }
+    for part in [
+        "X-Client: 1\r\n",
+        "X-Forwarded-Uri: /\r\n",
+        "X-Hop",
+        "If-None-Match",
+    ] {
+        assert!(!asked.contains(part), "{part}: {asked}");
+    }
+    // Without the fields in the response, the client's own are removed as well.
+    let (head, seen) = fetch(&mut client, "early", "X-User: root\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert!(!seen.to_ascii_lowercase().contains("x-user"), "{seen}");
+    let (head, body) = fetch(&mut client, "bad", "");
+    assert!(head.starts_with("HTTP/1.1 401 "), "{head}");
+    assert!(
+        head.contains("\r\nWWW-Authenticate: Bearer realm=\"x\"\r\n"),
+        "{head}"
+    );
+    assert!(
+        !head.contains("X-Secret") && !body.contains("secret"),
+        "{head}{body}"
+    );
+    let (head, _) = fetch(&mut client, "forbidden", "");
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    let (head, _) = fetch(&mut client, "login", "");
+    assert!(head.starts_with("HTTP/1.1 302 "), "{head}");
+    for part in [
+        "\r\nLocation: https://login.example/?rd=/\r\n",
+        "\r\nSet-Cookie: s=1\r\n",
+    ] {
+        assert!(head.contains(part), "{part}: {head}");
+    }
+    // One connection to the server that decides serves all of them, and one of the client.
+    assert_eq!(*judge.connections.lock().expect("no panic"), 1);
+    assert_eq!(origin.connections(), 1);
+    // A route without `forward_auth` asks nobody.
+    let before = judge.heads().len();
+    let (head, _) = client.fetch("GET /open/x HTTP/1.1\r\nHost: a\r\nX-Ticket: bad\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert_eq!(judge.heads().len(), before);
+    assert_eq!(
+        ["auth_admitted", "auth_refused", "auth_failed"].map(|name| count(&proxy, name)),
+        [2, 3, 0]
+    );
+    assert_eq!(count(&proxy, "mirrored"), 0);
+    let (done, printed) = proxy.weir(&[
+        "explain",
+        "--request",
+        &format!("GET http://{}/a", proxy.listen),
+    ]);
+    let part = "forward_auth: GET /verify?a=b of pool judge within 1s, copies X-User X-Auth-Mail as X-Mail";
+    assert!(done && printed.contains(part), "{printed}");
+}
+
+#[test]
+fn nothing_is_admitted_without_a_decision() {
+    let (proxy, origin, judge) = start(AUTH, "");
+    let mut client = Client::connect(proxy.listen);
+    for ticket in [
+        "500", "404", "304", "429", "407", "close", "garbage", "upgrade", "slow",
+    ] {
+        let (head, body) = fetch(&mut client, ticket, "");
+        assert!(head.starts_with("HTTP/1.1 503 "), "{ticket}: {head}");
+        assert!(!body.starts_with("o\n"), "{ticket}: {body}");
+    }
+    // The client's connection goes on.
+    assert!(
+        fetch(&mut client, "good", "")
+            .0
+            .starts_with("HTTP/1.1 200 ")
+    );
+    assert_eq!(count(&proxy, "auth_failed"), 9);
+    // No server, and a server that is gone.
+    for judge in [free_address()] {
+        proxy.reload(&text(&proxy, origin.address(), judge, AUTH, ""));
+        let (head, _) = fetch(&mut client, "good", "");
+        assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    }
+    // A reload while the server is asked: the new rules decide.
+    proxy.reload(&text(
+        &proxy,
+        origin.address(),
+        judge.address,
+        &AUTH.replace("1s", "20s"),
+        "",
+    ));
+    let asked = judge.heads().len();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nX-Ticket: slow\r\n\r\n");
+    until("the question", || judge.heads().len() > asked);
+    proxy.reload(&text(&proxy, origin.address(), free_address(), AUTH, ""));
+    let (head, _) = client.response().expect("whole").expect("a response");
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    assert_eq!(origin.connections(), 1);
+}
+
+#[test]
+fn bodies_pipelines_and_http2_wait_for_the_decision() {
+    let (proxy, _origin, judge) = start(AUTH, "");
+    let mut client = Client::connect(proxy.listen);
+    for length in [10, 10_000, 300_000] {
+        let body = "x".repeat(length);
+        let (head, sum) = client.fetch(&format!(
+            "POST /sum HTTP/1.1\r\nHost: a\r\nX-Ticket: good\r\nContent-Type: text/plain\r\nContent-Length: \
+             {length}\r\n\r\n{body}"
+        ));
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert_eq!(sum, length.to_string().as_bytes());
+    }
+    let (_, sum) = client.fetch(
+        "POST /sum HTTP/1.1\r\nHost: a\r\nX-Ticket: good\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    );
+    assert_eq!(sum, b"5");
+    for head in judge.heads() {
+        assert!(head.starts_with("GET /verify"), "{head}");
+        let lower = head.to_ascii_lowercase();
+        assert!(
+            !lower.contains("content-") && !lower.contains("transfer-encoding"),
+            "{head}"
+        );
+        assert!(lower.contains("x-forwarded-method: post\r\n"), "{head}");
+    }
+    let one = |ticket: &str| format!("GET / HTTP/1.1\r\nHost: a\r\nX-Ticket: {ticket}\r\n\r\n");
+    let tickets = ["good", "bad", "500", "good", "forbidden"];
+    client.send(&tickets.map(one).concat());
+    let statuses = tickets.map(|_| {
+        let (head, _) = client.response().expect("whole").expect("a response");
+        head[9..12].to_owned()
+    });
+    assert_eq!(statuses, ["200", "401", "503", "200", "403"]);
+    // Over HTTP/2.
+    let curl = |ticket: &str| {
+        let output = Command::new("curl")
+            .args(["-s", "--max-time", "20", "--http2-prior-knowledge", "-H"])
+            .arg(format!("X-Ticket: {ticket}"))
+            .args(["-o", "/dev/null", "-w", "%{http_code} %{http_version}"])
+            .arg(format!("http://{}/", proxy.listen))
+            .output()
+            .expect("curl runs: tools/install-deps.sh");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(curl("good"), "200 2");
+    assert_eq!(curl("bad"), "401 2");
+    assert_eq!(curl("close"), "503 2");
+}
+
+#[test]
+fn limits_and_passwords_come_first() {
+    let users = "users = [\"a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"]";
+    let auth =
+        format!("{AUTH} }}\nbasic_auth = {{ {users} }}\nlimits = {{ rate = \"3/m\", burst = 3");
+    let (proxy, _origin, judge) = start(&auth, "");
+    let mut client = Client::connect(proxy.listen);
+    let (head, _) = fetch(&mut client, "good", "");
+    assert!(head.starts_with("HTTP/1.1 401 "), "{head}");
+    assert_eq!(judge.heads().len(), 0);
+    let password = "Authorization: Basic YTpwYXNzd29yZA==\r\n";
+    let mut statuses = Vec::new();
+    for ticket in ["good", "forbidden", "good", "good", "good"] {
+        let (head, _) = fetch(&mut client, ticket, password);
+        statuses.push(head[9..12].to_owned());
+    }
+    // The refused request before has used one of the three.
+    let admitted = statuses.iter().filter(|it| *it != "429").count();
+    assert_eq!(judge.heads().len(), admitted, "{statuses:?}");
+    assert!(
+        statuses.starts_with(&["200".to_owned(), "403".to_owned()]),
+        "{statuses:?}"
+    );
+    assert_eq!(
+        statuses.last().map(String::as_str),
+        Some("429"),
+        "{statuses:?}"
+    );
+}
+
+#[test]
+fn services_that_would_ask_each_other_are_rejected() {
+    let (proxy, origin, _judge) = start(AUTH, "");
+    let file = proxy.directory.join("loop.toml");
+    let wrong = text(&proxy, origin.address(), proxy.listen, AUTH, "");
+    fs::write(&file, wrong).expect("written");
+    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+    assert!(
+        !done && printed.contains("which has `forward_auth` itself"),
+        "{printed}"
+    );
+    let missing = text(&proxy, origin.address(), origin.address(), AUTH, "")
+        .replace("pool = \"judge\"", "pool = \"j\"");
+    fs::write(&file, missing).expect("written");
+    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+    assert!(
+        !done && printed.contains("pool `j` does not exist"),
+        "{printed}"
+    );
+}

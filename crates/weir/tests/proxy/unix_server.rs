@@ -1,0 +1,389 @@
+//! Servers on unix sockets: HTTP and TCP services, health checks, logs, overrides, and who may use which socket.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::keeper::until;
+use super::privilege::as_other_user;
+use super::{Client, GET, Origin, Proxy, fs};
+
+/// Relays each connection to a unix socket at `path` to the server at `to`.
+fn relay(path: &Path, to: SocketAddr) {
+    let listener = UnixListener::bind(path).expect("a socket");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666)).expect("a mode");
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect(to).expect("the server listens");
+            let back = (
+                server.try_clone().expect("a descriptor"),
+                client.try_clone().expect("a descriptor"),
+            );
+            std::thread::spawn(move || forward(client, server));
+            std::thread::spawn(move || forward_back(back));
+        }
+    });
+}
+
+fn forward(mut from: UnixStream, mut to: TcpStream) {
+    // The test breaks connections on purpose.
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+fn forward_back((mut from, mut to): (TcpStream, UnixStream)) {
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// A daemon with a directory for sockets that its user may enter.
+fn proxy(protocol: &str) -> (Proxy, PathBuf) {
+    let proxy = Proxy::start(protocol, &[super::free_address()], "");
+    let sockets = proxy.directory.join("sockets");
+    fs::create_dir(&sockets).expect("a directory");
+    for directory in [&proxy.directory, &sockets] {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("a mode");
+    }
+    (proxy, sockets)
+}
+
+fn text(proxy: &Proxy, protocol: &str, pool: &str, service: &str) -> String {
+    format!(
+        "[pool.p]\n{pool}\n\n[service.s]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"{protocol}\"\npool = \
+         \"p\"\n{service}\n",
+        proxy.listen
+    )
+}
+
+fn server(proxy: &Proxy, at: usize) -> serde_json::Value {
+    proxy.status()["services"][0]["servers"][at].clone()
+}
+
+#[test]
+fn requests_are_balanced_by_weight_over_sockets_and_addresses() {
+    let (one, two, three) = (
+        Origin::start("one"),
+        Origin::start("two"),
+        Origin::start("three"),
+    );
+    let (proxy, sockets) = proxy("http");
+    let (a, b) = (sockets.join("a.sock"), sockets.join("b.sock"));
+    relay(&a, one.address());
+    relay(&b, two.address());
+    let (a, b) = (
+        format!("unix:{}", a.display()),
+        format!("unix:{}", b.display()),
+    );
+    let log = proxy.directory.join("access.log");
+    let pool = format!(
+        "scheduler = \"rr\"\nservers = [\"{a}\", {{ address = \"{b}\" }}, \"{}\"]",
+        three.address()
+    );
+    let service = format!("access_log = {{ path = {log:?}, format = \"{{server}} {{status}}\" }}");
+    proxy.reload(&text(&proxy, "http", &pool, &service));
+    let mut client = Client::connect(proxy.listen);
+    let mut names = Vec::new();
+    for _ in 0..6 {
+        let (head, body) = client.fetch(GET);
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        let body = String::from_utf8_lossy(&body).into_owned();
+        names.push(body.lines().next().unwrap_or_default().to_owned());
+    }
+    let count = |name: &str| names.iter().filter(|it| *it == name).count();
+    assert_eq!(["one", "two", "three"].map(count), [2, 2, 2], "{names:?}");
+    // Connections are reused like those to addresses.
+    assert_eq!([&one, &two].map(Origin::connections), [1, 1]);
+    let lines = || fs::read_to_string(&log).unwrap_or_default();
+    until("the log", || lines().lines().count() == 6);
+    let of = |name: &str| {
+        lines()
+            .lines()
+            .filter(|it| *it == format!("{name} 200"))
+            .count()
+    };
+    assert_eq!([of(&a), of(&b)], [2, 2], "{}", lines());
+    let listed = server(&proxy, 0);
+    assert_eq!(
+        (listed["address"].as_str(), listed["connections"].as_u64()),
+        (Some(a.as_str()), Some(1)),
+        "{listed:#}"
+    );
+    let body = "x".repeat(300_000);
+    for _ in 0..3 {
+        let (_, sum) = client.fetch(&format!(
+            "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        assert_eq!(sum, b"300000");
+    }
+    // Overrides name the server as the file does.
+    let (done, printed) = proxy.weir(&["server", &format!("p/{a}"), "maint"]);
+    assert!(done, "{printed}");
+    let (done, printed) = proxy.weir(&["server", &format!("p/{b}"), "drain"]);
+    assert!(done, "{printed}");
+    for _ in 0..4 {
+        let (_, body) = client.fetch(GET);
+        assert!(body.starts_with(b"three\n"));
+    }
+    assert_eq!(server(&proxy, 0)["state"], "maint");
+    let (done, printed) = proxy.weir(&[
+        "explain",
+        "--request",
+        &format!("GET http://{}/", proxy.listen),
+    ]);
+    assert!(done && printed.contains(&a), "{printed}");
+    let (done, printed) = proxy.weir(&["server", &format!("p/{a}"), "ready"]);
+    assert!(done, "{printed}");
+    let (_, body) = client.fetch(GET);
+    assert!(!body.is_empty());
+    let metrics = Command::new("curl")
+        .args(["-s", "--max-time", "10", "--unix-socket"])
+        .arg(proxy.directory.join("run/weir.sock"))
+        .arg("http://weir/metrics")
+        .output()
+        .expect("curl runs: tools/install-deps.sh");
+    let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
+    assert!(metrics.contains(&format!("server=\"{a}\"")), "{metrics}");
+}
+
+#[test]
+fn tcp_service_streams_in_both_directions() {
+    let origin = Origin::start_tcp();
+    let (proxy, sockets) = proxy("tcp");
+    let socket = sockets.join("echo.sock");
+    relay(&socket, origin.address());
+    let pool = format!("servers = [\"unix:{}\"]", socket.display());
+    proxy.reload(&text(&proxy, "tcp", &pool, ""));
+    let mut client = Client::connect(proxy.listen);
+    let sent: Vec<u8> = (0..2_000_000_u32).map(|number| number as u8).collect();
+    let mut writer = client.0.try_clone().expect("a descriptor");
+    let bytes = sent.clone();
+    let writing = std::thread::spawn(move || {
+        writer.write_all(&bytes).expect("taken");
+        writer.shutdown(Shutdown::Write).expect("ended");
+    });
+    let mut received = Vec::new();
+    client.0.read_to_end(&mut received).expect("the end");
+    writing.join().expect("written");
+    assert!(received == sent, "{} bytes", received.len());
+}
+
+#[test]
+fn check_over_the_socket_decides_the_state_and_says_why() {
+    let (origin, other) = (Origin::start("one"), Origin::start("two"));
+    let (proxy, sockets) = proxy("http");
+    let (path, present) = (sockets.join("late.sock"), sockets.join("present.sock"));
+    relay(&present, other.address());
+    let pool = format!(
+        "servers = [\"unix:{}\", \"unix:{}\"]\ncheck = {{ kind = \"http\", interval = \"100ms\", rise = 1, fall = 1 }}",
+        path.display(),
+        present.display()
+    );
+    proxy.reload(&text(&proxy, "http", &pool, ""));
+    let reason = |at| {
+        server(&proxy, at)["reason"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    until("the missing socket", || {
+        server(&proxy, 0)["state"] == "down"
+    });
+    let expected = format!("unix:{}: the socket does not exist", path.display());
+    assert_eq!(reason(0), expected);
+    until("the other one", || server(&proxy, 1)["state"] == "up");
+    assert!(reason(1).starts_with("http 200 in "), "{}", reason(1));
+    relay(&path, origin.address());
+    until("the server", || server(&proxy, 0)["state"] == "up");
+    // A socket without a listener, as a killed server leaves it.
+    fs::remove_file(&path).expect("removed");
+    drop(UnixListener::bind(&path).expect("a socket"));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("a mode");
+    until("the end", || server(&proxy, 0)["state"] == "down");
+    assert!(reason(0).ends_with("connection refused"), "{}", reason(0));
+    let mut client = Client::connect(proxy.listen);
+    for _ in 0..4 {
+        let (_, body) = client.fetch(GET);
+        assert!(body.starts_with(b"two\n"));
+    }
+}
+
+#[test]
+fn request_is_retried_when_a_socket_is_missing() {
+    let origin = Origin::start("one");
+    let (proxy, sockets) = proxy("http");
+    let (missing, present) = (sockets.join("missing.sock"), sockets.join("present.sock"));
+    relay(&present, origin.address());
+    let pool = format!(
+        "scheduler = \"rr\"\nmax_ejected = 0\nservers = [\"unix:{}\", \"unix:{}\"]",
+        missing.display(),
+        present.display()
+    );
+    proxy.reload(&text(&proxy, "http", &pool, ""));
+    let mut client = Client::connect(proxy.listen);
+    for _ in 0..4 {
+        let (head, body) = client.fetch(GET);
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert!(body.starts_with(b"one\n"));
+    }
+    assert!(proxy.status()["services"][0]["retries"].as_u64() > Some(0));
+    let alone = format!("servers = [\"unix:{}\"]", missing.display());
+    proxy.reload(&text(&proxy, "http", &alone, ""));
+    let (head, _) = client.fetch(GET);
+    assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
+}
+
+#[test]
+fn socket_of_another_user_is_reported_with_the_user_of_the_daemon() {
+    if !weir_testing::require_root() {
+        return;
+    }
+    let origin = Origin::start("one");
+    let (proxy, sockets) = proxy("http");
+    let path = sockets.join("private.sock");
+    relay(&path, origin.address());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
+    let pool = format!(
+        "servers = [\"unix:{}\"]\ncheck = {{ kind = \"http\", interval = \"100ms\", rise = 1, fall = 1 }}",
+        path.display()
+    );
+    proxy.reload(&text(&proxy, "http", &pool, ""));
+    until("the first result", || {
+        server(&proxy, 0)["state"] != "starting"
+    });
+    let state = server(&proxy, 0);
+    // A daemon without a user of its own keeps root's rights.
+    if state["state"] == "down" {
+        let reason = state["reason"].as_str().unwrap_or_default();
+        let expected = "needs write permission for the socket";
+        assert!(reason.contains("permission denied: user "), "{reason}");
+        assert!(reason.ends_with(expected), "{reason}");
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("a mode");
+    until("the server", || server(&proxy, 0)["state"] == "up");
+}
+
+#[test]
+fn other_users_cannot_add_sockets() {
+    if !weir_testing::require_root() {
+        return;
+    }
+    let origin = Origin::start("one");
+    let (proxy, sockets) = proxy("http");
+    let path = sockets.join("a.sock");
+    relay(&path, origin.address());
+    let of = |path: &Path| format!("servers = [\"unix:{}\"]", path.display());
+    let pool = of(&path);
+    proxy.reload(&text(&proxy, "http", &pool, ""));
+    // The socket of the daemon obeys the user of the daemon.
+    let run = proxy.directory.join("run");
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("a mode");
+    let own = run.join("weir.sock");
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o666)).expect("a mode");
+    let upload = |text: &str| {
+        let body = proxy.directory.join("body");
+        fs::write(&body, serde_json::json!({ "text": text }).to_string()).expect("written");
+        as_other_user(&format!(
+            "curl -sS --max-time 20 -w ' [%{{http_code}}]' --unix-socket {} --data-binary @{} http://weir/v1/reload",
+            own.display(),
+            body.display()
+        ))
+    };
+    let two = format!(
+        "servers = [\"unix:{}\", {{ address = \"unix:{}\" }}]",
+        path.display(),
+        own.display()
+    );
+    for pool in [of(&own), two] {
+        let answer = upload(&text(&proxy, "http", &pool, ""));
+        assert!(
+            answer.contains("E061") && answer.ends_with("[422]"),
+            "{answer}"
+        );
+    }
+    // One that is in use may be used by another pool.
+    let again = format!(
+        "{pool}\n[pool.q]\n{pool}\n[service.t]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"q\"",
+        super::free_address()
+    );
+    let answer = upload(&text(&proxy, "http", &again, ""));
+    assert!(answer.ends_with("[200]"), "{answer}");
+    // Lists of other programs have addresses only.
+    let list = proxy.directory.join("list");
+    fs::write(&list, format!("unix:{}\n", own.display())).expect("written");
+    let with_list = pool + &format!("\nservers_file = {list:?}");
+    proxy.reload(&text(&proxy, "http", &with_list, ""));
+    let status = proxy.status();
+    let problem = status["sources"][0]["problem"].as_str().unwrap_or_default();
+    assert!(problem.contains("not an IP address"), "{status:#}");
+    let servers = status["services"][0]["servers"].as_array().map(Vec::len);
+    assert_eq!(servers, Some(1));
+}
+
+/// nginx with a site on a unix socket.
+struct Nginx(Child);
+
+impl Nginx {
+    fn start(directory: &Path, socket: &Path, server: &str) -> Self {
+        let (directory, socket) = (directory.display(), socket.display());
+        let text = format!(
+            "daemon off;\nmaster_process off;\nuser root;\npid {directory}/nginx.pid;\nerror_log {directory}/error.log;\n\
+             events {{ worker_connections 64; }}\nhttp {{\naccess_log off;\nclient_body_temp_path {directory}/body;\n\
+             proxy_temp_path {directory}/proxy;\nfastcgi_temp_path {directory}/fastcgi;\nuwsgi_temp_path \
+             {directory}/uwsgi;\nscgi_temp_path {directory}/scgi;\nserver {{ listen unix:{socket}{server} }}\n}}\n"
+        );
+        let file = format!("{directory}/nginx.conf");
+        fs::write(&file, text).expect("written");
+        let child = Command::new("nginx")
+            .args(["-c", &file])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("nginx runs: tools/install-deps.sh");
+        Self(child)
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn nginx_on_a_socket_is_reached_with_proxy_protocol_and_by_curl() {
+    let (proxy, sockets) = proxy("http");
+    let socket = sockets.join("nginx.sock");
+    let _nginx = Nginx::start(
+        &sockets,
+        &socket,
+        " proxy_protocol; location / { return 200 \"$proxy_protocol_addr $host\\n\"; }",
+    );
+    until("nginx", || socket.exists());
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("a mode");
+    let pool = format!(
+        "servers = [\"unix:{}\"]\nproxy_protocol = \"v1\"\n[pool.p.check]\nkind = \"http\"\nproxy_protocol = \
+         \"v1\"\ninterval = \"100ms\"",
+        socket.display()
+    );
+    proxy.reload(&text(&proxy, "http", &pool, ""));
+    until("the server", || server(&proxy, 0)["state"] == "up");
+    let output = Command::new("curl")
+        .args(["-s", "--max-time", "20"])
+        .arg(format!("http://{}/", proxy.listen))
+        .output()
+        .expect("curl runs: tools/install-deps.sh");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "127.0.0.1 127.0.0.1\n"
+    );
+    let reason = server(&proxy, 0)["reason"].clone();
+    assert!(
+        reason.as_str().is_some_and(|it| it.starts_with("http 200")),
+        "{reason}"
+    );
+}
