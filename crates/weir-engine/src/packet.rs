@@ -102,6 +102,8 @@ pub struct Explanation {
     pub server: Option<String>,
     /// The steps of the decision, one per line.
     pub steps: Vec<String>,
+    /// The outcome in words, if service and server do not imply it: the server is chosen at random.
+    pub outcome: Option<String>,
 }
 
 #[cfg(test)]

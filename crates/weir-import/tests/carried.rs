@@ -43,6 +43,28 @@ fn changes_with_conditions_become_routes() {
 }
 
 #[test]
+fn a_location_of_the_path_drops_the_query() {
+    let imported = of_frontend(
+        "http-request redirect code 301 location https://%[req.hdr(host)]%[path] if { path /old }",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let route = table(&imported.toml, &["[[route]]", "path = \"/old\""]);
+    for part in [
+        "path_regex = \"^/(.*)$\"",
+        "redirect = \"https://{host}/{1}\"",
+    ] {
+        assert!(route.contains(part), "{route}");
+    }
+    // With the query, the target is the one that was received.
+    for whole in ["%[url]", "%[capture.req.uri]", "%[path]?%[query]"] {
+        let imported = of_frontend(&format!(
+            "http-request redirect location https://new.example{whole}"
+        ));
+        assert!(!imported.toml.contains("path_regex"), "{}", imported.toml);
+    }
+}
+
+#[test]
 fn allowed_requests_are_exempt_from_later_rules() {
     for (accept, reject) in [
         ("http-request allow", "http-request deny"),

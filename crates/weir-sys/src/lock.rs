@@ -6,7 +6,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::file::{NO_LINK, PRIVATE};
@@ -78,6 +78,21 @@ impl LockFile {
         })
     }
 
+    /// Returns whether a process holds the lock at `path`, without taking it: a process that starts at the same time
+    /// is not refused. `false` also if /proc/locks does not show it (proc_locks(5)).
+    pub fn is_held(path: &Path) -> bool {
+        let (Ok(file), Ok(locks)) = (
+            std::fs::symlink_metadata(path),
+            std::fs::read_to_string("/proc/locks"),
+        ) else {
+            return false;
+        };
+        let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
+        let inode = format!("{major:02x}:{minor:02x}:{}", file.ino());
+        let mut flocks = locks.lines().filter(|line| line.contains(" FLOCK "));
+        flocks.any(|line| line.split_ascii_whitespace().any(|word| word == inode))
+    }
+
     /// Returns the path of the lock file.
     pub fn path(&self) -> &Path {
         &self.path
@@ -104,7 +119,9 @@ mod tests {
             Err(Error::Locked { holder, .. }) => assert_eq!(holder, Some(std::process::id())),
             other => panic!("expected Error::Locked, got {other:?}"),
         }
+        assert!(LockFile::is_held(&path));
         drop(first);
+        assert!(!LockFile::is_held(&path));
         LockFile::acquire(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
     }

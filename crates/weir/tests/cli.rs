@@ -639,3 +639,21 @@ fn import_reads_files_below_root_option() {
     let elsewhere = scratch.output(import);
     assert!(!String::from_utf8_lossy(&elsewhere.stdout).contains("192.0.2.10:80"));
 }
+
+#[test]
+fn status_reports_a_daemon_that_starts() {
+    let scratch = Scratch::new(GOOD);
+    let directory = scratch.path.join("run");
+    fs::create_dir(&directory).unwrap();
+    let lock = fs::File::create(directory.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let printed = scratch.run("status");
+    assert!(
+        printed.contains("no daemon answers at run/weir.sock yet, but one is starting"),
+        "{printed}"
+    );
+    assert!(printed.ends_with("exit 3\n"), "{printed}");
+    drop(lock);
+    let printed = scratch.run("status");
+    assert!(!printed.contains("starting"), "{printed}");
+}

@@ -219,6 +219,8 @@ fn slow_server_gets_fewer_connections_under_direct() {
     let packet = format!("tcp 10.9.9.9:4000 {vip}:80");
     let explained = world.run_weir(&["explain", "--packet", &packet]);
     assert!(explained.contains("latency"), "{explained}");
+    let outcome = format!("scheduler least-time chooses one of {SERVERS} servers of pool");
+    assert!(explained.contains(&outcome), "{explained}");
 
     servers.delay(0, Duration::from_millis(1));
     wait_for_share(&world, "an equal share again", |percent| percent > 20.0);

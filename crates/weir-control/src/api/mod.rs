@@ -340,7 +340,7 @@ async fn tap(service: Result<Path<String>, PathRejection>, RawQuery(query): RawQ
         live::parse(query.as_deref().unwrap_or_default()).map_err(Refusal::new)?;
     let tap = Tap::open(&service, is_json, matches).map_err(|error| {
         let status = match error {
-            TapError::UnknownService => StatusCode::NOT_FOUND,
+            TapError::UnknownService { .. } => StatusCode::NOT_FOUND,
             TapError::TooMany => StatusCode::SERVICE_UNAVAILABLE,
         };
         Failure::new(status, format!("{service}: {error}"))

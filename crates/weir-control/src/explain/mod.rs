@@ -40,6 +40,7 @@ impl From<Explanation> for Answer {
             pool: explanation.pool,
             server: explanation.server,
             steps: explanation.steps,
+            outcome: explanation.outcome,
             ..Self::default()
         }
     }

@@ -50,6 +50,11 @@ const CONFIGURATION: &str = "configuration";
 /// The active text, which may differ from the file; named by its language.
 const TEXTS: [&str; 2] = ["in-force.toml", "in-force.json"];
 
+/// Returns whether a daemon holds the directory's lock. It may not listen on its socket yet.
+pub fn is_locked(runtime_dir: &Path) -> bool {
+    LockFile::is_held(&runtime_dir.join(LOCK))
+}
+
 /// The active configuration of the last daemon of a runtime directory.
 pub fn last_configuration(runtime_dir: &Path) -> Option<PathBuf> {
     fs::read_link(runtime_dir.join(CONFIGURATION)).ok()

@@ -66,12 +66,17 @@ impl Engine {
             return Ok(answer);
         }
         let rule = rule(&self.desired, service, self.plane.sizes().dests);
-        self.candidates(service, slot, states, &mut answer)?;
+        let usable = self.candidates(service, slot, states, &mut answer)?;
         let scheduler = rule.scheduler;
+        let at_random = (usable > 0).then(|| {
+            let pool = &service.pool;
+            format!("scheduler {scheduler} chooses one of {usable} servers of pool {pool}")
+        });
         if is_socket(service) && scheduler.kind.hashes() {
             answer.steps.push(format!(
                 "a new socket: {scheduler} chooses among the candidates, by the client's cgroup or the socket"
             ));
+            answer.outcome = at_random;
             return Ok(answer);
         }
         let reason = criterion(scheduler);
@@ -85,6 +90,7 @@ impl Engine {
                     format!("a new flow: {scheduler} chooses {server} ({reason})")
                 }
                 Choice::Random => {
+                    answer.outcome = at_random;
                     format!("a new flow: {scheduler} chooses among the candidates ({reason})")
                 }
                 Choice::None => format!("a new flow: {scheduler} finds no usable server"),
@@ -144,13 +150,15 @@ impl Engine {
         slot.dests.iter().find(|dest| dest.id == flow.dest())
     }
 
+    /// Adds a step for each server; returns how many of them take new flows.
     fn candidates(
         &self,
         service: &Service,
         slot: &ServiceSlot,
         states: &ServerStates,
         answer: &mut Explanation,
-    ) -> Result<()> {
+    ) -> Result<usize> {
+        let mut usable = 0;
         for member in slot.members() {
             let Some(dest) = slot.dests.iter().find(|dest| dest.id == member.dest) else {
                 continue;
@@ -166,7 +174,10 @@ impl Engine {
                     let why = down.map_or_else(String::new, |it| format!(": {}", it.reason));
                     format!(", takes no new flow{why}")
                 }
-                (_, 0) => String::new(),
+                (_, 0) => {
+                    usable += 1;
+                    String::new()
+                }
                 _ => ", at its threshold".to_owned(),
             };
             let measured = self.explain_latency(dest, active)?;
@@ -175,7 +186,7 @@ impl Engine {
                 dest.name
             ));
         }
-        Ok(())
+        Ok(usable)
     }
 
     pub(super) fn counts_of(&self, dest: &DestSlot) -> u32 {

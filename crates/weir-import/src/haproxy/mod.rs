@@ -241,7 +241,9 @@ fn global(line: &Line, notes: &mut Notes) {
         return notes.remark(line.position, why);
     }
     let why = match line.keyword() {
-        "log" | "log-tag" | "log-send-hostname" => "`access_log` of a service writes to a file",
+        "log" | "log-tag" | "log-send-hostname" => {
+            "`access_log` of a service writes to syslog, the journal or a file"
+        }
         "maxconn" => "`limits.connections` is set per service",
         "nbthread" | "nbproc" | "cpu-map" | "thread-groups" | "cpu-policy" => {
             "Weir runs one worker per CPU"
@@ -358,7 +360,7 @@ fn unsupported_reason(line: &Line) -> &'static str {
             | "logasap"
             | "log-health-checks"
             | "log-separate-errors",
-        ) => "`access_log` of a service writes to a file",
+        ) => "`access_log` of a service writes to syslog, the journal or a file",
         ("option", "redispatch") => {
             "Weir always retries on another server, up to `limits.retries` times"
         }

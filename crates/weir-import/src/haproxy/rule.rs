@@ -77,7 +77,15 @@ pub(super) fn redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedR
     if value.contains('{') && !value.contains("%{") {
         return Err("braces in a route's `redirect` are placeholders".to_owned());
     }
-    let value = variables(value).ok_or("the target is computed from more than the request")?;
+    // `{path}` has the query in a redirect, and `path` of haproxy has not. `//` at the start would name another host.
+    let value = match kind {
+        "location" if !value.contains("query") => match value.strip_prefix("/%[path]") {
+            Some(rest) => format!("{WHOLE}{rest}"),
+            None => value.replace("%[path]", WHOLE),
+        },
+        _ => value.clone(),
+    };
+    let value = variables(&value).ok_or("the target is computed from more than the request")?;
     let path = match (drop_query, append_slash) {
         (true, true) => WHOLE_WITH_SLASH,
         (true, false) => WHOLE,

@@ -242,7 +242,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "`access_log` of a service writes to a file, in Weir's own formats",
+        reason: "`access_log` of a service writes to syslog, the journal or a file, in Weir's own formats",
         visible: &[],
         inert: &["access_log", "log_format", "log_not_found", "error_log"],
     },

@@ -58,14 +58,39 @@ impl Taps {
 }
 
 /// Why a service cannot be tapped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TapError {
     /// There is no proxy service with this name.
-    #[error("no proxy service with this name")]
-    UnknownService,
+    #[error("no proxy service with this name; {}", listed(.existing))]
+    UnknownService {
+        /// The names of the proxy services, sorted.
+        existing: Vec<String>,
+    },
     /// Too many taps of the service.
     #[error("this service has {TAPS_MAX} taps already")]
     TooMany,
+}
+
+/// Most services that an error lists.
+const LISTED_MAX: usize = 8;
+
+fn listed(names: &[String]) -> String {
+    let first = &names[..names.len().min(LISTED_MAX)];
+    match names.len().saturating_sub(LISTED_MAX) {
+        _ if names.is_empty() => "this director has none".to_owned(),
+        0 => format!("this director has {}", first.join(", ")),
+        more => format!("this director has {} and {more} more", first.join(", ")),
+    }
+}
+
+/// Names of the services that can be tapped, sorted.
+fn service_names() -> Vec<String> {
+    let services = SERVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    let services = services.iter().flatten();
+    let existing = services.filter(|(_, taps)| taps.strong_count() > 0);
+    let mut names: Vec<String> = existing.map(|(name, _)| name.clone()).collect();
+    names.sort_unstable();
+    names
 }
 
 /// A condition for the exchanges that a tap shows.
@@ -124,7 +149,9 @@ impl Tap {
             let taps = services.as_ref().and_then(|all| all.get(service));
             taps.and_then(Weak::upgrade)
         };
-        let taps = taps.ok_or(TapError::UnknownService)?;
+        let taps = taps.ok_or_else(|| TapError::UnknownService {
+            existing: service_names(),
+        })?;
         let format = if json {
             LogFormat::Json
         } else {
@@ -249,7 +276,10 @@ mod tests {
         drop(all);
         assert!(open().is_ok());
         let unknown = Tap::open("nothing", true, Vec::new()).unwrap_err();
-        assert_eq!(unknown, TapError::UnknownService);
+        let TapError::UnknownService { existing } = &unknown else {
+            panic!("{unknown}");
+        };
+        assert!(existing.contains(&"limited".to_owned()), "{unknown}");
         for wrong in ["status", "stat=5*"] {
             assert!(Match::parse(wrong).is_err());
         }

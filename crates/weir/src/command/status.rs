@@ -7,9 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 use ratatui::crossterm::terminal::size as reported_size;
 use weir_control::client::{self, Client};
 use weir_control::configuration::{self, Secrets};
-use weir_control::daemon;
 use weir_control::status::table::{self, Earlier, View};
 use weir_control::status::{Report, pinned};
+use weir_control::{daemon, runtime_dir};
 
 use super::{Outcome, STATUS_TIMEOUT, block_on};
 use crate::arguments::{Command, GlobalOptions};
@@ -176,6 +176,12 @@ async fn pinned(global: &GlobalOptions, query: &Query, absent: client::Error) ->
         .map(|loaded| loaded.desired)
         .unwrap_or_default();
     let desired = weir_engine::with_ipvsadm_services(&global.runtime_dir, desired);
+    let starts = matches!(absent, client::Error::NoDaemon { .. })
+        && runtime_dir::is_locked(&global.runtime_dir);
+    let absent = match starts {
+        true => format!("{absent} yet, but one is starting: its log reports when it is ready"),
+        false => absent.to_string(),
+    };
     let read = pinned::read(&global.runtime_dir, &global.pin_dir, &desired).await;
     let message = match read {
         Ok(report) => {

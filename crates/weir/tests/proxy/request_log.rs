@@ -270,7 +270,7 @@ fn tap_shows_matching_requests_while_it_runs() {
     drop(asking);
     let (done, output) = proxy.weir(&["tap", "nothing"]);
     assert!(
-        !done && output.contains("nothing: no proxy service with this name"),
+        !done && output.contains("nothing: no proxy service with this name; this director has s"),
         "{output}"
     );
     let (done, output) = proxy.weir(&["tap", "s", "--match", "sttus=200"]);
