@@ -30,7 +30,6 @@ pub mod bound;
 pub mod bucket;
 pub mod choice;
 pub mod hash;
-mod hash_table;
 pub mod least_time;
 pub mod load;
 pub mod locality;
@@ -42,8 +41,7 @@ pub mod table;
 pub mod tournament;
 
 pub use availability::{Availability, Mode};
-pub use choice::Flags;
-pub use hash_table::HashTable;
+pub use choice::{Flags, HashTable};
 pub use load::Counts;
 pub use table::{Cursor, Start};
 pub use weir_model::SchedulerKind as Kind;

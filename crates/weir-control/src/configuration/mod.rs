@@ -146,18 +146,11 @@ pub fn load_in_group(
     check_text(text, json, &machine, &name, color)
 }
 
-/// Checks a configuration without a file; it is JSON if it begins with `{`, otherwise TOML.
+/// Checks a configuration without a file, with the published configuration of the director's group. It is JSON if it
+/// begins with `{`, otherwise TOML.
 ///
 /// # Errors
-/// It has an error.
-pub fn load_text(text: &str, color: bool) -> Result<Loaded, Rejected> {
-    load_text_in_group(text, color, None)
-}
-
-/// Like [`load_text`], with the published configuration of the director's group.
-///
-/// # Errors
-/// As [`load_text`], or the published part would gain privileges.
+/// It has an error, or the published part would gain privileges.
 pub(crate) fn load_text_in_group(
     text: &str,
     color: bool,
@@ -188,8 +181,8 @@ pub fn load_lists_again(text: &str, known: &Remembered) -> Result<Loaded, Reject
 }
 
 /// Checks whether a caller who is not the owner may apply `text`, while `active` is the text of the active
-/// configuration. Call it before [`load_text`], which reads the secret files that a text names, and whose errors reveal
-/// whether these exist.
+/// configuration. Call it before the text is loaded: that reads the secret files that the text names, and its errors
+/// reveal whether these exist.
 ///
 /// # Errors
 /// The text would run a program, read or write a file, or change access to the daemon, and the active one does not.
