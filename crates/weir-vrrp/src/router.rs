@@ -1,7 +1,7 @@
 //! All virtual routers of a director. Members of a group move together, as in keepalived's `vrrp_sync_group`: they
 //! become active and backup together, and a fault of one is a fault of all. They become active when every member is
-//! ready, so that a group whose peer is active on one of two links does not become active and backup in turn. The weight
-//! of a tracked object changes the priorities of all members.
+//! ready, so that a group whose peer is active on one of two links does not become active and backup in turn. The
+//! weight of a tracked object changes the priorities of all members.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
