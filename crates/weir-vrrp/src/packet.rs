@@ -254,7 +254,8 @@ pub const fn listed_max(is_ipv4: bool, has_trailer: bool) -> usize {
     if count > 255 { 255 } else { count }
 }
 
-/// Reads a packet and verifies what needs no configuration. The caller verifies the TTL or hop limit of unicast packets.
+/// Reads a packet and verifies what needs no configuration. The caller verifies the TTL or hop limit of unicast
+/// packets.
 ///
 /// # Errors
 /// Why it is ignored.

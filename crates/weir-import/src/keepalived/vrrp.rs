@@ -75,7 +75,7 @@ fn as_in_weir(node: &Node, instance: &Node) -> Option<&'static str> {
             Some("the instance has peers, so it is not used")
         }
         ("old_unicast_checksum", _) => Some(
-            "Weir accepts the checksum of old versions in unicast packets of version 3, and sends it when the peer does",
+            "Weir accepts the checksum of old versions in unicast packets, and sends it when the peer does",
         ),
         ("unicast_ttl", _) if !has("unicast_peer") => Some("it is for unicast packets"),
         ("vmac_xmit_base", _) if has("unicast_peer") || !has("use_vmac") => {

@@ -26,8 +26,8 @@ fn weir(priority: u8) -> String {
 fn keepalived() -> String {
     let instance = |name: &str, id: u8, interface: &str, vip: &str| {
         format!(
-            "vrrp_instance {name} {{\n  state BACKUP\n  interface {interface}\n  virtual_router_id {id}\n  version 3\n  \
-             priority 100\n  advert_int 0.3\n  virtual_ipaddress {{\n    {vip}/32 dev {interface}\n  }}\n}}\n"
+            "vrrp_instance {name} {{\n  state BACKUP\n  interface {interface}\n  virtual_router_id {id}\n  \
+             version 3\n  priority 100\n  advert_int 0.3\n  virtual_ipaddress {{\n    {vip}/32 dev {interface}\n  }}\n}}\n"
         )
     };
     format!(

@@ -315,8 +315,9 @@ fn all_cells(base: Cell, addresses: &[&'static str]) {
                 old: on(5),
                 ..base
             };
-            // These do not exist: passwords are those of version 2, which has one checksum, as has IPv6; the old checksum
-            // is that of unicast; a virtual MAC address is for multicast in Weir, and keepalived has one kind of authentication at a time.
+            // These do not exist: passwords are those of version 2, which has one checksum, as has IPv6; the old
+            // checksum is that of unicast; a virtual MAC address is for multicast in Weir, and keepalived has one kind
+            // of authentication at a time.
             let is_possible = !(cell.password && (cell.version == 3 || cell.hmac)
                 || cell.plain && (cell.version == 2 || cell.is_v6())
                 || cell.old && (cell.version == 2 || cell.is_v6() || !cell.unicast || cell.plain)
