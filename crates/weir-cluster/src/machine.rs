@@ -756,8 +756,8 @@ impl Machine {
         }
     }
 
-    /// How often etcd failed. The driver uses the next member of etcd after each failure, and not otherwise: a watch stays
-    /// on the member where it was opened.
+    /// How often etcd failed. The driver uses the next member of etcd after each failure, and not otherwise: a watch
+    /// stays on the member where it was opened.
     pub const fn failures(&self) -> u64 {
         self.connection.failures
     }

@@ -105,7 +105,7 @@ pub(crate) struct Stored {
 /// more than the answer to a listing can have.
 const MIRROR_BYTES_MAX: usize = 96 << 20;
 
-/// The reason that [`Mirror::is_full`] stands for.
+/// The error while [`Mirror::is_full`].
 pub(crate) fn too_much() -> String {
     format!(
         "the keys of the group have more than {} MiB",

@@ -24,7 +24,7 @@ struct Rig {
     /// The end of publications.
     published: Vec<(u64, Result<u64, String>)>,
     /// Whether the watch reports changes.
-    hears: bool,
+    reports_changes: bool,
 }
 
 impl Rig {
@@ -45,7 +45,7 @@ impl Rig {
             keys: BTreeMap::new(),
             revision: 1,
             published: Vec::new(),
-            hears: true,
+            reports_changes: true,
         };
         rig.machine.handle_time(now);
         rig.run(|_| true);
@@ -107,7 +107,7 @@ impl Rig {
                     }
                     let result = self.execute(&txn);
                     self.machine.handle(Input::Txn { number, result }, self.now);
-                    if !self.hears {
+                    if !self.reports_changes {
                         continue;
                     }
                     self.watched()
@@ -345,7 +345,7 @@ fn late_result_is_not_that_of_a_later_request() {
 #[test]
 fn watch_that_reports_nothing_is_replaced() {
     let mut rig = Rig::new();
-    rig.hears = false;
+    rig.reports_changes = false;
     rig.publish(1, &text(1));
     rig.run(|_| true);
     assert_eq!(rig.published, [(1, Ok(1))]);

@@ -19,9 +19,9 @@ use crate::sys;
 const MEMORY_ATTEMPTS: u32 = 100;
 const MEMORY_PAUSE: Duration = Duration::from_millis(2);
 
-/// Whether a write may succeed a moment later. Elements of maps that are not allocated in advance come from a small stock
-/// that the kernel fills up in the background (kernel/bpf/memalloc.c): many new elements in a row can empty it although
-/// there is memory. A full map is another error (E2BIG).
+/// Whether a write may succeed a moment later. Elements of maps that are not allocated in advance come from a small
+/// stock that the kernel fills up in the background (kernel/bpf/memalloc.c): many new elements in a row can empty it
+/// although there is memory. A full map is another error (E2BIG).
 fn may_be_repeated(error: &io::Error, attempts: &mut u32) -> bool {
     if error.raw_os_error() != Some(libc::ENOMEM) || *attempts == 0 {
         return false;

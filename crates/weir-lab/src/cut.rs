@@ -9,8 +9,8 @@ const TABLE: &str = "cut";
 /// The rule for all frames.
 pub(crate) const ALL_FRAMES: &str = "drop";
 
-/// Drops frames of a port, on their way in and out (`ingress`, `egress`). The switch keeps its table, as with a cable that
-/// is cut behind it: otherwise it sends frames for the host to all ports, and other directors forward them.
+/// Drops frames of a port, on their way in and out (`ingress`, `egress`). The switch keeps its table, as with a cable
+/// that is cut behind it: otherwise it sends frames for the host to all ports, and other directors forward them.
 ///
 /// # Errors
 /// nftables rejects the rules.

@@ -122,8 +122,8 @@ fn changes_of_directors_break_no_connection_at_length() {
     }
 }
 
-/// The hard cases: nothing breaks with the second hop and with synchronization, and tables alone lose at most the changed
-/// slots of the moved flows.
+/// The hard cases: nothing breaks with the second hop and with synchronization, and tables alone lose at most the
+/// changed slots of the moved flows.
 #[test]
 fn changes_of_servers_and_directors_break_at_most_the_goal_at_length() {
     if !is_soak() || !privileged() {

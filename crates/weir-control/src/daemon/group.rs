@@ -33,8 +33,8 @@ pub(super) use record::{prepare_state_directory, state_directory};
 /// How long the description of this director stays as it is: it depends on all servers.
 const RECORD_AGE: Duration = Duration::from_secs(1);
 
-/// How long the success of a configuration is held back until the peers of `[sync]` know the flows that it has moved, and
-/// how often that is checked.
+/// How long the success of a configuration is held back until the peers of `[sync]` know the flows that it has moved,
+/// and how often that is checked.
 const FLOWS_LIMIT: Duration = Duration::from_secs(2);
 const FLOWS_PAUSE: Duration = Duration::from_millis(10);
 

@@ -288,7 +288,8 @@ mod tests {
         );
         assert_eq!(
             faults::line(&about(""), &row),
-            "director-cut                   direct             1       7       0     40 ms    900 ms      4 ms     90 ms"
+            "director-cut                   direct             1       7       0     40 ms    900 ms      4 ms     \
+             90 ms"
         );
         assert_eq!(
             row.label().as_deref(),
