@@ -12,15 +12,15 @@ set -euo pipefail
 for tool in gpg dpkg-scanpackages; do
   command -v "$tool" >/dev/null || { echo "needs $tool (packages gnupg and dpkg-dev)" >&2; exit 1; }
 done
-readonly DIR=$1
+readonly DIR=$1 GPG=(gpg --batch --yes --quiet --no-auto-check-trustdb)
 shift
 key=${WEIR_SIGNING_KEY:-}
 if [[ -z $key ]]; then
   GNUPGHOME=$(mktemp -d)
   export GNUPGHOME
   trap 'gpgconf --kill all; rm -rf "$GNUPGHOME"' EXIT
-  gpg --batch --quiet --passphrase '' --quick-generate-key 'Weir packages (made for one repository)' rsa3072 sign never
-  key=$(gpg --batch --with-colons --list-secret-keys | awk -F: '$1 == "fpr" { print $10; exit }')
+  "${GPG[@]}" --passphrase '' --quick-generate-key 'Weir packages (made for one repository)' rsa3072 sign never
+  key=$("${GPG[@]}" --with-colons --list-secret-keys | awk -F: '$1 == "fpr" { print $10; exit }')
   echo "signed by a key that was made for this repository: $key"
 fi
 
@@ -54,10 +54,10 @@ lists=$(find main -type f | LC_ALL=C sort)
     printf ' %s %s %s\n' "$(sha256sum <"$list" | cut -d ' ' -f 1)" "$(stat -c %s "$list")" "$list"
   done
 } >Release
-gpg --batch --yes --quiet --local-user "$key" --clearsign --output InRelease Release
-gpg --batch --yes --quiet --local-user "$key" --armor --detach-sign --output Release.gpg Release
+"${GPG[@]}" --local-user "$key" --clearsign --output InRelease Release
+"${GPG[@]}" --local-user "$key" --armor --detach-sign --output Release.gpg Release
 cd ../..
-gpg --batch --yes --quiet --export --output weir-archive-keyring.gpg "$key"
+"${GPG[@]}" --export --output weir-archive-keyring.gpg "$key"
 (find pool -name '*.deb' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) >SHA256SUMS
-gpg --batch --yes --quiet --local-user "$key" --armor --detach-sign --output SHA256SUMS.asc SHA256SUMS
+"${GPG[@]}" --local-user "$key" --armor --detach-sign --output SHA256SUMS.asc SHA256SUMS
 echo "$DIR"
