@@ -266,12 +266,12 @@ fn api_page_matches_openapi() {
         }
     }
     out.push_str(
-        "\nErrors have a [Refusal](#refusal) as body. 400: the path, a parameter or the body is malformed. 401: no \
-         token, or an unknown\none. 403: the role is too low, or `Origin` is another host. 404: no such route. 405: no \
-         such method; `Allow` lists them. 408: the\nbody did not arrive in time. 413: the body is too large. 421: the \
-         `Host` is not allowed. 422: the daemon refused, for example\nbecause of errors in a file. 503: the daemon is \
-         stopping. Requests that are not HTTP, and those with a header that is too large,\nget 400 and 431 without a \
-         body.\n",
+        "\nErrors have a [Refusal](#refusal) as body. 400: the path, a parameter or the body is malformed. \
+         401: no token, or an\nunknown one. 403: the role is too low, or `Origin` is another host. 404: no \
+         such route. 405: no such method; `Allow`\nlists them. 408: the body did not arrive in time. 413: the \
+         body is too large. 421: the `Host` is not allowed. 422: the\ndaemon refused, for example because of \
+         errors in a file. 503: the daemon is stopping. Requests that are not HTTP, and\nthose with a header \
+         that is too large, get 400 and 431 without a body.\n",
     );
     for (name, schema) in document["components"]["schemas"]
         .as_object()

@@ -177,7 +177,7 @@ fn refusals_are_those_of_the_openapi_document() {
     }
 }
 
-/// Stands for a body with the configuration as text.
+/// Replaced by a body with the configuration as text.
 const TEXT: &str = "TEXT";
 
 /// The path of a server.
