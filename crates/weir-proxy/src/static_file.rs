@@ -43,6 +43,8 @@ pub(crate) enum Found {
     Directory,
     /// No file.
     Missing,
+    /// A directory that has no index file.
+    Unlisted,
     /// A file that the daemon must not read.
     Forbidden,
     /// Another error.
@@ -76,6 +78,7 @@ fn search(query: &Query) -> Result<Found, Errno> {
         return Ok(Found::Missing);
     };
     let root = open_root(&files.root)?;
+    let mut missing = Found::Missing;
     for attempt in &files.attempts {
         let is_own = attempt.contains(StaticFiles::PATH);
         let candidate = attempt.replace(StaticFiles::PATH, &path);
@@ -104,8 +107,9 @@ fn search(query: &Query) -> Result<Found, Errno> {
                 return respond(query, file, index);
             }
         }
+        missing = Found::Unlisted;
     }
-    Ok(Found::Missing)
+    Ok(missing)
 }
 
 /// Opens the directory of a route.
