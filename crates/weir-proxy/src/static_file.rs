@@ -43,6 +43,8 @@ pub(crate) enum Found {
     Directory,
     /// No file.
     Missing,
+    /// A directory that has no index file.
+    Unlisted,
     /// The daemon has no permission to read the file.
     Forbidden,
     /// Another error.
@@ -77,6 +79,7 @@ fn search(query: &Query) -> Result<Found, Errno> {
         return Ok(Found::Missing);
     };
     let root = open_root(&files.root)?;
+    let mut missing = Found::Missing;
     for attempt in &files.attempts {
         let is_own = attempt.contains(StaticFiles::PATH);
         let candidate = attempt.replace(StaticFiles::PATH, &path);
@@ -105,8 +108,9 @@ fn search(query: &Query) -> Result<Found, Errno> {
                 return respond(query, file, index);
             }
         }
+        missing = Found::Unlisted;
     }
-    Ok(Found::Missing)
+    Ok(missing)
 }
 
 /// Opens the directory of a route.

@@ -42,7 +42,7 @@ pub(crate) static FILES: Section = Section {
             Default("[\"{path}\", \"{path}/\"]"),
             "What is looked for, in this order. An entry that ends with `/` is a directory: its `index` is sent, or, \
              if the request's path has no `/` at its end, a redirect to the path with it. If nothing is found, the \
-             response has the route's `status`, or 404.",
+             response has the route's `status`, or 404, and 403 for a directory without an index.",
             "try = [\"{path}\", \"{path}.html\", \"/index.html\"]",
         )
         .known_as(&["try_files"]),

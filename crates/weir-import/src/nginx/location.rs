@@ -1,11 +1,13 @@
 //! `location`, and its `if` blocks: routes of one server block.
 
+use std::rc::Rc;
+
 use super::action::{action, restart, restart_of_server};
 use super::header::{edits, new_path, of_answer, of_files};
 use super::path::{absolute, candidates, endings, escaped, prefix};
-use super::tree::{Node, inherited};
+use super::tree::{Node, inherited, lines_of, stops};
 use super::when::{When, access_rules, when};
-use super::{Context, reason};
+use super::{Context, mirror, reason};
 use crate::document::Entry;
 use crate::edit::Edits;
 use crate::guard;
@@ -44,6 +46,8 @@ pub(super) struct BlockRoutes {
     stops: Vec<String>,
     /// Whether it has locations with expressions.
     has_expressions: bool,
+    /// Its lines other than locations, which these inherit.
+    lines: Rc<[Node]>,
 }
 
 /// How a service uses paths: which path `proxy_pass` sends to servers.
@@ -109,9 +113,11 @@ pub(super) fn block_routes(
         name: first_name(server),
         stops: stops(server),
         has_expressions: server.inner().iter().any(is_expression),
+        lines: lines_of(server),
         ..BlockRoutes::default()
     };
     let levels: [&[Node]; 2] = [server.inner(), outer];
+    context.mirrored = mirror::targets(server, outer);
     let every = BlockRoute {
         rank: (0, 0),
         ..BlockRoute::catch_all(server.position, Action::Pool(String::new()))
@@ -373,7 +379,8 @@ fn location(
     } else {
         usize::MAX - text.len()
     };
-    let levels: [&[Node]; 3] = [node.inner(), server.inner(), outer];
+    let lines = Rc::clone(&routes.lines);
+    let levels: [&[Node]; 3] = [node.inner(), &lines, outer];
     let regex_of = |path: &Option<String>| match kind {
         "~" if path.is_none() => Some(text.to_owned()),
         "~*" => Some(format!("(?i){text}")),
@@ -778,15 +785,6 @@ fn note_unused_lines(context: &Context<'_>, node: &Node, notes: &mut Notes) {
             inner.reject(notes, reason(inner.keyword()));
         }
     }
-}
-
-/// The paths of `^~` locations.
-fn stops(server: &Node) -> Vec<String> {
-    let is_stop = |node: &&Node| node.keyword() == "location" && node.word(1) == Some("^~");
-    let paths = server.inner().iter().filter(is_stop);
-    paths
-        .filter_map(|node| node.word(2).map(str::to_owned))
-        .collect()
 }
 
 /// Returns whether a `^~` location would match all paths of this location.

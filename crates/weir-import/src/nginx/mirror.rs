@@ -1,5 +1,7 @@
 //! `mirror` of a location: copies of requests for the pool of another location.
 
+use std::collections::HashSet;
+
 use weir_model::Mirror;
 
 use super::target::{host, pool, server_tls, url};
@@ -58,14 +60,9 @@ fn copies(
     let [.., server, outer] = levels else {
         return Err("there is no server block around it".to_owned());
     };
-    let of_path = |node: &&Node| {
-        let exact = node.word(1) == Some("=") && node.word(2) == Some(path);
-        node.keyword() == "location" && (exact || node.word(1) == Some(path))
-    };
-    let target = server
-        .iter()
-        .find(of_path)
-        .ok_or("no location has its path")?;
+    let mut targets = context.mirrored.iter();
+    let target = targets.find(|node| path_of(node) == Some(path)).cloned();
+    let target = target.ok_or("no location has its path")?;
     let own: Vec<&[Node]> = vec![target.inner(), server, outer];
     let has_other = |line: &&Node| matches!(line.keyword(), "if" | "return" | "rewrite" | "set");
     if target.inner().iter().any(|line| has_other(&line)) {
@@ -116,6 +113,33 @@ fn copies(
     ];
     table.extend(own_path.map(|path| Entry::new("path", path, line.position).essential()));
     Ok(table)
+}
+
+/// The path of a location.
+fn path_of(node: &Node) -> Option<&str> {
+    match node.word(1) {
+        Some("=") => node.word(2),
+        path => path,
+    }
+}
+
+/// The locations of a server block that lines with `mirror` name.
+pub(super) fn targets(server: &Node, outer: &[Node]) -> Vec<Node> {
+    fn paths<'n>(nodes: &'n [Node], all: &mut HashSet<&'n str>) {
+        for node in nodes {
+            if node.keyword() == "mirror" {
+                all.extend(node.word(1));
+            }
+            paths(node.inner(), all);
+        }
+    }
+    let mut all = HashSet::new();
+    paths(server.inner(), &mut all);
+    paths(outer, &mut all);
+    let is_target = |node: &&Node| {
+        node.keyword() == "location" && path_of(node).is_some_and(|path| all.contains(path))
+    };
+    server.inner().iter().filter(is_target).cloned().collect()
 }
 
 /// Reports fields of copies that differ from those of their requests; `Host` is a key of the pool.

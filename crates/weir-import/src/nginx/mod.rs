@@ -51,6 +51,8 @@ struct Context<'w> {
     /// Names of services.
     services: UniqueNames,
     zones: ZoneUses,
+    /// Locations of the server block that its `mirror` lines name.
+    mirrored: Vec<Node>,
     /// Pools already written, by their target.
     pools: HashMap<String, String>,
     used: HashSet<Position>,
@@ -80,6 +82,7 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
         splits: Splits::default(),
         services: UniqueNames::default(),
         zones: ZoneUses::new(),
+        mirrored: Vec::new(),
         pools: HashMap::new(),
         used: HashSet::new(),
         of_service: HashSet::new(),

@@ -27,6 +27,10 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
             server.reject(notes, "it has no address that Weir can listen on");
         }
     }
+    // Blocks are not inherited, and looking at all of them for each one would take long.
+    let is_line = |node: &&Node| !matches!(node.keyword(), "server" | "upstream");
+    let lines: Vec<Node> = outer.iter().filter(is_line).cloned().collect();
+    let outer = lines.as_slice();
     for group in shared(&all) {
         service(context, &group, &servers, outer, notes);
     }

@@ -1,6 +1,8 @@
 //! Parses nginx.conf into directives and blocks (`src/core/ngx_conf_file.c`): words, quotes, `;`, braces, comments,
 //! includes.
 
+use std::rc::Rc;
+
 use crate::Environment;
 use crate::note::{Notes, Position};
 
@@ -61,6 +63,24 @@ pub(super) fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Nod
     };
     let mut levels = levels.iter().map(lines_of);
     levels.find(|lines| !lines.is_empty()).unwrap_or_default()
+}
+
+/// The lines of a server block other than locations, which these inherit.
+pub(super) fn lines_of(server: &Node) -> Rc<[Node]> {
+    let lines = server.inner().iter();
+    lines
+        .filter(|line| line.keyword() != "location")
+        .cloned()
+        .collect()
+}
+
+/// The paths of `^~` locations.
+pub(super) fn stops(server: &Node) -> Vec<String> {
+    let is_stop = |node: &&Node| node.keyword() == "location" && node.word(1) == Some("^~");
+    let paths = server.inner().iter().filter(is_stop);
+    paths
+        .filter_map(|node| node.word(2).map(str::to_owned))
+        .collect()
 }
 
 const MAX_DEPTH: usize = 16;

@@ -127,7 +127,7 @@ impl Session {
         let Phase::File(transfer) = &mut self.phase else {
             return Step::Close;
         };
-        if matches!(found, Found::Missing)
+        if matches!(found, Found::Missing | Found::Unlisted)
             && let Some(request) = transfer.fallback.take()
         {
             return self.collect_or_connect(key, cx, &request);
@@ -148,8 +148,12 @@ impl Session {
                 let fields = transfer.answer_fields(301);
                 self.answer_route(key, cx, 301, Some(&location), &[], &fields)
             }
-            Found::Missing => {
-                let status = transfer.missing;
+            Found::Missing | Found::Unlisted => {
+                // As other web servers respond for a directory that they do not list.
+                let status = match (&found, transfer.missing) {
+                    (Found::Unlisted, 404) => 403,
+                    (_, status) => status,
+                };
                 let fields = transfer.answer_fields(status);
                 self.answer_route(key, cx, status, None, &[], &fields)
             }

@@ -115,7 +115,6 @@ fn files_directories_and_links() {
         "/absolute",
         "/pipe",
         "/no",
-        "/empty/",
         "/page.html/",
         "/page.html/x",
         "/sub/%2e%2e%2f%2e%2e%2foutside.txt",
@@ -129,6 +128,8 @@ fn files_directories_and_links() {
         );
     }
     assert_eq!(status(&proxy, "/../outside.txt", &[]), "404");
+    // A directory that has no index is not listed.
+    assert_eq!(status(&proxy, "/empty/", &[]), "403");
     assert_eq!(curl(&proxy, "/app/page", &[]).1, b"page");
     assert_eq!(curl(&proxy, "/app/some/view", &[]).1, b"front");
     assert_eq!(status(&proxy, "/gone/x", &[]), "410");
