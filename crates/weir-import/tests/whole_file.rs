@@ -47,7 +47,7 @@ const LINES: &[&str] = &[
     "bind quic4@192.0.2.9:443 ssl crt /a.pem",
     "server",
     "server x",
-    "server x /run/x.sock",
+    "server x abns@x",
     "server x abns@x",
     "server x 10.0.0.6:99999",
     "server-template x 1-3 <name>:80",
