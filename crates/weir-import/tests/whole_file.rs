@@ -48,7 +48,7 @@ const LINES: &[&str] = &[
     "server",
     "server x",
     "server x abns@x",
-    "server x abns@x",
+    "server x unix@relative.sock",
     "server x 10.0.0.6:99999",
     "server-template x 1-3 <name>:80",
     "default-server frobnicate 3",
