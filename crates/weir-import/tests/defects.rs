@@ -758,7 +758,7 @@ fn servers_on_unix_sockets_are_servers_of_a_pool() {
     ] {
         assert!(pool.contains(part), "{part}: {pool}");
     }
-    let pool = table(&imported.toml, &["[pool.x.sock]"]);
+    let pool = table(&imported.toml, &["[pool.\"x.sock\"]"]);
     for part in ["unix:/run/x.sock", "host = \"localhost\""] {
         assert!(pool.contains(part), "{part}: {pool}");
     }

@@ -18,7 +18,7 @@ use super::admission::limit;
 use super::edit::{answer_fields, drop_fields};
 use super::encode::compression;
 use super::file::file_request;
-use super::state::{AuthResult, Gate};
+use super::state::{Admitted, AuthResult, Gate};
 use super::{Session, Step, state};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::{PREFACE, first_stream};
@@ -133,29 +133,8 @@ impl Session {
         if request.underscores > 0 {
             self.log_underscores(&request);
         }
-        let (gate, admitted) = match service.auth.is_some() {
-            false => {
-                self.verified = None;
-                (Gate::Open, None)
-            }
-            true => match self.verify_user(key, cx, service, &request, bytes) {
-                Some(known) => known,
-                None => return Step::Pending,
-            },
-        };
-        let (gate, admitted) = match service.has_forward_auth {
-            false => (gate, admitted),
-            true => match self.request_authorization(
-                key,
-                cx,
-                service,
-                &request,
-                bytes,
-                (gate, admitted),
-            ) {
-                Some(known) => known,
-                None => return Step::Pending,
-            },
+        let Some((gate, admitted)) = self.check_user(key, cx, service, &request, bytes) else {
+            return Step::Pending;
         };
         let mut exchange = Exchange::new(&request, service.head.underscores);
         let Upload {
@@ -225,6 +204,30 @@ impl Session {
                 self.begin_log_record(cx);
                 Err(self.reject(key, cx, refusal.request_status()))
             }
+        }
+    }
+
+    /// Returns what is known of the user of a request, and the slots that it has taken already. `None`: the session waits
+    /// for a password to be verified, or for the verdict of `forward_auth`.
+    #[inline]
+    fn check_user(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        service: &Service,
+        request: &Request,
+        bytes: &[u8],
+    ) -> Option<(Gate, Option<Box<Admitted>>)> {
+        let known = match service.auth.is_some() {
+            false => {
+                self.verified = None;
+                (Gate::Open, None)
+            }
+            true => self.verify_user(key, cx, service, request, bytes)?,
+        };
+        match service.has_forward_auth {
+            false => Some(known),
+            true => self.request_authorization(key, cx, service, request, bytes, known),
         }
     }
 
