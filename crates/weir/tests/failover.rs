@@ -39,7 +39,7 @@ impl Pair {
             self.world.start_daemon_on(host, &path);
         }
         for host in self.directors {
-            wait_for("four servers that are up", Duration::from_secs(30), || {
+            wait_for("four servers that are up", Duration::from_secs(60), || {
                 let status = self.world.weir(host).arg("status").output();
                 let status = status.expect("weir runs").stdout;
                 String::from_utf8_lossy(&status).matches(" up ").count() == 4
