@@ -238,6 +238,36 @@ fn verify(
         sink.push(Diagnostic::new(Code::Contradiction, &span(key), message));
     }
     interval(sink, router, v4, &span("version"), &span("advert_interval"));
+    addresses_and_peers(sink, router, &span);
+    if router.password.is_some() && router.version == 3 {
+        let message = "version 3 has no passwords";
+        let fix = "use `hmac`, or version = 2";
+        sink.push(Diagnostic::new(Code::Contradiction, &span("password"), message).fix(fix));
+    }
+    if router.password.is_some() && router.hmac.is_some() {
+        let message = "`hmac` excludes `password`";
+        sink.push(
+            Diagnostic::new(Code::Contradiction, &span("password"), message).fix("remove it"),
+        );
+    }
+    if router.virtual_mac && !router.peers.is_empty() {
+        let message = "`virtual_mac` excludes `unicast_peers`";
+        let fix = "remove one of them";
+        sink.push(Diagnostic::new(Code::Contradiction, &span("virtual_mac"), message).fix(fix));
+    }
+    if !router.preempt && router.priority == 255 {
+        let message = "the address owner always preempts";
+        let fix = "use a priority below 255, or remove `preempt`";
+        sink.push(Diagnostic::new(Code::Contradiction, &span("preempt"), message).fix(fix));
+    }
+}
+
+/// The number of addresses, and keys that contradict each other.
+fn addresses_and_peers(
+    sink: &mut Sink<'_>,
+    router: &VirtualRouter,
+    span: &impl Fn(&str) -> Range<usize>,
+) {
     if router.addresses.len() > LISTED_MAX {
         let message = format!(
             "{} addresses; an advertisement lists at most {LISTED_MAX}",
@@ -260,27 +290,6 @@ fn verify(
             Diagnostic::new(Code::NoEffect, &span("preempt_delay"), message)
                 .fix("remove one of them"),
         );
-    }
-    if router.password.is_some() && router.version == 3 {
-        let message = "version 3 has no passwords";
-        let fix = "use `hmac`, or version = 2";
-        sink.push(Diagnostic::new(Code::Contradiction, &span("password"), message).fix(fix));
-    }
-    if router.password.is_some() && router.hmac.is_some() {
-        let message = "`hmac` excludes `password`";
-        sink.push(
-            Diagnostic::new(Code::Contradiction, &span("password"), message).fix("remove it"),
-        );
-    }
-    if router.virtual_mac && !router.peers.is_empty() {
-        let message = "`virtual_mac` excludes `unicast_peers`";
-        let fix = "remove one of them";
-        sink.push(Diagnostic::new(Code::Contradiction, &span("virtual_mac"), message).fix(fix));
-    }
-    if !router.preempt && router.priority == 255 {
-        let message = "the address owner always preempts";
-        let fix = "use a priority below 255, or remove `preempt`";
-        sink.push(Diagnostic::new(Code::Contradiction, &span("preempt"), message).fix(fix));
     }
 }
 
