@@ -242,29 +242,8 @@ fn verify(
         sink.push(Diagnostic::new(Code::Contradiction, &span(key), message));
     }
     interval(sink, router, v4, &span("version"), &span("advert_interval"));
-    if router.addresses.len() > LISTED_MAX {
-        let message = format!(
-            "{} addresses; an advertisement lists at most {LISTED_MAX}",
-            router.addresses.len()
-        );
-        let fix = "move the others to `excluded_addresses`";
-        sink.push(Diagnostic::new(Code::OutOfRange, &span("addresses"), message).fix(fix));
-    }
-    if router
-        .source
-        .is_some_and(|source| router.peers.contains(&source))
-    {
-        let message = "`unicast_peers` contains `source`, the address of this director";
-        let fix = "list only the other directors";
-        sink.push(Diagnostic::new(Code::Contradiction, &span("unicast_peers"), message).fix(fix));
-    }
-    if !router.preempt && !router.preempt_delay.is_zero() {
-        let message = "`preempt_delay` has no effect with `preempt = false`";
-        sink.push(
-            Diagnostic::new(Code::NoEffect, &span("preempt_delay"), message)
-                .fix("remove one of them"),
-        );
-    }
+    addresses_and_peers(sink, router, &span);
+    without_effect(sink, view, router);
     if router.password.is_some() && router.version == 3 {
         let message = "version 3 has no passwords";
         let fix = "use `hmac`, or version = 2";
@@ -281,11 +260,34 @@ fn verify(
         let fix = "remove one of them";
         sink.push(Diagnostic::new(Code::Contradiction, &span("virtual_mac"), message).fix(fix));
     }
-    without_effect(sink, view, router);
     if !router.preempt && router.priority == 255 {
         let message = "the address owner always preempts";
         let fix = "use a priority below 255, or remove `preempt`";
         sink.push(Diagnostic::new(Code::Contradiction, &span("preempt"), message).fix(fix));
+    }
+}
+
+/// The number of addresses, and keys that contradict each other.
+fn addresses_and_peers(
+    sink: &mut Sink<'_>,
+    router: &VirtualRouter,
+    span: &impl Fn(&str) -> Range<usize>,
+) {
+    if router.addresses.len() > LISTED_MAX {
+        let message = format!(
+            "{} addresses; an advertisement lists at most {LISTED_MAX}",
+            router.addresses.len()
+        );
+        let fix = "move the others to `excluded_addresses`";
+        sink.push(Diagnostic::new(Code::OutOfRange, &span("addresses"), message).fix(fix));
+    }
+    if router
+        .source
+        .is_some_and(|source| router.peers.contains(&source))
+    {
+        let message = "`unicast_peers` contains `source`, the address of this director";
+        let fix = "list only the other directors";
+        sink.push(Diagnostic::new(Code::Contradiction, &span("unicast_peers"), message).fix(fix));
     }
 }
 

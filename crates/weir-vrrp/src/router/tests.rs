@@ -221,7 +221,7 @@ fn group_waits_while_one_member_receives_advertisements() {
     for second in 1..60 {
         let now = SECOND * second;
         router.handle_timeout(now);
-        hear(&mut router, 2, 150, now).unwrap();
+        receive(&mut router, 2, 150, now).unwrap();
         assert_eq!(states(&router), [State::Backup; 2], "{second}");
     }
     let last = 59 * SECOND;
@@ -298,7 +298,7 @@ fn weight_of_a_member_changes_the_priority_of_the_group() {
 #[test]
 fn all_members_announce_after_a_packet_of_lower_priority() {
     let mut router = active_pair();
-    hear(&mut router, 1, 50, 5 * SECOND).unwrap();
+    receive(&mut router, 1, 50, 5 * SECOND).unwrap();
     let outputs = std::iter::from_fn(|| router.poll_output());
     let announcing: Vec<usize> = outputs
         .filter(|(_, output)| matches!(output, Output::Announce { .. }))
