@@ -73,10 +73,13 @@ pub(crate) struct Document {
 /// Indices that lead to a value: table, entry, then list items and table entries in turn.
 pub(crate) type Path = Vec<usize>;
 
+/// A part of the text, and the value that it shows.
+pub(crate) type Span = (Range<usize>, Path);
+
 /// A document as text, with the span of each part.
 pub(crate) struct Text {
     pub(crate) text: String,
-    pub(crate) spans: Vec<(Range<usize>, Path)>,
+    pub(crate) spans: Vec<Span>,
     /// Of each table its span, and the range of `spans` that are in it.
     tables: Vec<(Range<usize>, Range<usize>)>,
 }
@@ -269,7 +272,7 @@ impl Text {
     }
 
     /// Returns the index of the table at a position of the text, and the spans of its parts and its own.
-    pub(crate) fn around(&self, at: usize) -> Option<(usize, &[(Range<usize>, Path)])> {
+    pub(crate) fn around(&self, at: usize) -> Option<(usize, &[Span])> {
         let table = self.tables.partition_point(|(span, _)| span.end <= at);
         let (span, parts) = self.tables.get(table)?;
         span.contains(&at)

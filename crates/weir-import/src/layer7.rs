@@ -368,6 +368,57 @@ pub(crate) fn servers_dns(mut names: Vec<Item>) -> Option<Entry> {
     Some(entry)
 }
 
+/// Adds the keys of what a route does.
+fn push_action(table: &mut Table, action: &Action) {
+    match action {
+        Action::Files(keys, from) => {
+            table.refusal = Some(404);
+            table.push(Entry::new("files", keys.clone(), *from).essential());
+        }
+        Action::Mapped(map, pool) => {
+            let keys = vec![
+                Entry::implied("map", map.as_str()).essential(),
+                Entry::implied("default", pool.as_str()).essential(),
+            ];
+            table.push(Entry::implied("pool", keys).essential());
+        }
+        Action::Split { pools, by } => {
+            let parts = pools
+                .iter()
+                .map(|(pool, weight)| format!("{pool}:{weight}"));
+            let parts: Vec<String> = parts.collect();
+            table.push(Entry::implied("split", parts).essential());
+            table.push(Entry::implied("split_by", by.as_str()).essential());
+        }
+        Action::Restart { regex, to, at } => {
+            let keys = vec![
+                Entry::implied("regex", regex.as_str()).essential(),
+                Entry::implied("to", to.as_str()).essential(),
+            ];
+            table.push(Entry::implied("rewrite", keys).essential());
+            table.push(Entry::implied("restart", *at).essential());
+        }
+        Action::Close => table.push(Entry::implied("close", true).essential()),
+        Action::Pool(pool) => table.push(Entry::implied("pool", pool.as_str()).essential()),
+        Action::Rewritten { pool, path } => {
+            table.push(Entry::implied("pool", pool.as_str()).essential());
+            table.push(Entry::implied("rewrite", path.as_str()).essential());
+        }
+        Action::Redirect { to, status } => {
+            table.push(Entry::implied("redirect", to.as_str()).essential());
+            if *status != 302 {
+                table.push(Entry::implied("status", *status));
+            }
+        }
+        Action::Respond { status, body } => {
+            table.push(Entry::implied("status", *status).essential());
+            if !body.is_empty() {
+                table.push(Entry::implied("body", body.as_str()));
+            }
+        }
+    }
+}
+
 impl Writer {
     /// Writes a pool and the checks of its servers.
     pub(crate) fn group(&mut self, group: Group) {
@@ -527,53 +578,7 @@ impl Writer {
             });
             table.push(Entry::implied("not", keys.collect::<Vec<Entry>>()).essential());
         }
-        match action {
-            Action::Files(keys, from) => {
-                table.refusal = Some(404);
-                table.push(Entry::new("files", keys.clone(), *from).essential());
-            }
-            Action::Mapped(map, pool) => {
-                let keys = vec![
-                    Entry::implied("map", map.as_str()).essential(),
-                    Entry::implied("default", pool.as_str()).essential(),
-                ];
-                table.push(Entry::implied("pool", keys).essential());
-            }
-            Action::Split { pools, by } => {
-                let parts = pools
-                    .iter()
-                    .map(|(pool, weight)| format!("{pool}:{weight}"));
-                let parts: Vec<String> = parts.collect();
-                table.push(Entry::implied("split", parts).essential());
-                table.push(Entry::implied("split_by", by.as_str()).essential());
-            }
-            Action::Restart { regex, to, at } => {
-                let keys = vec![
-                    Entry::implied("regex", regex.as_str()).essential(),
-                    Entry::implied("to", to.as_str()).essential(),
-                ];
-                table.push(Entry::implied("rewrite", keys).essential());
-                table.push(Entry::implied("restart", *at).essential());
-            }
-            Action::Close => table.push(Entry::implied("close", true).essential()),
-            Action::Pool(pool) => table.push(Entry::implied("pool", pool.as_str()).essential()),
-            Action::Rewritten { pool, path } => {
-                table.push(Entry::implied("pool", pool.as_str()).essential());
-                table.push(Entry::implied("rewrite", path.as_str()).essential());
-            }
-            Action::Redirect { to, status } => {
-                table.push(Entry::implied("redirect", to.as_str()).essential());
-                if *status != 302 {
-                    table.push(Entry::implied("status", *status));
-                }
-            }
-            Action::Respond { status, body } => {
-                table.push(Entry::implied("status", *status).essential());
-                if !body.is_empty() {
-                    table.push(Entry::implied("body", body.as_str()));
-                }
-            }
-        }
+        push_action(&mut table, action);
         self.document.push(table);
     }
 

@@ -182,21 +182,9 @@ pub(super) fn changes(
             context.used.insert(position);
         }
         let what = with_port(what, listen);
-        let (meaning, keys) = match is_auth(line) {
-            true => match user::auth(context, acls, line, clients, notes) {
-                Some(found) => found,
-                None => continue,
-            },
-            false if line.keyword() == "use-server" => {
-                match super::server::preferred(context, proxy, line, &what) {
-                    Ok(key) => (acls.condition(words, clients), vec![key]),
-                    Err(why) => {
-                        line.reject(notes, &why);
-                        continue;
-                    }
-                }
-            }
-            false => (acls.condition(words, clients), forwarded_port(line, &what)),
+        let found = meaning_of(context, proxy, acls, line, (&what, words, clients), notes);
+        let Some((meaning, keys)) = found else {
+            continue;
         };
         let is_affected = keys.is_empty()
             && frontend_routes
@@ -243,6 +231,31 @@ pub(super) fn changes(
         }
     }
     changes
+}
+
+/// When a rule applies, and the keys of routes that it becomes instead of a change; `None` = it is rejected.
+fn meaning_of(
+    context: &Context<'_>,
+    proxy: &Proxy,
+    acls: &Acls,
+    line: &Line,
+    (what, words, clients): (&[String], &[String], Clients<'_>),
+    notes: &mut Notes,
+) -> Option<(Meaning, Vec<Entry>)> {
+    if is_auth(line) {
+        return user::auth(context, acls, line, clients, notes);
+    }
+    let meaning = acls.condition(words, clients);
+    if line.keyword() != "use-server" {
+        return Some((meaning, forwarded_port(line, what)));
+    }
+    match super::server::preferred(context, proxy, line, what) {
+        Ok(key) => Some((meaning, vec![key])),
+        Err(why) => {
+            line.reject(notes, &why);
+            None
+        }
+    }
 }
 
 /// The changes of `option forwarded` and `option forwardfor`.
