@@ -11,8 +11,8 @@ use crate::note::{Notes, Position};
 /// A list as written, and its line.
 pub(crate) type Written = (String, Position);
 
-/// The keys for a list of suites of TLS 1.2, one of suites of TLS 1.3, and one of groups. `newest_only` = the service has
-/// no TLS 1.2.
+/// The keys for a list of suites of TLS 1.2, one of suites of TLS 1.3, and one of groups. `newest_only` = the service
+/// has no TLS 1.2.
 pub(crate) fn keys(
     lists: [Option<&Written>; 2],
     groups: Option<&Written>,

@@ -21,7 +21,8 @@ const AUTH: &str = "location = /auth {\ninternal;\nproxy_pass http://10.0.0.9:41
 fn auth_request_is_forward_auth_of_the_route() {
     let imported = of_nginx(&format!(
         "location / {{\nauth_request /auth;\nauth_request_set $user $upstream_http_x_auth_user;\nauth_request_set \
-         $mail $upstream_http_x_mail;\nproxy_set_header X-User $user;\nproxy_set_header X-Mail $mail;\nproxy_set_header \
+         $mail $upstream_http_x_mail;\nproxy_set_header X-User $user;\nproxy_set_header X-Mail $mail;\n\
+         proxy_set_header \
          Host $host;\nproxy_pass http://app;\n}}\n{AUTH}"
     ));
     for part in [

@@ -677,18 +677,6 @@ fn keys_of_proxy_services() {
                 "tls.client_ca none -> /ca",
             ),
             (
-                |it| tls(it).ciphers = vec![CipherSuite::Aes128Gcm, CipherSuite::RsaChaCha20],
-                "tls.ciphers default -> TLS_AES_128_GCM_SHA256 TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-            ),
-            (
-                |it| tls(it).groups = vec![TlsGroup::P384],
-                "tls.groups default -> secp384r1",
-            ),
-            (
-                |it| tls(it).client_crl = some("/crl"),
-                "tls.client_crl none -> /crl",
-            ),
-            (
                 |it| tls(it).client_auth = ClientAuth::Optional,
                 "tls.client_auth required -> optional",
             ),
@@ -715,26 +703,6 @@ fn keys_of_proxy_services() {
             (
                 |it| route(it).when.paths = vec![text("/a*")],
                 "route 1 /* -> pool p -> /a* -> pool p",
-            ),
-            (
-                |it| {
-                    let auth = ForwardAuth {
-                        pool: text("q"),
-                        path: text("/verify"),
-                        timeout: SECOND,
-                        copy: vec![(text("X-User"), text("X-User")), (text("A"), text("B"))],
-                        set: vec![header("x", "secret")],
-                    };
-                    route(it).options = Some(Box::new(RouteOptions {
-                        forward_auth: Some(auth),
-                        ..RouteOptions::default()
-                    }));
-                },
-                "route 1.forward_auth none -> GET /verify of pool q within 1s, copies X-User B as A, sets x",
-            ),
-            (
-                |it| route(it).when.schemes = vec![Scheme::Http],
-                "route 1 /* -> pool p -> /* scheme=http -> pool p",
             ),
             (
                 |it| route(it).edits.request.set = vec![header("authorization", "secret")],

@@ -60,8 +60,8 @@ pub(crate) static FORWARD_AUTH: Section = Section {
             "copy_header",
             Kind::List(&Kind::DescribedText("`Name` or `Name: Name`")),
             Absent("none"),
-            "Header fields of an admitting response that the route's server receives with the request. The client's own \
-             fields of these names are removed, whether or not the response has them. `X-User: X-Auth-Name` copies \
+            "Header fields of an admitting response that the route's server receives with the request. The client's \
+             own fields of these names are removed, whether or not the response has them. `X-User: X-Auth-Name` copies \
              `X-Auth-Name` of the response as `X-User`.",
             "copy_header = [\"X-User\", \"X-Groups\"]",
         )
@@ -70,8 +70,8 @@ pub(crate) static FORWARD_AUTH: Section = Section {
             "set_header",
             Kind::List(&Kind::DescribedText("`Name: value`")),
             Absent("none"),
-            "Header fields of the request, replacing the client's fields with the same name. Values may contain variables \
-             (docs/manual/proxy.md); `{path}` is the path as received and includes the query, unless `{query}` is used \
+            "Header fields of the request, replacing the client's fields with the same name. Values may contain \
+             variables (docs/manual/proxy.md); `{path}` is the path as received and includes the query, unless `{query}` is used \
              too.",
             "set_header = [\"X-Original-URI: {path}\"]",
         )

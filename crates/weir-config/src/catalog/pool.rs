@@ -22,8 +22,8 @@ pub(crate) static POOL: Section = Section {
             "servers",
             Kind::List(&Kind::Either(&Kind::PoolServer, &Kind::Table(&SERVER))),
             Absent("no servers"),
-            "The servers; schedulers use this order. Without a port, the port that the client used applies. With `proxy` \
-             services a server may be a unix socket, `unix:PATH`: an absolute path of at most 107 bytes. The user of \
+            "The servers; schedulers use this order. Without a port, the port that the client used applies. With \
+             `proxy` services a server may be a unix socket, `unix:PATH`: an absolute path of at most 107 bytes. The user of \
              the daemon needs write permission for the socket and search permission for its directories.",
             "servers = [\"10.0.0.5\", \"10.0.0.6:8080\", { address = \"2001:db8::5\", weight = 2 }]",
         )
@@ -240,7 +240,8 @@ pub(crate) static SERVER: Section = Section {
             Kind::PoolServer,
             Required,
             "Address, and the port if it differs from the client's; or `unix:PATH` with `proxy` services. `weir server \
-             POOL/ADDRESS` uses it exactly as written here. `nat` rewrites to this port; with forwarding methods that keep the client's port it is \
+             POOL/ADDRESS` uses it exactly as written here. `nat` rewrites to this port; with forwarding methods that \
+             keep the client's port it is \
              used for checks only.",
             "address = \"10.0.0.5:8080\"",
         )
