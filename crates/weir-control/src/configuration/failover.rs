@@ -115,11 +115,11 @@ mod tests {
             [service.d]\nforward = \"direct\"\npool = \"p\"\nlisten = [\"192.0.2.9:80\"]\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
         let found = among(&desired, &of_keepalived(keepalived));
-        let text: String = found
+        let notes: String = found
             .iter()
             .map(|it| Finding::of_failover(it, "weir.toml").render())
             .collect();
-        insta::assert_snapshot!(text);
+        insta::assert_snapshot!(notes);
         let key = "1234567890123456";
         let sync = format!(
             "\n[sync]\nlisten = \"10.1.0.1:8482\"\npeers = [\"10.1.0.2:8482\"]\nkey = \"{key}\"\n"

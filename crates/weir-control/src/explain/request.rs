@@ -134,18 +134,12 @@ impl Request {
         let request = match head::request(head, &limits, &mut fields) {
             Ok(Some(request)) => request,
             Ok(None) => return answer,
-            Err(refusal) => {
-                answer.outcome = Some(format!("response {}: {refusal}", refusal.request_status()));
-                return answer;
-            }
+            Err(refusal) => return refused(answer, &refusal),
         };
         let mut room = Vec::new();
         let target = match compared(proxy, request.path_in(head), &mut room, &mut answer.steps) {
             Ok(target) => target,
-            Err(refusal) => {
-                answer.outcome = Some(format!("response {}: {refusal}", refusal.request_status()));
-                return answer;
-            }
+            Err(refusal) => return refused(answer, &refusal),
         };
         let facts = RequestFacts {
             client: UNKNOWN_CLIENT,
@@ -158,27 +152,21 @@ impl Request {
                 || !proxy.trusted.is_empty() && self.text.contains(" https://"),
         };
         let name = |source| desired.file_name(source, &main);
-        let mut chosen = self.examine(proxy, &facts, &name, &mut answer.steps);
         let mut rewritten_path = Vec::new();
-        let restarted = restarted(proxy, &facts, &mut rewritten_path, &mut answer.steps);
-        let target = match restarted {
-            Ok(None) => target,
-            Ok(Some(found)) => found.target(target, &rewritten_path),
-            Err(refusal) => {
-                answer.outcome = Some(format!("response {}: {refusal}", refusal.request_status()));
-                return answer;
-            }
+        let chosen = match self.choose(proxy, &facts, &name, &mut rewritten_path, &mut answer) {
+            Ok(chosen) => chosen,
+            Err(refusal) => return refused(answer, &refusal),
         };
-        let is_rewritten = target != *facts.target;
-        let facts = RequestFacts {
-            target: &target,
-            ..facts
+        let target = match chosen.restarted {
+            Some(found) => found.target(target, &rewritten_path),
+            None => target,
         };
-        if is_rewritten {
-            chosen = self.examine(proxy, &facts, &name, &mut answer.steps);
-        }
+        let chosen = chosen.route;
         let from = Surroundings {
-            facts,
+            facts: RequestFacts {
+                target: &target,
+                ..facts
+            },
             client: SocketAddr::new(UNKNOWN_CLIENT, 0),
             default_host: b"",
             request_id: RequestId::generated(0),
@@ -194,6 +182,35 @@ impl Request {
         }
         decide(proxy, chosen, &from, desired, report, &mut answer);
         answer
+    }
+
+    /// Chooses a route, again for each path that a route with `restart` makes. `path` is a buffer for the last one.
+    fn choose<'a>(
+        &self,
+        proxy: &Proxy,
+        facts: &RequestFacts<'_>,
+        name: &dyn Fn(Source) -> &'a str,
+        path: &mut Vec<u8>,
+        answer: &mut Answer,
+    ) -> Result<Chosen, Refusal> {
+        let route = self.examine(proxy, facts, name, &mut answer.steps);
+        let restarted = restarted(proxy, facts, path, &mut answer.steps)?;
+        let Some(found) = restarted else {
+            let restarted = None;
+            return Ok(Chosen { route, restarted });
+        };
+        let target = found.target(*facts.target, path);
+        let route = match target == *facts.target {
+            true => route,
+            false => {
+                let facts = RequestFacts {
+                    target: &target,
+                    ..*facts
+                };
+                self.examine(proxy, &facts, name, &mut answer.steps)
+            }
+        };
+        Ok(Chosen { route, restarted })
     }
 
     /// Shows for each route whether it matches, and if not, what its condition wants and what the request has. Returns
@@ -349,6 +366,18 @@ fn decide(
         Some(RouteAction::Pool(pool)) => servers(desired.pool(pool), proxy, report, answer),
         None => servers(desired.pool(&proxy.pool), proxy, report, answer),
     }
+}
+
+/// The position of the route for a request, and the path that routes with `restart` have made.
+struct Chosen {
+    route: Option<usize>,
+    restarted: Option<Restarted>,
+}
+
+/// The answer for a request that is rejected before a route is chosen.
+fn refused(mut answer: Answer, refusal: &Refusal) -> Answer {
+    answer.outcome = Some(format!("response {}: {refusal}", refusal.request_status()));
+    answer
 }
 
 /// The path that routes compare. Both forms are shown if they differ.

@@ -181,38 +181,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     if let Some(entry) = other_interfaces(&elsewhere, &mut track) {
         table.push(entry);
     }
-    if is_ipv6(node) {
-        // keepalived uses version 3 for IPv6, whatever is configured.
-        table.replace(Entry::new("version", 3_u32, node.position));
-    } else if !table.entries.iter().any(|entry| entry.key == "version")
-        && let Some((version, position)) = globals.vrrp_version
-    {
-        table.push(Entry::new("version", version, position));
-    }
-    let has = |table: &Table, key: &str| table.entries.iter().any(|entry| entry.key == key);
-    for entry in &globals.vrrp {
-        if !has(&table, entry.key) {
-            table.push(entry.clone());
-        }
-    }
-    let is_version_3 = table
-        .entries
-        .iter()
-        .any(|entry| entry.key == "version" && matches!(entry.item.value, Value::Integer(3)));
-    if !is_version_3 || is_ipv6(node) {
-        table.entries.retain(|entry| entry.key != "checksum");
-    } else if !has(&table, "checksum") {
-        // keepalived's default differs from the RFC, and it drops packets with the other one.
-        table.push(checksum(false, None));
-    }
-    if is_version_3 && has(&table, "password") {
-        // keepalived ignores it.
-        table.entries.retain(|entry| entry.key != "password");
-        notes.remark(
-            node.position,
-            "auth_pass was not imported: version 3 has no passwords",
-        );
-    }
+    version(&mut table, globals, node, notes);
     let group = globals.sync.get(name);
     let group = group.and_then(|(group, _)| globals.sync_groups.get(group));
     let is_in_group = group.is_some_and(|group| !group.has_weights);
@@ -232,6 +201,45 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     }
     table.covers = node.lines();
     writer.document.push(table);
+}
+
+fn has(table: &Table, key: &str) -> bool {
+    table.entries.iter().any(|entry| entry.key == key)
+}
+
+/// The version of an instance, and the defaults that depend on it.
+fn version(table: &mut Table, globals: &Globals, node: &Node, notes: &mut Notes) {
+    if is_ipv6(node) {
+        // keepalived uses version 3 for IPv6, whatever is configured.
+        table.replace(Entry::new("version", 3_u32, node.position));
+    } else if !table.entries.iter().any(|entry| entry.key == "version")
+        && let Some((version, position)) = globals.vrrp_version
+    {
+        table.push(Entry::new("version", version, position));
+    }
+    for entry in &globals.vrrp {
+        if !has(table, entry.key) {
+            table.push(entry.clone());
+        }
+    }
+    let is_version_3 = table
+        .entries
+        .iter()
+        .any(|entry| entry.key == "version" && matches!(entry.item.value, Value::Integer(3)));
+    if !is_version_3 || is_ipv6(node) {
+        table.entries.retain(|entry| entry.key != "checksum");
+    } else if !has(table, "checksum") {
+        // keepalived's default differs from the RFC, and it drops packets with the other one.
+        table.push(checksum(false, None));
+    }
+    if is_version_3 && has(table, "password") {
+        // keepalived ignores it.
+        table.entries.retain(|entry| entry.key != "password");
+        notes.remark(
+            node.position,
+            "auth_pass was not imported: version 3 has no passwords",
+        );
+    }
 }
 
 /// Parts of an instance that several lines make up.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::Context;
+use super::mirror::path_of;
 use super::target::{host, pool, server_tls, url};
 use super::tree::{Node, inherited};
 use super::variable::{Clients, replace};
@@ -44,12 +45,9 @@ fn question(
     let [.., server, outer] = levels else {
         return Err("there is no server block around it".to_owned());
     };
-    let of_path = |node: &&Node| {
-        let exact = node.word(1) == Some("=") && node.word(2) == Some(path);
-        node.keyword() == "location" && (exact || node.word(1) == Some(path))
-    };
-    let mut blocks = server.iter();
-    let target = blocks.find(of_path).ok_or("no location has its path")?;
+    let of_path = |node: &&Node| path_of(node) == Some(path);
+    let target = context.asked.iter().find(of_path).cloned();
+    let target = target.ok_or("no location has its path")?;
     let own: Vec<&[Node]> = vec![target.inner(), server, outer];
     let has_other = |line: &Node| matches!(line.keyword(), "if" | "return" | "rewrite" | "set");
     if target.inner().iter().any(has_other) {

@@ -117,7 +117,8 @@ pub(super) fn block_routes(
         ..BlockRoutes::default()
     };
     let levels: [&[Node]; 2] = [server.inner(), outer];
-    context.mirrored = mirror::targets(server, outer);
+    context.mirrored = mirror::targets(server, outer, "mirror");
+    context.asked = mirror::targets(server, outer, "auth_request");
     let every = BlockRoute {
         rank: (0, 0),
         ..BlockRoute::catch_all(server.position, Action::Pool(String::new()))

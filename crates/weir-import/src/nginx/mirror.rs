@@ -116,26 +116,26 @@ fn copies(
 }
 
 /// The path of a location.
-fn path_of(node: &Node) -> Option<&str> {
+pub(super) fn path_of(node: &Node) -> Option<&str> {
     match node.word(1) {
         Some("=") => node.word(2),
         path => path,
     }
 }
 
-/// The locations of a server block that lines with `mirror` name.
-pub(super) fn targets(server: &Node, outer: &[Node]) -> Vec<Node> {
-    fn paths<'n>(nodes: &'n [Node], all: &mut HashSet<&'n str>) {
+/// The locations of a server block that lines with `keyword` name: `mirror`, `auth_request`.
+pub(super) fn targets(server: &Node, outer: &[Node], keyword: &str) -> Vec<Node> {
+    fn paths<'n>(nodes: &'n [Node], keyword: &str, all: &mut HashSet<&'n str>) {
         for node in nodes {
-            if node.keyword() == "mirror" {
+            if node.keyword() == keyword {
                 all.extend(node.word(1));
             }
-            paths(node.inner(), all);
+            paths(node.inner(), keyword, all);
         }
     }
     let mut all = HashSet::new();
-    paths(server.inner(), &mut all);
-    paths(outer, &mut all);
+    paths(server.inner(), keyword, &mut all);
+    paths(outer, keyword, &mut all);
     let is_target = |node: &&Node| {
         node.keyword() == "location" && path_of(node).is_some_and(|path| all.contains(path))
     };

@@ -53,6 +53,8 @@ struct Context<'w> {
     zones: ZoneUses,
     /// Locations of the server block that its `mirror` lines name.
     mirrored: Vec<Node>,
+    /// Those that its `auth_request` lines name.
+    asked: Vec<Node>,
     /// Pools already written, by their target.
     pools: HashMap<String, String>,
     used: HashSet<Position>,
@@ -83,6 +85,7 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
         services: UniqueNames::default(),
         zones: ZoneUses::new(),
         mirrored: Vec::new(),
+        asked: Vec::new(),
         pools: HashMap::new(),
         used: HashSet::new(),
         of_service: HashSet::new(),
