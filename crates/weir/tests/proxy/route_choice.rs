@@ -158,10 +158,7 @@ fn route_prefers_a_server_while_it_is_usable() {
     let (done, shown) = proxy.weir(&["server", &server, "maint"]);
     assert!(done, "{shown}");
     until("another server", || !names("/b/").contains(&"b".to_owned()));
-    let wrong = format!(
-        "{}",
-        text(&proxy, &pools, &["pool = \"p\"\nserver = \"10.0.0.1\""])
-    );
+    let wrong = text(&proxy, &pools, &["pool = \"p\"\nserver = \"10.0.0.1\""]);
     let file = proxy.directory.join("wrong.toml");
     fs::write(&file, wrong).expect("written");
     let (valid, shown) = proxy.weir(&["check", "-c", &file.display().to_string()]);

@@ -62,6 +62,24 @@ fn server(proxy: &Proxy, at: usize) -> serde_json::Value {
     proxy.status()["services"][0]["servers"][at].clone()
 }
 
+/// Runs a command, which must succeed, and returns what it prints.
+fn succeeds(proxy: &Proxy, arguments: &[&str]) -> String {
+    let (done, printed) = proxy.weir(arguments);
+    assert!(done, "{arguments:?}: {printed}");
+    printed
+}
+
+/// `/metrics`, by the control socket.
+fn metrics(proxy: &Proxy) -> String {
+    let metrics = Command::new("curl")
+        .args(["-s", "--max-time", "10", "--unix-socket"])
+        .arg(proxy.directory.join("run/weir.sock"))
+        .arg("http://weir/metrics")
+        .output()
+        .expect("curl runs: tools/install-deps.sh");
+    String::from_utf8_lossy(&metrics.stdout).into_owned()
+}
+
 #[test]
 fn requests_are_balanced_by_weight_over_sockets_and_addresses() {
     let (one, two, three) = (
@@ -120,32 +138,20 @@ fn requests_are_balanced_by_weight_over_sockets_and_addresses() {
         assert_eq!(sum, b"300000");
     }
     // Overrides name the server as the file does.
-    let (done, printed) = proxy.weir(&["server", &format!("p/{a}"), "maint"]);
-    assert!(done, "{printed}");
-    let (done, printed) = proxy.weir(&["server", &format!("p/{b}"), "drain"]);
-    assert!(done, "{printed}");
+    succeeds(&proxy, &["server", &format!("p/{a}"), "maint"]);
+    succeeds(&proxy, &["server", &format!("p/{b}"), "drain"]);
     for _ in 0..4 {
         let (_, body) = client.fetch(GET);
         assert!(body.starts_with(b"three\n"));
     }
     assert_eq!(server(&proxy, 0)["state"], "maint");
-    let (done, printed) = proxy.weir(&[
-        "explain",
-        "--request",
-        &format!("GET http://{}/", proxy.listen),
-    ]);
-    assert!(done && printed.contains(&a), "{printed}");
-    let (done, printed) = proxy.weir(&["server", &format!("p/{a}"), "ready"]);
-    assert!(done, "{printed}");
+    let request = format!("GET http://{}/", proxy.listen);
+    let explained = succeeds(&proxy, &["explain", "--request", &request]);
+    assert!(explained.contains(&a), "{explained}");
+    succeeds(&proxy, &["server", &format!("p/{a}"), "ready"]);
     let (_, body) = client.fetch(GET);
     assert!(!body.is_empty());
-    let metrics = Command::new("curl")
-        .args(["-s", "--max-time", "10", "--unix-socket"])
-        .arg(proxy.directory.join("run/weir.sock"))
-        .arg("http://weir/metrics")
-        .output()
-        .expect("curl runs: tools/install-deps.sh");
-    let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
+    let metrics = metrics(&proxy);
     assert!(metrics.contains(&format!("server=\"{a}\"")), "{metrics}");
 }
 
