@@ -437,7 +437,7 @@ impl Pool {
 pub struct Server {
     /// The address as written in the file, including the port; used by `weir server POOL/ADDRESS`.
     pub name: String,
-    /// Address; of a server on a unix socket, [`unix_socket::stand_in`](crate::unix_socket::stand_in), which only
+    /// Address; of a server on a unix socket, [`unix_socket::stand_in`], which only
     /// identifies it.
     pub address: IpAddr,
     /// Port; `None` = the port that the client used. 0 on a unix socket.
