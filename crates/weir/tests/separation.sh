@@ -64,7 +64,8 @@ daemon=$(process 'weir.* run ')
 status=/proc/$daemon/status
 grep -E '^(CapEff|CapPrm|CapBnd|CapAmb|NoNewPrivs|Seccomp):' "$status" | tr -d '\t' | sort | xargs echo daemon:
 echo "daemon: $(stat -c %U "/proc/$daemon/stat") $(awk '/^Uid/ {print $2, $3, $4, $5}' "$status")"
-for pid in $keeper $(pgrep -P $keeper); do grep ^NoNewPrivs "/proc/$pid/status"; done | tr -d '\t' | sort -u | xargs echo processes:
+for pid in $keeper $(pgrep -P $keeper); do grep ^NoNewPrivs "/proc/$pid/status"; done |
+  tr -d '\t' | sort -u | xargs echo processes:
 echo "directory: $(owner run), socket: $(owner run/weir.sock), lock: $(owner run/lock)"
 wait_for test -s "$room/out/script"
 echo "script: $(cat "$room/out/script")"

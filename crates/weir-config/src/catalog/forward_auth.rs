@@ -71,8 +71,8 @@ pub(crate) static FORWARD_AUTH: Section = Section {
             Kind::List(&Kind::DescribedText("`Name: value`")),
             Absent("none"),
             "Header fields of the request, replacing the client's fields with the same name. Values may contain \
-             variables (docs/manual/proxy.md); `{path}` is the path as received and includes the query, unless `{query}` is used \
-             too.",
+             variables (docs/manual/proxy.md); `{path}` is the path as received and includes the query, unless \
+             `{query}` is used too.",
             "set_header = [\"X-Original-URI: {path}\"]",
         )
         .known_as(&["proxy_set_header"]),

@@ -23,8 +23,8 @@ pub(crate) static POOL: Section = Section {
             Kind::List(&Kind::Either(&Kind::PoolServer, &Kind::Table(&SERVER))),
             Absent("no servers"),
             "The servers; schedulers use this order. Without a port, the port that the client used applies. With \
-             `proxy` services a server may be a unix socket, `unix:PATH`: an absolute path of at most 107 bytes. The user of \
-             the daemon needs write permission for the socket and search permission for its directories.",
+             `proxy` services a server may be a unix socket, `unix:PATH`: an absolute path of at most 107 bytes. The \
+             user of the daemon needs write permission for the socket and search permission for its directories.",
             "servers = [\"10.0.0.5\", \"10.0.0.6:8080\", { address = \"2001:db8::5\", weight = 2 }]",
         )
         .known_as(&["server", "real", "real_server", "backends"]),

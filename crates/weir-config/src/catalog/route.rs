@@ -149,9 +149,9 @@ pub(crate) static ROUTE: Section = Section {
             "split_by",
             Kind::DescribedText("text with variables"),
             Absent("requests are distributed at random"),
-            "Text whose hash selects the pool of `split`: requests with the same text use the same pool. It may contain \
-             variables (docs/manual/proxy.md). Pools have parts of the range of the hash in the order of the list, as \
-             with nginx's `split_clients`, so that nginx and Weir choose the same parts.",
+            "Text whose hash selects the pool of `split`: requests with the same text use the same pool. It may \
+             contain variables (docs/manual/proxy.md). Pools have parts of the range of the hash in \
+             the order of the list, as with nginx's `split_clients`, so that nginx and Weir choose the same parts.",
             "split_by = \"{client}\"",
         )
         .known_as(&["split_clients", "hash"]),
@@ -159,8 +159,8 @@ pub(crate) static ROUTE: Section = Section {
             "server",
             Kind::PoolServer,
             Absent("the scheduler selects a server"),
-            "Server of `pool`, as written there, that gets the requests while it is usable. Otherwise, and for retries, \
-             the scheduler selects one. It comes before the cookie of `sticky`.",
+            "Server of `pool`, as written there, that gets the requests while it is usable. Otherwise, and for \
+             retries, the scheduler selects one. It comes before the cookie of `sticky`.",
             "server = \"10.0.0.5\"",
         )
         .known_as(&["use-server"]),
@@ -169,9 +169,9 @@ pub(crate) static ROUTE: Section = Section {
             Kind::OneOf(restarts),
             Absent("the route's action ends the choice"),
             "Instead of an action: rewrites the path by `rewrite`, and chooses a route for the new path, from the \
-             `first` one or from the `next` one. A path in which `regex` of `rewrite` does not match is compared with the \
-             next routes. Users, limits and changes are those of the route that is found. After 10 rewrites of a \
-             request the response is 500.",
+             `first` one or from the `next` one. A path in which `regex` of `rewrite` does not match is compared \
+             with the next routes. Users, limits and changes are those of the route that is found. After 10 \
+             rewrites of a request the response is 500.",
             "restart = \"first\"",
         )
         .known_as(&["last"]),
@@ -181,8 +181,9 @@ pub(crate) static ROUTE: Section = Section {
             Absent("the path is not changed"),
             "Path sent to the server. `{path}` is the path of the request, `{rest}` the part after the fixed prefix \
              of `path` (up to its first `*`), `{1}` to `{9}` the groups of `path_regex`; all of them in the form that \
-             was compared. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept; it is added to one that the text has, and removed by a text that \
-             ends with `?`. `{ regex = EXPRESSION, to = PATH }` changes only paths in which the expression matches.",
+             was compared. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept; it is \
+             added to one that the text has, and removed by a text that ends with `?`. `{ regex = EXPRESSION, to = \
+             PATH }` changes only paths in which the expression matches.",
             "rewrite = \"/v2/{rest}\"",
         )
         .known_as(&["replace-path", "set-path"]),

@@ -170,8 +170,8 @@ pub(crate) static VRRP: Section = Section {
             "track_interface",
             Kind::Flag,
             Default("true"),
-            "Whether the virtual router is in state fault while its own interface is down or has no carrier. If `false`, it \
-             keeps its state, and becomes active when it receives no advertisements.",
+            "Whether the virtual router is in state fault while its own interface is down or has no carrier. If \
+             `false`, it keeps its state, and becomes active when it receives no advertisements.",
             "track_interface = false",
         )
         .known_as(&["dont_track_primary"]),

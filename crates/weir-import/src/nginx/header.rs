@@ -304,7 +304,7 @@ pub(super) fn new_path(line: &Node) -> Option<(String, String)> {
     changed_path(line, &["break"])
 }
 
-/// Converts a `rewrite` with one of these flags; an empty one stands for none.
+/// Converts a `rewrite` with one of these flags; empty: a `rewrite` without a flag.
 pub(super) fn changed_path(line: &Node, flags: &[&str]) -> Option<(String, String)> {
     let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
     let (regex, path, flag) = match words[..] {

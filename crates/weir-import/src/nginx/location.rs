@@ -153,8 +153,8 @@ pub(super) fn block_routes(
     routes
 }
 
-/// Each `rewrite` of the server block, which nginx applies in turn before it selects a location. After `last` or `break`
-/// it skips those that follow.
+/// Each `rewrite` of the server block, which nginx applies in turn before it selects a location. After `last` or
+/// `break` it skips those that follow.
 fn rewrites_of_server(
     context: &mut Context<'_>,
     server: &Node,

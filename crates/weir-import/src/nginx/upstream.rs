@@ -308,7 +308,10 @@ mod tests {
         let lookups = |count: usize| {
             let mut notes = Notes::default();
             let lines = (0..count).map(|at| {
-                format!("upstream u{at} {{ server 10.0.0.1; }} server {{ location / {{ proxy_pass http://u{at}; }} }}\n")
+                format!(
+                    "upstream u{at} {{ server 10.0.0.1; }} server {{ location / {{ \
+                     proxy_pass http://u{at}; }} }}\n"
+                )
             });
             let text: String = lines.collect();
             let nodes = super::super::tree::read(&EmptyEnvironment, &mut notes, "f", &text);

@@ -1,8 +1,8 @@
 //! The proxies that are compared: finds, configures and starts each one. Their settings are equal: one worker on one
 //! CPU, the same timeouts and connection limits, 32 idle connections to the server, 128 streams per connection, no
 //! logs, the same certificate, and a request is aborted when its client disconnects. All other settings are the
-//! program's defaults. Each program is started by root and gives up root's rights: HAProxy and nginx to `nobody`, Weir
-//! to `weir`.
+//! program's defaults. Each program is started by root and gives up root's rights: HAProxy and nginx become the account
+//! without rights (65534), Weir becomes `weir`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,6 +25,8 @@ const TLS_PORT: u16 = 8443;
 
 /// User and group number of the account that [`with_account`] adds, from the range of system accounts.
 const ACCOUNT: u32 = 991;
+/// User and group number of the account without rights.
+const NO_RIGHTS: u32 = 65534;
 
 /// Releases that were current when the limits were defined. Older releases lack defences that are compared.
 const NEWEST: [(Kind, u32, u32); 2] = [(Kind::Haproxy, 3, 4), (Kind::Nginx, 1, 30)];
@@ -184,8 +186,8 @@ pub(crate) fn probed(target: Target) -> SocketAddrV4 {
     })
 }
 
-/// The start of a command line after which a program sees the account `weir`. If this machine lacks it, the program runs
-/// in a mount namespace of its own, in which copies of `passwd` and `group` with the account are mounted.
+/// The start of a command line after which a program sees the account `weir`. If this machine lacks it, the program
+/// runs in a mount namespace of its own, in which copies of `passwd` and `group` with the account are mounted.
 fn with_account(directory: &Path) -> Result<Vec<OsString>> {
     let read = |file: &str| fs::read_to_string(file).map_err(LabError::file(file));
     let accounts = read("/etc/passwd")?;
@@ -202,6 +204,19 @@ fn with_account(directory: &Path) -> Result<Vec<OsString>> {
     let mut words = Vec::from(words);
     words.extend([passwd.into_os_string(), group.into_os_string()]);
     Ok(words)
+}
+
+/// The name of a number in `/etc/passwd` or `/etc/group`; root's if there is none.
+fn name_of(file: &str, number: u32) -> String {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let entry = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(number)).then(|| name.to_owned())
+    };
+    text.lines()
+        .find_map(entry)
+        .unwrap_or_else(|| "root".to_owned())
 }
 
 fn locate(program: requirement::Program) -> Result<PathBuf> {
@@ -270,7 +285,8 @@ fn weir(limit: u64, certificate: &Path) -> String {
 
 fn haproxy(limit: u64, certificate: &Path) -> String {
     format!(
-        "global\n  user nobody\n  group nogroup\n  maxconn {limit}\n  nbthread 1\n  tune.h2.max-concurrent-streams 128\n\
+        "global\n  uid {NO_RIGHTS}\n  gid {NO_RIGHTS}\n  maxconn {limit}\n  nbthread 1\n  \
+         tune.h2.max-concurrent-streams 128\n\
          defaults\n  mode http\n  option abortonclose\n  timeout http-request 3s\n  timeout http-keep-alive 60s\n  \
          timeout client 30s\n  timeout connect 5s\n  timeout server 60s\n  maxconn {limit}\n  default_backend origin\n\
          frontend http2\n  bind {} proto h2\nfrontend http1\n  bind {}\n\
@@ -312,13 +328,15 @@ fn nginx(limit: u64, directory: &Path, certificate: &Path, version: Option<(u32,
     ]
     .concat();
     format!(
-        "daemon off;\nuser nobody nogroup;\nworker_processes 1;\npid {directory}/nginx.pid;\nerror_log stderr emerg;\n\
+        "daemon off;\nuser {user} {group};\nworker_processes 1;\npid {directory}/nginx.pid;\nerror_log stderr emerg;\n\
          events {{ worker_connections {workers}; }}\n\
          http {{\n{temporary}  access_log off;\n  client_header_timeout 3s;\n  client_body_timeout 30s;\n  \
          send_timeout 30s;\n  keepalive_timeout 60s;\n  keepalive_requests 1000000;\n  \
          proxy_connect_timeout 5s;\n  proxy_read_timeout 60s;\n  proxy_send_timeout 60s;\n  proxy_http_version 1.1;\n  \
          proxy_set_header Connection \"\";\n  proxy_max_temp_file_size 0;\n  http2_max_concurrent_streams 128;\n  \
          upstream origin {{ server {origin}; keepalive 32; }}\n{servers}}}\n",
+        user = name_of("/etc/passwd", NO_RIGHTS),
+        group = name_of("/etc/group", NO_RIGHTS),
         workers = 2 * limit,
         origin = origin::ADDRESS
     )

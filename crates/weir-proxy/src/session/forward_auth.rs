@@ -2,11 +2,11 @@
 //!
 //! The authorization request has no body. It is sent by a session without a client, as copies for a mirror are, and
 //! therefore uses the selection, the connections, TLS and HTTP/2 of all requests. It goes to a pool and not through the
-//! routes, so it causes no further one. The client's request waits with its head unprocessed; when the verdict is there,
-//! the head is handled again.
+//! routes, so it causes no further one. The client's request waits with its head unprocessed; when the verdict is
+//! there, the head is handled again.
 //!
-//! Whatever goes wrong, the request is not admitted: [`Session::refuse_unadmitted`] requires a verdict of the same rules
-//! for every request of such a route.
+//! Whatever goes wrong, the request is not admitted: [`Session::refuse_unadmitted`] requires a verdict of the same
+//! rules for every request of such a route.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -504,7 +504,8 @@ mod tests {
             verdict(&rules(), 200, head),
             Verdict::Admitted(b"X-User: a\r\nX-Mail: m\r\nX-User: b\r\n".to_vec())
         );
-        let head = b"HTTP/1.1 302 Found\r\nLocation: /login\r\nServer: s\r\nset-cookie: a=b\r\nContent-Length: 5\r\n\r\n";
+        let head = b"HTTP/1.1 302 Found\r\nLocation: /login\r\nServer: s\r\nset-cookie: a=b\r\n\
+            Content-Length: 5\r\n\r\n";
         assert_eq!(
             verdict(&rules(), 302, head),
             Verdict::Refused {

@@ -207,8 +207,8 @@ impl Session {
         }
     }
 
-    /// Returns what is known of the user of a request, and the slots that it has taken already. `None`: the session waits
-    /// for a password to be verified, or for the verdict of `forward_auth`.
+    /// Returns what is known of the user of a request, and the slots that it has taken already. `None`: the session
+    /// waits for a password to be verified, or for the verdict of `forward_auth`.
     #[inline]
     fn check_user(
         &mut self,

@@ -1,4 +1,5 @@
-//! `forward_auth`: another server decides about requests, over HTTP/1, HTTP/2 and TLS, and nothing is admitted without it.
+//! `forward_auth`: another server decides about requests, over HTTP/1, HTTP/2 and TLS, and nothing is admitted without
+//! it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -200,7 +201,7 @@ fn admitted_requests_have_the_copied_fields_and_others_get_the_decision() {
     // One connection to the server that decides serves all of them, and one of the client.
     assert_eq!(*judge.connections.lock().expect("no panic"), 1);
     assert_eq!(origin.connections(), 1);
-    // A route without `forward_auth` asks nobody.
+    // A route without `forward_auth` asks no server.
     let before = judge.heads().len();
     let (head, _) = client.fetch("GET /open/x HTTP/1.1\r\nHost: a\r\nX-Ticket: bad\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");

@@ -312,7 +312,8 @@ fn other_users_cannot_add_sockets() {
     }
     // One that is in use may be used by another pool.
     let again = format!(
-        "{pool}\n[pool.q]\n{pool}\n[service.t]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"q\"",
+        "{pool}\n[pool.q]\n{pool}\n[service.t]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"http\"\n\
+         pool = \"q\"",
         super::free_address()
     );
     let answer = upload(&text(&proxy, "http", &again, ""));
@@ -336,7 +337,8 @@ impl Nginx {
     fn start(directory: &Path, socket: &Path, server: &str) -> Self {
         let (directory, socket) = (directory.display(), socket.display());
         let text = format!(
-            "daemon off;\nmaster_process off;\nuser root;\npid {directory}/nginx.pid;\nerror_log {directory}/error.log;\n\
+            "daemon off;\nmaster_process off;\nuser root;\npid {directory}/nginx.pid;\n\
+             error_log {directory}/error.log;\n\
              events {{ worker_connections 64; }}\nhttp {{\naccess_log off;\nclient_body_temp_path {directory}/body;\n\
              proxy_temp_path {directory}/proxy;\nfastcgi_temp_path {directory}/fastcgi;\nuwsgi_temp_path \
              {directory}/uwsgi;\nscgi_temp_path {directory}/scgi;\nserver {{ listen unix:{socket}{server} }}\n}}\n"

@@ -27,7 +27,8 @@ fn keepalived() -> String {
     let instance = |name: &str, id: u8, interface: &str, vip: &str| {
         format!(
             "vrrp_instance {name} {{\n  state BACKUP\n  interface {interface}\n  virtual_router_id {id}\n  \
-             version 3\n  priority 100\n  advert_int 0.3\n  virtual_ipaddress {{\n    {vip}/32 dev {interface}\n  }}\n}}\n"
+             version 3\n  priority 100\n  advert_int 0.3\n  virtual_ipaddress {{\n    \
+             {vip}/32 dev {interface}\n  }}\n}}\n"
         )
     };
     format!(
