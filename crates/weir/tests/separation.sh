@@ -18,7 +18,7 @@ cat >weir.toml <<END
 include = ["parts/*.toml"]
 [check.script]
 kind = "script"
-command = ["/bin/sh", "-c", "id -un > $room/out/script; grep -c . /etc/shadow > $room/out/shadow 2>/dev/null; exit 0"]
+command = ["/bin/sh", "-c", "id -un > $room/out/script.new; mv -f $room/out/script.new $room/out/script; grep -c . /etc/shadow > $room/out/shadow 2>/dev/null; exit 0"]
 user = "daemon"
 interval = "200ms"
 [check.echo]

@@ -340,6 +340,35 @@ fn limits_and_passwords_come_first() {
     );
 }
 
+/// The route that counts is the one for the path that a route with `restart` makes.
+#[test]
+fn rewritten_path_has_the_decision_of_its_route() {
+    let (proxy, origin, judge) = start(AUTH, "");
+    let routes = |path: &str, rewrite: &str| {
+        let first = format!(
+            "\n[[route]]\nservice = \"s\"\npath = \"{path}\"\nrewrite = \"{rewrite}\"\nrestart = \"first\"\n"
+        );
+        let all = text(&proxy, origin.address(), judge.address, AUTH, "");
+        all.replacen("\n[[route]]", &format!("{first}\n[[route]]"), 1)
+    };
+    let get = |path: &str, ticket: &str| {
+        let mut client = Client::connect(proxy.listen);
+        let (head, _) = client.fetch(&format!(
+            "GET {path} HTTP/1.1\r\nHost: a\r\nX-Ticket: {ticket}\r\n\r\n"
+        ));
+        head[9..12].to_owned()
+    };
+    proxy.reload(&routes("/open/secret/*", "/a/{rest}"));
+    assert_eq!(get("/open/secret/x", "bad"), "401");
+    assert_eq!(get("/open/secret/x", "good"), "200");
+    assert_eq!(get("/open/x", "bad"), "200");
+    let asked = judge.heads().len();
+    proxy.reload(&routes("/a/*", "/open/{rest}"));
+    assert_eq!(get("/a/x", "bad"), "200");
+    assert_eq!(judge.heads().len(), asked);
+    assert_eq!(get("/b", "bad"), "401");
+}
+
 #[test]
 fn services_that_would_ask_each_other_are_rejected() {
     let (proxy, origin, _judge) = start(AUTH, "");
