@@ -14,11 +14,17 @@ chmod 600 certs/a.pem key
 mkdir list parts
 chmod 700 list parts
 echo 127.0.0.1:8081 >list/servers
+cat >probe <<END
+id -un >$room/out/script.new
+mv -f $room/out/script.new $room/out/script
+grep -c . /etc/shadow >$room/out/shadow 2>/dev/null
+exit 0
+END
 cat >weir.toml <<END
 include = ["parts/*.toml"]
 [check.script]
 kind = "script"
-command = ["/bin/sh", "-c", "id -un > $room/out/script.new; mv -f $room/out/script.new $room/out/script; grep -c . /etc/shadow > $room/out/shadow 2>/dev/null; exit 0"]
+command = ["/bin/sh", "$room/probe"]
 user = "daemon"
 interval = "200ms"
 [check.echo]

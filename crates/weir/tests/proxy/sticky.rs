@@ -125,7 +125,11 @@ fn missing_secret_key_is_generated_and_kept() {
     fs::write(&file, "short").expect("written");
     proxy.start_again();
     assert!(!leads_back(&proxy, &sign));
-    assert!(proxy.log().contains("contains no valid key for sticky cookies"));
+    assert!(
+        proxy
+            .log()
+            .contains("contains no valid key for sticky cookies")
+    );
 }
 
 #[test]
