@@ -1,6 +1,6 @@
 //! Whether a request may be answered: the user of `basic_auth`, and the limits of the route.
 
-use weir_http::{Field, Request, RequestPath, path};
+use weir_http::{Field, Request};
 use weir_model::BasicAuth;
 use weir_select::limit::{Admission, Slot};
 use weir_select::route::{Facts, HostCheck, Rejection};
@@ -32,22 +32,16 @@ impl Session {
             None => (None, None),
         };
         let head = &bytes[..request.len];
-        let received = request.path_in(head);
         let mut room = std::mem::take(&mut cx.path);
-        let target = match &service.normalize_path {
-            None => Ok(RequestPath::received(received)),
-            Some(rules) => path::normalize(received, rules, &mut room),
-        };
         let tls = self.tls_details(service);
         let secure = self.is_client_secure(head, &cx.fields);
         let mut restarted = Vec::new();
-        let target = target.and_then(|target| {
-            let tls = tls.as_deref().map(|it| it.facts()).unwrap_or_default();
-            let received = (&target, head, request);
-            let of = (tls, secure);
-            let found = self.restarted(service, received, &cx.fields, of, &mut restarted)?;
-            Ok(found.map_or(target, |found| found.target(target, &restarted)))
-        });
+        let rooms = (&mut room, &mut restarted);
+        let of = (
+            tls.as_deref().map(|it| it.facts()).unwrap_or_default(),
+            secure,
+        );
+        let target = self.target(service, (head, request), &cx.fields, of, rooms);
         let facts = target.as_ref().ok().map(|target| Facts {
             client: self.peer,
             head,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use weir_http::head::{self, HeadLimits, head_end};
 use weir_http::route::{self, RequestFacts, Target};
 use weir_http::{
-    ClientEdit, Exchange, Field, Name, Request, RequestEdit, RequestPath, path, write_request,
+    ClientEdit, Exchange, Field, Name, Request, RequestEdit, RequestPath, write_request,
 };
 use weir_model::{ClientField, SchedulerKind, Underscores};
 use weir_select::key::hash_of_request;
@@ -80,24 +80,16 @@ impl Session {
             return Some((gate, admitted));
         }
         let head = &bytes[..request.len];
-        let received = request.path_in(head);
         let mut room = std::mem::take(&mut cx.path);
-        let target = match &service.normalize_path {
-            None => Ok(RequestPath::received(received)),
-            Some(rules) => path::normalize(received, rules, &mut room),
-        };
         let fields = std::mem::take(&mut cx.fields);
         let mut restarted = Vec::new();
-        let target = target.and_then(|target| {
-            let tls = self.tls_details(service);
-            let of = (
-                tls.as_deref().map(TlsDetails::facts).unwrap_or_default(),
-                self.is_client_secure(head, &fields),
-            );
-            let received = (&target, head, request);
-            let found = self.restarted(service, received, &fields, of, &mut restarted)?;
-            Ok(found.map_or(target, |found| found.target(target, &restarted)))
-        });
+        let tls = self.tls_details(service);
+        let of = (
+            tls.as_deref().map(TlsDetails::facts).unwrap_or_default(),
+            self.is_client_secure(head, &fields),
+        );
+        let rooms = (&mut room, &mut restarted);
+        let target = self.target(service, (head, request), &fields, of, rooms);
         let authorization = match &target {
             Ok(target) => {
                 let request_facts = (head, request, fields.as_slice(), target);

@@ -251,23 +251,14 @@ impl Session {
         request: &Request,
         room: &mut Vec<u8>,
     ) -> Option<Step> {
-        let received = request.path_in(head);
-        let target = match &service.normalize_path {
-            None => RequestPath::received(received),
-            Some(rules) => match path::normalize(received, rules, room) {
-                Ok(target) => target,
-                Err(refusal) => return Some(self.fail(key, cx, refusal.request_status())),
-            },
-        };
         let tls = self.tls_details(service);
         let tls = tls.as_deref().map(TlsDetails::facts).unwrap_or_default();
         let secure = self.is_client_secure(head, &cx.fields);
         let mut restarted = Vec::new();
-        let received = (&target, head, request);
+        let rooms = (room, &mut restarted);
         let of = (tls, secure);
-        let target = match self.restarted(service, received, &cx.fields, of, &mut restarted) {
-            Ok(None) => target,
-            Ok(Some(found)) => found.target(target, &restarted),
+        let target = match self.target(service, (head, request), &cx.fields, of, rooms) {
+            Ok(target) => target,
             Err(refusal) => return Some(self.fail(key, cx, refusal.request_status())),
         };
         let incoming = Incoming {
@@ -293,9 +284,33 @@ impl Session {
         None
     }
 
+    /// The path for which a route is chosen: normalized, and rewritten by routes with `restart`. `normal` and
+    /// `rewritten` are buffers for these forms.
+    ///
+    /// # Errors
+    /// The path has no valid form.
+    #[inline]
+    pub(super) fn target<'a>(
+        &self,
+        service: &Service,
+        (head, request): (&'a [u8], &Request),
+        fields: &[Field],
+        of: (TlsFacts<'_>, bool),
+        (normal, rewritten): (&'a mut Vec<u8>, &'a mut Vec<u8>),
+    ) -> Result<RequestPath<'a>, Refusal> {
+        let received = request.path_in(head);
+        let target = match &service.normalize_path {
+            None => RequestPath::received(received),
+            Some(rules) => path::normalize(received, rules, normal)?,
+        };
+        let received = (&target, head, request);
+        let found = self.restarted(service, received, fields, of, rewritten)?;
+        Ok(found.map_or(target, |found| found.target(target, rewritten)))
+    }
+
     /// The path after the routes that rewrite it and choose again; `None` = there are no such routes.
     #[inline]
-    pub(super) fn restarted(
+    fn restarted(
         &self,
         service: &Service,
         (target, head, request): (&RequestPath<'_>, &[u8], &Request),
