@@ -225,7 +225,7 @@ impl FieldFilter {
         let head = Head::read(frames)?;
         let trailers = self.is_trailers(&head);
         let (priority, first) = content(&head, frames.get(HEADER..HEADER + head.length)?)?;
-        let auth_result = if head.ends() {
+        let checked = if head.ends() {
             self.blocks.check(first, trailers)
         } else {
             let mut block = first.to_vec();
@@ -237,7 +237,7 @@ impl FieldFilter {
             }
             self.blocks.check(&block, trailers)
         };
-        match auth_result {
+        match checked {
             Checked::Unchanged => None,
             Checked::Replaced(block) => Some(frames_of(&head, priority, &block)),
             Checked::TooLarge => {

@@ -134,7 +134,7 @@ fn certificate(error: &CertificateError, peer: Peer) -> String {
         CertificateError::UnknownRevocationStatus => "has an unknown revocation status".to_owned(),
         CertificateError::ExpiredRevocationList
         | CertificateError::ExpiredRevocationListContext { .. } => {
-            "cannot be auth_result: the revocation list has expired".to_owned()
+            "cannot be checked: the revocation list has expired".to_owned()
         }
         CertificateError::InvalidOcspResponse => "has an invalid OCSP response".to_owned(),
         CertificateError::ApplicationVerificationFailure => "is refused".to_owned(),

@@ -91,7 +91,7 @@ impl ServerCertVerifier for Verifier {
         };
         match by_chain {
             Err(_) if self.pinned.iter().any(|pinned| pinned == end) => pinned(end, name, now),
-            auth_result => auth_result,
+            checked => checked,
         }
     }
 
