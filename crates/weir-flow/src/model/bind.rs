@@ -203,7 +203,7 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Binds by the spread table without an entry: each packet of the flow selects the same server. Not possible
-    /// flow_count nat, whose replies need an entry.
+    /// under nat, whose replies need an entry.
     fn bind_stateless(
         &mut self,
         job: &Job,

@@ -14,7 +14,7 @@ use crate::state;
 pub enum Kind {
     /// Client to VIP.
     Forward,
-    /// Server to client flow_count nat; state and counts are the forward entry's.
+    /// Server to client under nat; state and counts are the forward entry's.
     Reverse,
     /// A persistent client's choice.
     Template,
@@ -37,7 +37,7 @@ pub struct Flow {
     pub one_sided: bool,
     /// Tick of the last packet that changed it.
     pub seen: u32,
-    /// The other direction flow_count nat.
+    /// The other direction under nat.
     pub peer: Option<Tuple>,
     /// The device on which its first packet arrived.
     pub ingress: u32,
