@@ -145,8 +145,13 @@ int weir_hold_ingress(struct __sk_buff *skb)
 	__u64 *until = bpf_map_lookup_elem(&weir_hold_until, &zero);
 	struct hold_record *record;
 
-	/* A tagged packet is seen again, without its tag, on the VLAN device. */
-	if (!until || bpf_ktime_get_ns() >= *until || skb->vlan_present || !hold_matches(skb))
+	/*
+	 * A tagged packet is seen again, without its tag, on the VLAN device, and a packet for the address of a bridge
+	 * or macvlan there. All others to another host's address are not received by the stack.
+	 */
+	if (!until || bpf_ktime_get_ns() >= *until || skb->vlan_present || skb->pkt_type == SKB_TO_OTHER_HOST)
+		return TC_NEXT;
+	if (!hold_matches(skb))
 		return TC_NEXT;
 	record = bpf_map_lookup_elem(&weir_hold_scratch, &zero);
 	if (!record)

@@ -335,6 +335,20 @@ struct weir_device {
 	__u32 mtu;
 };
 
+/*
+ * weir_macs: the MAC addresses to which frames are this host's, by ingress device: a hash table of 64-bit words,
+ * without order in a row. A word is the address in memory order, then the low half of the ifindex; 0 = free. A device
+ * whose addresses are listed has the word of WEIR_MAC_LISTED too, which is no address that a frame can be sent to.
+ */
+#define WEIR_MAC_ROWS_LOG2 8
+#define WEIR_MAC_ROW_WORDS 8
+#define WEIR_MAC_LISTED    1 /* 01:00:00:00:00:00 in memory order */
+/* The last word of a row that is too short for its addresses: every address that belongs in this row is accepted. */
+#define WEIR_MAC_ANY       0xffffffffffffffff
+struct weir_mac_row {
+	__u64 words[WEIR_MAC_ROW_WORDS];
+};
+
 /* Metadata of a packet that XDP passes to the tc ingress program. */
 #define WEIR_META_MAGIC      0x57656972 /* "Weir" */
 #define WEIR_META_UNFINISHED 0x57656975 /* unmodified packet, other fields unused: the tc program balances it */

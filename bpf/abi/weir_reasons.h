@@ -48,7 +48,8 @@
 	X(36, PASS_LOCAL_SOCKET, "pass_local_socket", "for a local socket: reply to a probe, or proxy service")        \
 	X(37, PASS_UNFINISHED, "pass_unfinished", "partial checksum: passed to tc, which balances it")                 \
 	X(38, COUNT_TC, "count_tc", "packet balanced by the tc program, counted per segment on the wire")              \
-	X(39, DROP_GSO_TUNNEL, "drop_gso_tunnel", "a GSO packet cannot have a tunnel checksum per segment")
+	X(39, DROP_GSO_TUNNEL, "drop_gso_tunnel", "a GSO packet cannot have a tunnel checksum per segment")            \
+	X(40, PASS_OTHER_HOST, "pass_other_host", "to a VIP, but the frame's MAC address is not this host's")
 
 enum weir_reason {
 #define X(number, name, label, text) WEIR_##name = number,

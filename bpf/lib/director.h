@@ -8,6 +8,7 @@
 
 #include "lib/balance.h"
 #include "lib/fragment.h"
+#include "lib/frame_address.h"
 #include "lib/icmp.h"
 #include "lib/reject.h"
 #ifndef WEIR_ON_SKB
@@ -34,19 +35,21 @@ static __always_inline int director(struct weir_context *ctx)
 	match = address_filter_match(&p);
 	if (!match && frame_may_have_fwmark(data, data_end) && has_fwmark(ctx))
 		match = MATCH_DST;
-	if (!match) {
-		/*
-		 * An ICMP error names our flow only in its quote: it may come from any router, to a client or to the
-		 * director.
-		 */
-		if (reason == PARSE_OK && p.slow_path == PACKET_ICMP && length_fits(ctx, &p))
-			bpf_tail_call(ctx, &WEIR_STAGES, WEIR_STAGE_ICMP);
+	/*
+	 * An ICMP error names our flow only in its quote: it may come from any router, to a client or to the director.
+	 */
+	if (!match && (reason != PARSE_OK || p.slow_path != PACKET_ICMP || !length_fits(ctx, &p)))
 		return weir_verdict(WEIR_PASS_NOT_OURS, XDP_PASS);
-	}
+	if (!match && frame_is_for_host(ctx, &p))
+		bpf_tail_call(ctx, &WEIR_STAGES, WEIR_STAGE_ICMP);
+	if (!match)
+		return weir_verdict(WEIR_PASS_NOT_OURS, XDP_PASS);
 	if (reason == WEIR_PASS_HEADERS)
 		return weir_verdict(reason, XDP_PASS);
 	if (reason != PARSE_OK)
 		return weir_verdict(reason, XDP_DROP);
+	if (!frame_is_for_host(ctx, &p))
+		return weir_verdict(WEIR_PASS_OTHER_HOST, XDP_PASS);
 	if (!length_fits(ctx, &p))
 		return weir_verdict(WEIR_DROP_BAD_LENGTH, XDP_DROP);
 #ifndef WEIR_ON_SKB

@@ -36,6 +36,10 @@
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
+/* __sk_buff.pkt_type, the constants of linux/if_packet.h. */
+#define SKB_TO_HOST	  0
+#define SKB_TO_OTHER_HOST 3
+
 #define IPV4_DF   0x4000
 #define IPV4_MF   0x2000
 #define IPV4_OFFS 0x1fff

@@ -56,6 +56,14 @@ constants! {
     DEVICE_SEND: u32 = 1;
     /// [`Device::flags`]: XDP_TX does not wake the receiver there (veth), a redirect does.
     DEVICE_REDIRECT: u32 = 2;
+    /// Binary logarithm of the number of rows of `weir_macs`.
+    MAC_ROWS_LOG2: u32 = 8;
+    /// Words of a [`MacRow`].
+    MAC_ROW_WORDS: u32 = 8;
+    /// The address of the word that says that a device's addresses are listed: 01:00:00:00:00:00 in memory order.
+    MAC_LISTED: u64 = 1;
+    /// The last word of a [`MacRow`] that is too short: every address that belongs in the row is accepted.
+    MAC_ANY: u64 = 0xffff_ffff_ffff_ffff;
     /// [`Meta::magic`].
     META_MAGIC: u32 = 0x5765_6972;
     /// [`Meta::magic`]: the packet is unmodified, and tc balances it.
@@ -201,6 +209,12 @@ structs! {
         mtu: u32,
     }
 
+    /// `weir_macs`: words of MAC addresses to which frames are this host's; without order, 0 = free.
+    MacRow = "weir_mac_row", 64 {
+        /// See [`MacRow::word`].
+        words: [u64; MAC_ROW_WORDS as usize],
+    }
+
     /// Metadata of a packet that XDP passes to the tc ingress program.
     Meta = "weir_meta", 28 {
         /// [`META_MAGIC`].
@@ -211,6 +225,39 @@ structs! {
         family: u32,
         /// IPv4 in the first four bytes.
         next_hop: [u8; 16],
+    }
+}
+
+impl MacRow {
+    /// Number of rows.
+    pub const COUNT: u32 = 1 << MAC_ROWS_LOG2;
+
+    /// The word of an address on an ingress device: the address in memory order, then the low half of the ifindex.
+    pub const fn word(ifindex: u32, mac: [u8; 6]) -> u64 {
+        let [a, b, c, d, e, f] = mac;
+        let [y, z] = (ifindex as u16).to_ne_bytes();
+        u64::from_ne_bytes([a, b, c, d, e, f, y, z])
+    }
+
+    /// The word that says that the addresses of a device are listed.
+    pub const fn listed(ifindex: u32) -> u64 {
+        let [a, b, c, d, e, f, _, _] = MAC_LISTED.to_ne_bytes();
+        Self::word(ifindex, [a, b, c, d, e, f])
+    }
+
+    /// Whether a word is one that [`Self::listed`] returns.
+    pub const fn is_listed(word: u64) -> bool {
+        let [a, b, c, d, e, f, _, _] = MAC_LISTED.to_ne_bytes();
+        let [k, l, m, n, o, p, _, _] = word.to_ne_bytes();
+        matches!(
+            [a ^ k, b ^ l, c ^ m, d ^ n, e ^ o, f ^ p],
+            [0, 0, 0, 0, 0, 0]
+        )
+    }
+
+    /// The row of a word, as in the data plane (bpf/lib/frame_address.h).
+    pub const fn index(word: u64) -> u32 {
+        (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - MAC_ROWS_LOG2)) as u32
     }
 }
 

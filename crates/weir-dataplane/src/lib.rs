@@ -12,6 +12,7 @@ mod dataplane;
 mod error;
 mod extent;
 mod flows;
+mod frame_address;
 mod hold;
 mod latency;
 mod layout;

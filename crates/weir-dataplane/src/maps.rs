@@ -12,8 +12,8 @@ use std::time::Duration;
 use weir_abi::{
     Addr, Budget, Client, Cost, Cursor, Dest, Device, Element, Filter, Fragment, FragmentKey,
     HOP_REDIRECT, HOP_SEND, HOPS_PER_DEST, Hop, HopParts, LatencyRing, Listener, Live, Locality,
-    LocalityKey, Probe, ProbeKey, REASON_COUNT, Range, Service, Settings, SweepPublic, SyncFlow,
-    SyncRing, Traffic, Vip,
+    LocalityKey, MacRow, Probe, ProbeKey, REASON_COUNT, Range, Service, Settings, SweepPublic,
+    SyncFlow, SyncRing, Traffic, Vip,
 };
 
 use crate::error::{Context, Error, Result};
@@ -74,6 +74,7 @@ pub struct Maps {
     pub latency_counts: PerCpu<u64>,
     /// The flow table.
     pub flows: FlowTable,
+    pub(crate) macs: Mapped<MacRow>,
     settings: Mapped<Settings>,
     filters: Mapped<Filter>,
     sweeps: std::os::fd::OwnedFd,
@@ -109,6 +110,7 @@ impl Maps {
             sync_batch: Mapped::open("weir_sync_batch", state, access)?,
             latency_counts: PerCpu::new("weir_latency_counts", open("weir_latency_counts")?)?,
             flows: FlowTable::open(flows, access)?,
+            macs: Mapped::open("weir_macs", state, access)?,
             settings: Mapped::open("weir_settings", state, access)?,
             filters: Mapped::open("weir_filters", state, access)?,
             sweeps: open("weir_sweeps")?,

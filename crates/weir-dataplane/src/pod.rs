@@ -8,7 +8,7 @@
 use weir_abi::{
     Addr, Budget, Client, Cost, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment,
     FragmentKey, Hints, Hop, LatencyFlow, LatencyRing, Listener, Live, Locality, LocalityKey,
-    Marks, Member, Probe, ProbeKey, Range, Service, Settings, SweepPublic, Traffic, Vip,
+    MacRow, Marks, Member, Probe, ProbeKey, Range, Service, Settings, SweepPublic, Traffic, Vip,
 };
 
 /// A type for which every bit pattern is valid.
@@ -50,6 +50,7 @@ pod!(
     LatencyRing,
     Listener,
     Live,
+    MacRow,
     Marks,
     Member,
     Probe,

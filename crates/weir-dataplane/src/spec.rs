@@ -7,8 +7,8 @@ use weir_abi::{
     Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cost, Cursor, Dest, Device, Element,
     Filter, FlowCold, Fragment, FragmentKey, HINTS, HOPS_PER_DEST, Hints, Hop,
     LATENCY_REASON_COUNT, LATENCY_RINGS, LATENCY_SLOTS_LOG2, LatencyFlow, LatencyRing, Listener,
-    Live, Locality, LocalityKey, MARKS_ROWS, Marks, Probe, ProbeKey, REASON_COUNT, SYNC_BATCH,
-    SYNC_RINGS, Service, Settings, Socket, SocketClient, SocketClientKey, SocketKey,
+    Live, Locality, LocalityKey, MARKS_ROWS, MacRow, Marks, Probe, ProbeKey, REASON_COUNT,
+    SYNC_BATCH, SYNC_RINGS, Service, Settings, Socket, SocketClient, SocketClientKey, SocketKey,
     SocketListener, SweepPublic, SyncFlow, SyncRing, Traffic, Vip,
 };
 
@@ -119,6 +119,7 @@ pub(crate) const MAPS: &[MapSpec] = &[
     }),
     mapped::<Settings>("weir_settings", Group::Routing, |_| 1),
     mapped::<Filter>("weir_filters", Group::Routing, |_| 1),
+    mapped::<MacRow>("weir_macs", Group::Counts, |_| MacRow::COUNT),
     mapped::<Live>("weir_live", Group::Counts, Sizes::live_rows),
     mapped::<Marks>("weir_marks", Group::Counts, |_| MARKS_ROWS),
     mapped::<Client>("weir_clients", Group::Counts, |_| CLIENT_SLOTS),

@@ -9,12 +9,12 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use support::{run, veth};
-use weir_abi::{Device, Forward, Hop};
+use weir_abi::{Device, Forward, Hop, Reason};
 use weir_dataplane::{Direction, XdpChoice};
 use weir_wire::{IpProtocol, MacAddr, Packet, TcpFlags};
 use world::{
-    CLIENT_PORT, PORT, SERVER_MAC, SERVER_PORT, Setup, World, XDP_PASS, frame, tcp, tcp_packet,
-    udp_packet,
+    CLIENT_PORT, PORT, SERVER_MAC, SERVER_PORT, Setup, World, XDP_DROP, XDP_PASS, XDP_TX, frame,
+    tcp, tcp_packet, udp_packet,
 };
 
 const TC_NEXT: u32 = u32::MAX;
@@ -344,4 +344,130 @@ fn vlan_tag_is_removed_on_another_device() {
     };
     assert_eq!(parsed.ethernet.dst.octets(), SERVER_MAC);
     assert!(parsed.ethernet.tags.is_empty());
+}
+
+// ---- frames to other hosts
+// ------------------------------------------------------------------------------------------------------------
+
+/// The loopback device, on which test packets arrive, and its address.
+const LOOPBACK: (u32, [u8; 6]) = (1, [0; 6]);
+const VIRTUAL_MAC: [u8; 6] = [0, 0, 0x5e, 0, 1, 51];
+const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 99];
+const BROADCAST: [u8; 6] = [0xff; 6];
+const TC_REDIRECT: u32 = 7;
+
+/// The verdict of a path over a frame with this destination, and whether it was counted as another host's.
+fn verdict_to(world: &World, program: &str, mac: [u8; 6], packet: &[u8]) -> (u32, bool) {
+    let before = world.count(Reason::PassOtherHost);
+    let mac = Packet::ethernet(MacAddr::new(world::PEER_MAC), MacAddr::new(mac));
+    let out = world.run(program, &mac.ip_packet(packet));
+    (out.verdict, world.count(Reason::PassOtherHost) > before)
+}
+
+fn list(world: &World, macs: &[[u8; 6]]) {
+    let addresses = macs.iter().map(|mac| (LOOPBACK.0, *mac)).collect();
+    world.plane.maps().set_frame_addresses(&addresses).unwrap();
+}
+
+/// A client's first packet.
+fn request(world: &World) -> Vec<u8> {
+    let packet = Packet::ip(world.net.client, world.net.vip).tcp(CLIENT_PORT, PORT);
+    packet.flags(TcpFlags::SYN).build()
+}
+
+#[test]
+fn xdp_leaves_frames_to_other_hosts_to_the_stack() {
+    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+        return;
+    };
+    let request = request(&world);
+    let to = |mac| verdict_to(&world, "weir_xdp", mac, &request);
+    // Nothing is known about the device.
+    assert_eq!(to(OTHER_MAC), (XDP_TX, false));
+    list(&world, &[world::DIRECTOR_MAC]);
+    assert_eq!(to(world::DIRECTOR_MAC), (XDP_TX, false));
+    for foreign in [OTHER_MAC, VIRTUAL_MAC, BROADCAST, LOOPBACK.1] {
+        assert_eq!(to(foreign), (XDP_PASS, true), "{foreign:02x?}");
+    }
+    // The address that a macvlan device has while its virtual router is active.
+    list(&world, &[world::DIRECTOR_MAC, VIRTUAL_MAC]);
+    assert_eq!(to(VIRTUAL_MAC), (XDP_TX, false));
+    assert_eq!(to(OTHER_MAC), (XDP_PASS, true));
+    list(&world, &[world::DIRECTOR_MAC]);
+    assert_eq!(to(VIRTUAL_MAC), (XDP_PASS, true));
+    // More addresses than the table has space for: none of them is lost.
+    let many: Vec<[u8; 6]> = (0..4_000u32)
+        .map(|n| {
+            let [_, _, high, low] = n.to_be_bytes();
+            [2, 1, 0, 0, high, low]
+        })
+        .collect();
+    list(&world, &many);
+    for mac in &many {
+        assert_eq!(to(*mac), (XDP_TX, false), "{mac:02x?}");
+    }
+    list(&world, &[world::DIRECTOR_MAC]);
+    assert_eq!(to(many[0]), (XDP_PASS, true));
+}
+
+#[test]
+fn tc_leaves_frames_to_other_hosts_to_the_stack() {
+    let Some(world) = Setup::new(true, Forward::Direct).open() else {
+        return;
+    };
+    let request = request(&world);
+    let to = |mac| verdict_to(&world, "weir_skb", mac, &request);
+    // The kernel compares the address with the device's, whether the table has it or not.
+    assert_eq!(to(LOOPBACK.1), (TC_REDIRECT, false));
+    assert_eq!(to(VIRTUAL_MAC), (TC_NEXT, true));
+    list(&world, &[VIRTUAL_MAC]);
+    assert_eq!(to(LOOPBACK.1), (TC_REDIRECT, false));
+    assert_eq!(to(VIRTUAL_MAC), (TC_REDIRECT, false));
+    for foreign in [OTHER_MAC, BROADCAST] {
+        assert_eq!(to(foreign), (TC_NEXT, true), "{foreign:02x?}");
+    }
+}
+
+/// Without an entry in the table: while the daemon is not running, or before it has received the kernel's event.
+#[test]
+fn virtual_mac_counts_once_the_host_has_the_vip() {
+    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+        return;
+    };
+    run("ip link set lo up");
+    run("sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.lo.forwarding=1");
+    run("ip route add unreachable default");
+    let request = request(&world);
+    let to = |mac| verdict_to(&world, "weir_xdp", mac, &request);
+    list(&world, &[world::DIRECTOR_MAC]);
+    assert_eq!(to(VIRTUAL_MAC), (XDP_PASS, true));
+    run(&format!("ip addr add {}/32 dev lo", world.net.vip));
+    // There is no route to the server, but the packet was the director's to forward.
+    assert_eq!(to(VIRTUAL_MAC), (XDP_DROP, false));
+    for foreign in [OTHER_MAC, [0, 0, 0x5e, 0, 3, 51], [0, 0, 0x5f, 0, 1, 51]] {
+        assert_eq!(to(foreign), (XDP_PASS, true), "{foreign:02x?}");
+    }
+    run("sysctl -qw net.ipv4.conf.lo.forwarding=0");
+    assert_eq!(to(VIRTUAL_MAC), (XDP_PASS, true));
+}
+
+#[test]
+fn icmp_error_about_a_tunnel_is_left_to_the_addressed_host() {
+    let mut setup = Setup::new(false, Forward::Tunnel);
+    setup.settings.flags = 0;
+    let Some(world) = setup.open() else { return };
+    let net = world.net;
+    world.begin();
+    let inside = tcp_packet(net.client, net.vip, CLIENT_PORT, PORT, 1000);
+    let tunnel = Packet::ip(net.director, net.server);
+    let carried = tunnel.encapsulate(weir_wire::Encapsulation::Ipip, &inside);
+    let error = Packet::ip(net.router, net.director).too_big(1400, &carried);
+    let error = error.build();
+    list(&world, &[world::DIRECTOR_MAC]);
+    // Without a route to the client a translated error leaves at tc.
+    for (mac, translated) in [(OTHER_MAC, 0), (world::DIRECTOR_MAC, 1)] {
+        let (verdict, _) = verdict_to(&world, "weir_xdp", mac, &error);
+        let count = world.count(Reason::PassToTc);
+        assert_eq!((verdict, count), (XDP_PASS, translated), "{mac:02x?}");
+    }
 }

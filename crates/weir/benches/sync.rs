@@ -253,10 +253,16 @@ fn generate(world: &World, rate: u32, time: Duration) -> u32 {
         ..OpenOptions::new(&pins)
     })
     .expect("a data plane");
-    let ifindex = world.output("director", "ip -o link show dev eth0");
-    let ifindex = String::from_utf8_lossy(&ifindex.stdout).into_owned();
-    let ifindex = ifindex.split(':').next().and_then(|it| it.parse().ok());
+    let shown = world.output("director", "ip -o link show dev eth0");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let ifindex = shown.split(':').next().and_then(|it| it.parse().ok());
     let ifindex = ifindex.expect("the index of eth0");
+    let mac = shown.split("link/ether ").nth(1).expect("its address");
+    let mac: Vec<u8> = mac
+        .split([':', ' '])
+        .take(6)
+        .map(|byte| u8::from_str_radix(byte, 16).expect("a byte"))
+        .collect();
     let run = |packet: &[u8]| {
         let input = TestInput {
             ingress_ifindex: ifindex,
@@ -269,8 +275,8 @@ fn generate(world: &World, rate: u32, time: Duration) -> u32 {
     while started.elapsed() < time {
         let due = (started.elapsed().as_secs_f64() * f64::from(rate)) as u32;
         while flow < due {
-            run(&packet(flow, SYN));
-            run(&packet(flow, ACK));
+            run(&packet(&mac, flow, SYN));
+            run(&packet(&mac, flow, ACK));
             flow += 1;
         }
         std::thread::sleep(Duration::from_micros(200));
@@ -281,11 +287,11 @@ fn generate(world: &World, rate: u32, time: Duration) -> u32 {
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
-/// A TCP segment of a client, without payload. The sums are correct, as those of clients are.
-fn packet(flow: u32, flags: u8) -> Vec<u8> {
+/// A TCP segment of a client to a MAC address, without payload. The sums are correct, as those of clients are.
+fn packet(mac: &[u8], flow: u32, flags: u8) -> Vec<u8> {
     let [high, low] = ((FIRST_PORT as u32 + flow % PORTS) as u16).to_be_bytes();
     let client = Ipv4Addr::new(10, 71, 1, 1 + (flow / PORTS) as u8);
-    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    let mut frame = [mac, &[2, 0, 0, 0, 0, 2, 8, 0]].concat();
     let mut ip = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
     ip.extend(client.octets());
     ip.extend(VIP.octets());

@@ -15,6 +15,7 @@ use weir_model::{
 
 use crate::Outcome;
 use crate::feed::pinned_program;
+use crate::frame::DIRECTOR_MAC;
 use crate::ground::{PORT, SERVERS, server, vip};
 use crate::support::planned::Planned;
 
@@ -96,6 +97,8 @@ impl Director {
             mtu: 1500,
         };
         dataplane.maps().devices.set(&ifindex, &device)?;
+        let addresses = [(ifindex, DIRECTOR_MAC)].into();
+        dataplane.maps().set_frame_addresses(&addresses)?;
         dataplane.activate()?;
         dataplane.maps().set_sync(setup.sync)?;
         Ok(Self { dataplane, setup })

@@ -17,6 +17,7 @@ struct weir_live live;
 struct weir_traffic traffic;
 struct weir_hop hop;
 struct weir_device device;
+struct weir_mac_row mac_row;
 struct weir_meta meta;
 struct weir_client client;
 struct weir_entry entry;

@@ -229,7 +229,7 @@ impl Out {
 
 impl World {
     pub(crate) fn run(&self, program: &str, frame: &[u8]) -> Out {
-        let input = if program.starts_with("weir_tc") {
+        let input = if program.starts_with("weir_tc") || program.starts_with("weir_skb") {
             TestInput::classifier(frame)
         } else {
             TestInput::xdp(frame)

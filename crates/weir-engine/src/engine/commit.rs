@@ -41,7 +41,7 @@ impl Engine {
         let left = self.network.leaves_unfinished();
         let wanted = self.network.interfaces(&self.desired)?;
         self.network
-            .expect_native(&wanted, self.desired.node.attach);
+            .expect_attached(&wanted, self.desired.node.attach);
         if self.network.leaves_unfinished() != left {
             self.replan(&[])?;
         }
@@ -123,6 +123,7 @@ impl Engine {
     }
 
     pub(super) fn write_devices(&self, maps: &Maps) -> Result<()> {
+        maps.set_frame_addresses(&self.network.frame_addresses())?;
         let wanted = self.network.devices();
         let known: BTreeMap<u32, weir_abi::Device> = maps.devices.elements()?.into_iter().collect();
         for (ifindex, row) in wanted

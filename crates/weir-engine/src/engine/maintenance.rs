@@ -20,7 +20,14 @@ impl Engine {
     /// # Errors
     /// The network cannot be read, or rows cannot be written; the next tick tries again.
     pub async fn network_event(&mut self, event: &Event) -> Result<()> {
-        if self.network.handle_event(event) {
+        let moved = self.network.handle_event(event);
+        if let Event::Link { .. } = event {
+            // Not after the refresh: a macvlan with the virtual MAC address of VRRP receives packets as soon as it has
+            // its address, and the stack would answer those of balanced connections with a reset.
+            let addresses = self.network.frame_addresses();
+            self.plane.maps().set_frame_addresses(&addresses)?;
+        }
+        if moved {
             self.network_stale = true;
             if self.refreshed_at.elapsed() >= REFRESH_INTERVAL.max(self.refresh_duration * 4) {
                 return self.refresh().await;

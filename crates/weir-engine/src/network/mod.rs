@@ -3,6 +3,7 @@
 //! Caches links, addresses, neighbours and the kernel's routes to servers, and computes rows from them. Changes to the
 //! network (managed neighbours, added addresses) are returned to the caller, so that it can record and revert them.
 
+mod frame_address;
 mod hop;
 mod interface;
 mod mode;
@@ -44,6 +45,8 @@ pub(crate) struct Network {
     drivers: BTreeMap<u32, XdpFeatures>,
     /// Where the packet path runs, and how.
     pub(crate) attached: BTreeMap<u32, Mode>,
+    /// Devices that the packet path is about to be attached to.
+    expected: BTreeSet<u32>,
     /// Devices that native XDP is about to be attached to.
     expected_native: BTreeSet<u32>,
     /// The devices of marked packets.
@@ -76,6 +79,7 @@ impl Network {
             managed: BTreeSet::new(),
             drivers: BTreeMap::new(),
             attached: BTreeMap::new(),
+            expected: BTreeSet::new(),
             expected_native: BTreeSet::new(),
             marks: None,
             memory_is_short: false,
@@ -237,6 +241,7 @@ impl Network {
     pub(crate) fn set_attached(&mut self, mut attached: BTreeMap<u32, Mode>) {
         attached.retain(|ifindex, _| self.marks.is_none_or(|pair| pair.exit != *ifindex));
         self.attached = attached;
+        self.expected.clear();
         self.expected_native.clear();
     }
 

@@ -117,13 +117,15 @@ impl Network {
         !generic && native.any(|ifindex| self.unfinished(*ifindex).is_some())
     }
 
-    /// Records where native XDP is about to be attached, so that its first packet finds suitable settings.
-    pub(crate) fn expect_native(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
+    /// Records where the packet path is about to be attached, and where as native XDP, so that its first packet finds
+    /// suitable settings.
+    pub(crate) fn expect_attached(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
         let plan = |ifindex: &&u32| self.plan_for(**ifindex, attach) == Plan::Xdp;
         let xdp: BTreeSet<u32> = wanted.iter().filter(plan).copied().collect();
         let native = |ifindex| self.drivers.get(ifindex).is_some_and(|it| it.basic());
         let all_native = xdp.iter().all(native);
         self.expected_native = if all_native { xdp } else { BTreeSet::new() };
+        self.expected.clone_from(wanted);
     }
 }
 

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Whether a frame is addressed to this host. A bridge or hub that floods also delivers frames for other hosts, and the
+ * stack drops them (PACKET_OTHERHOST, net/ipv4/ip_input.c). Two directors that forwarded them would send each frame to
+ * and fro.
+ *
+ * At tc the kernel has compared the address with the device's. XDP runs before that. Both need weir_macs for addresses
+ * of devices above this one, such as the virtual MAC address of VRRP on a macvlan.
+ */
+#ifndef WEIR_FRAME_ADDRESS_H
+#define WEIR_FRAME_ADDRESS_H
+
+#include "lib/hop.h"
+#include "lib/maps.h"
+
+static __always_inline int mac_is_listed(__u64 word)
+{
+	struct weir_mac_row *row = WEIR_LOOKUP(weir_macs, (word * 0x9e3779b97f4a7c15ULL) >> (64 - WEIR_MAC_ROWS_LOG2));
+
+	if (!row)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < WEIR_MAC_ROW_WORDS; i++)
+		if (row->words[i] == word)
+			return 1;
+	return row->words[WEIR_MAC_ROW_WORDS - 1] == WEIR_MAC_ANY;
+}
+
+/* 00:00:5e:00:01:xx and 00:00:5e:00:02:xx: the MAC addresses of virtual routers (RFC 9568 section 7.3). */
+static __always_inline int mac_is_virtual(__u64 word)
+{
+	__u8 family = word >> 32;
+
+	return (__u32)word == bpf_htonl(0x00005e00) && (family == 1 || family == 2);
+}
+
+/*
+ * Whether this host has the packet's destination address. Without IP forwarding the kernel looks up no route, and the
+ * result is 0.
+ */
+static __always_inline int destination_is_local(struct weir_context *ctx, const struct packet *p)
+{
+	struct bpf_fib_lookup fib = {};
+
+	fib.ifindex = context_ifindex(ctx);
+	if (p->family == 4) {
+		fib.family = AF_INET;
+		fib.ipv4_dst = addr_to_v4(&p->dst);
+	} else {
+		fib.family = AF_INET6;
+		addr_to_v6(&p->dst, fib.ipv6_dst);
+	}
+	return bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_NOT_FWDED;
+}
+
+/* Whether a frame to an address that is not listed is this host's all the same. */
+__noinline int frame_is_accepted(struct weir_context *ctx, struct packet *p, __u64 word)
+{
+	if (!p)
+		return 0;
+#ifndef WEIR_ON_SKB
+	/* The addresses of other devices are unknown: the ports of a bond, for example. */
+	if (!mac_is_listed(WEIR_MAC_LISTED | word >> 48 << 48))
+		return 1;
+#endif
+	/*
+	 * A virtual router may have become active while the daemon was not running. The stack would receive the packet
+	 * on the router's device, and reset the connection.
+	 */
+	return mac_is_virtual(word) && destination_is_local(ctx, p);
+}
+
+static __always_inline int frame_is_for_host(struct weir_context *ctx, struct packet *p)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct eth_header *eth = data;
+	__u64 word;
+
+#ifdef WEIR_ON_SKB
+	if (ctx->pkt_type == SKB_TO_HOST)
+		return 1;
+#endif
+	if ((void *)(eth + 1) > data_end)
+		return 0;
+	word = *(__u32 *)eth->dst | (__u64)*(__u16 *)(eth->dst + 4) << 32 | (__u64)context_ifindex(ctx) << 48;
+	return mac_is_listed(word) || frame_is_accepted(ctx, p, word);
+}
+
+#endif

@@ -1,0 +1,155 @@
+//! The MAC addresses to which frames are this host's.
+
+use std::collections::BTreeSet;
+
+use weir_netlink::Link;
+
+use super::Network;
+use super::hop::redirects;
+
+/// Kinds of devices whose packets go to a process or guest, not to the stack.
+const FOREIGN: [&str; 2] = ["ipvtap", "macvtap"];
+
+impl Network {
+    /// The MAC addresses to which frames from each device with the packet path are this host's: its own, those of the
+    /// devices below, which the kernel accepts for it, and those of the devices above, which receive through it. No
+    /// address for devices without one.
+    pub(crate) fn frame_addresses(&self) -> BTreeSet<(u32, [u8; 6])> {
+        let devices = self.attached.keys().chain(&self.expected);
+        let devices: BTreeSet<u32> = devices.copied().collect();
+        let mut found = BTreeSet::new();
+        for device in devices {
+            if self.mac_of(device).is_none() {
+                continue;
+            }
+            let related = self.below(device).into_iter().chain(self.above(device));
+            let macs = related.filter_map(|it| self.state.links.get(&it)?.mac);
+            found.extend(macs.map(|mac| (device, mac.octets())));
+        }
+        found
+    }
+
+    /// The devices that receive packets through a device: its bridge or bond, VLANs and macvlans, and those above them.
+    fn above(&self, ifindex: u32) -> BTreeSet<u32> {
+        let mut found = BTreeSet::new();
+        let mut open = vec![ifindex];
+        while let Some(at) = open.pop() {
+            let master = self.state.links.get(&at).and_then(|link| link.master);
+            let uppers = self.state.links.values();
+            let uppers = uppers.filter(|link| {
+                link.lower == Some(at) && self.receives(link)
+                    || is_open_vswitch(link)
+                        && self.state.links.get(&at).is_some_and(is_open_vswitch)
+            });
+            for above in uppers.map(|link| link.index).chain(master) {
+                if self.state.links.contains_key(&above) && found.insert(above) {
+                    open.push(above);
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether a device receives packets of its lower device for the stack. One that is not up yet counts: its first
+    /// packet may arrive before the event that it is up. One that is up without the carrier of its lower device does
+    /// not (`protodown`): FRR's vrrpd keeps the device of a virtual router so while the router is not active.
+    fn receives(&self, link: &Link) -> bool {
+        let lower = link.lower.and_then(|lower| self.state.links.get(&lower));
+        let is_held_down = link.up && !link.carrier && lower.is_some_and(|lower| lower.carrier);
+        let kind = link.kind.as_deref().unwrap_or_default();
+        !redirects(link) && !is_held_down && !FOREIGN.contains(&kind)
+    }
+}
+
+/// Open vSwitch has one master for the ports of all its bridges, and a bridge's own device is not related to it.
+fn is_open_vswitch(link: &Link) -> bool {
+    link.kind.as_deref() == Some("openvswitch")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_netlink::MacAddr;
+
+    fn link(index: u32, kind: &str, mac: u8) -> Link {
+        Link {
+            index,
+            name: format!("d{index}"),
+            kind: (!kind.is_empty()).then(|| kind.to_owned()),
+            mac: Some(MacAddr([2, 0, 0, 0, 0, mac])),
+            mtu: 1500,
+            up: true,
+            carrier: true,
+            loopback: false,
+            master: None,
+            lower: None,
+            vlan: None,
+        }
+    }
+
+    fn over(index: u32, kind: &str, mac: u8, lower: u32) -> Link {
+        Link {
+            lower: Some(lower),
+            ..link(index, kind, mac)
+        }
+    }
+
+    /// The last bytes of the addresses of device 1.
+    fn accepted(links: Vec<Link>) -> Vec<u8> {
+        let mut network = Network::open().expect("a netlink socket");
+        network.state.links = links.into_iter().map(|link| (link.index, link)).collect();
+        network.expected.insert(1);
+        let found = network.frame_addresses();
+        assert!(found.iter().all(|(device, _)| *device == 1));
+        found.iter().map(|(_, mac)| mac[5]).collect()
+    }
+
+    #[tokio::test]
+    async fn devices_above_and_below_count_and_others_do_not() {
+        let below_veth = over(1, "veth", 1, 9);
+        assert_eq!(accepted(vec![below_veth, link(9, "veth", 9)]), [1]);
+        let port = Link {
+            master: Some(3),
+            ..link(1, "", 1)
+        };
+        let links = vec![
+            port,
+            over(2, "vlan", 2, 1),
+            link(3, "bridge", 3),
+            over(4, "macvlan", 4, 3),
+            over(5, "macvtap", 5, 1),
+            link(6, "", 6),
+        ];
+        assert_eq!(accepted(links), [1, 2, 3, 4]);
+        let links = vec![over(1, "vlan", 1, 2), link(2, "", 2), over(3, "vlan", 3, 2)];
+        assert_eq!(accepted(links), [1, 2]);
+        let links = vec![
+            Link {
+                master: Some(2),
+                ..link(1, "", 1)
+            },
+            link(2, "openvswitch", 2),
+            link(3, "openvswitch", 3),
+        ];
+        assert_eq!(accepted(links), [1, 2, 3]);
+    }
+
+    #[tokio::test]
+    async fn macvlan_of_an_inactive_virtual_router_does_not_count() {
+        let mut router = over(2, "macvlan", 2, 1);
+        assert_eq!(accepted(vec![link(1, "", 1), router.clone()]), [1, 2]);
+        // FRR sets `protodown`.
+        router.carrier = false;
+        assert_eq!(accepted(vec![link(1, "", 1), router.clone()]), [1]);
+        // It was just created.
+        router.up = false;
+        assert_eq!(accepted(vec![link(1, "", 1), router.clone()]), [1, 2]);
+        // The interface has no carrier: it may get it back at any time.
+        router.up = true;
+        let interface = Link {
+            carrier: false,
+            ..link(1, "", 1)
+        };
+        assert_eq!(accepted(vec![interface, router]), [1, 2]);
+    }
+}

@@ -1,0 +1,151 @@
+//! Two directors with the same configuration on a hub: a bridge that floods every frame to every port. A director must
+//! not forward frames to the other one's MAC address, nor to a virtual MAC address that the other one holds. If both
+//! forwarded them, each frame would be sent to and fro.
+
+mod world;
+
+use std::time::Duration;
+
+use serde_json::Value;
+use world::{World, privileged, sh, wait_for};
+
+/// The address of the virtual router, with its virtual MAC address.
+const VIRTUAL: &str = "10.0.0.10";
+/// The address of one director, with its own MAC address.
+const OWN: &str = "10.0.0.11";
+const REQUESTS: u64 = 6;
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn config(attach: &str, priority: u8) -> String {
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\nattach = \"{attach}\"\n\
+         [vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\nversion = 3\npriority = {priority}\n\
+         advert_interval = \"100ms\"\naddresses = [\"{VIRTUAL}/24\"]\nvirtual_mac = true\n\
+         [pool.web]\nscheduler = \"rr\"\nservers = [\"10.0.0.5\"]\n\
+         [service.web]\nlisten = [\"{VIRTUAL}:80\", \"{OWN}:80\"]\nforward = \"direct\"\npool = \"web\"\n"
+    )
+}
+
+struct Hub {
+    world: World,
+}
+
+impl Hub {
+    /// `director` has both addresses, `second` is the backup.
+    fn new(attach: &str) -> Self {
+        let mut world = World::with_two_directors(1, 1024);
+        sh(&format!(
+            "ip -n {} link set br0 type bridge ageing_time 0",
+            world.namespace("wire")
+        ));
+        world.ip("director", &format!("addr add {OWN}/32 dev eth0"));
+        world.prepare_servers(&["--forward", "direct", "--vip", VIRTUAL, "--vip", OWN]);
+        for (host, priority) in [("director", 150), ("second", 100)] {
+            let path = world.path(&format!("{host}.toml"));
+            std::fs::write(&path, config(attach, priority)).expect("a file");
+            world.start_daemon_on(host, &path);
+        }
+        let hub = Self { world };
+        for (host, state) in [("director", "active"), ("second", "backup")] {
+            hub.wait_for_state(host, state);
+            let wanted = if attach == "tc" { "tc" } else { "native" };
+            assert_eq!(hub.status(host)["xdp"][0]["mode"], wanted, "{host}");
+        }
+        hub
+    }
+
+    fn json(&self, host: &str, arguments: &[&str]) -> Value {
+        let output = self.world.weir(host).args(arguments).output();
+        serde_json::from_slice(&output.expect("weir runs").stdout).unwrap_or_default()
+    }
+
+    fn status(&self, host: &str) -> Value {
+        self.json(host, &["status", "--json"])
+    }
+
+    fn wait_for_state(&self, host: &str, state: &str) {
+        wait_for(&format!("{host} to be {state}"), LIMIT, || {
+            self.json(host, &["vrrp", "--json"])[0]["state"] == state
+        });
+    }
+
+    fn connections(&self, host: &str) -> u64 {
+        let status = self.status(host);
+        status["services"][0]["connections"]
+            .as_u64()
+            .expect("a service")
+    }
+
+    /// Frames to a VIP that the director left to the other one.
+    fn foreign(&self, host: &str) -> u64 {
+        let status = self.status(host);
+        let mut reasons = status["reasons"].as_array().expect("reasons").iter();
+        let row = reasons.find(|row| row["reason"] == "pass_other_host");
+        row.and_then(|row| row["packets"].as_u64()).unwrap_or(0)
+    }
+
+    /// Sends requests and checks which director forwards them, and that the other one receives them and forwards none.
+    fn request(&self, address: &str, by: &str, not_by: &str) {
+        let before = [self.connections(by), self.connections(not_by)];
+        let foreign = self.foreign(not_by);
+        for _ in 0..REQUESTS {
+            let url = format!("http://{address}/big");
+            self.world.get_within(10, &url).expect("a response");
+        }
+        let after = [self.connections(by), self.connections(not_by)];
+        assert_eq!(after[1], before[1], "{not_by} forwards frames to {by}");
+        assert_eq!(after[0] - before[0], REQUESTS, "{by} counts each once");
+        let flooded = self.foreign(not_by) - foreign;
+        assert!(flooded >= REQUESTS, "{flooded} frames were flooded");
+    }
+
+    fn neighbour(&self, address: &str) -> String {
+        let shown = self
+            .world
+            .output("client", &format!("ip neigh show {address}"));
+        String::from_utf8_lossy(&shown.stdout).into_owned()
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.world.path("second.log"));
+            eprintln!("the second director's log:\n{}", log.unwrap_or_default());
+        }
+        let clean = |host: &str| self.world.weir(host).args(["clean", "--force"]).output();
+        drop(clean("second"));
+        world::remove_tree(&self.world.pin_dir("second"));
+    }
+}
+
+fn only_the_addressed_director_forwards(attach: &str) {
+    if !privileged() {
+        return;
+    }
+    let hub = Hub::new(attach);
+    hub.request(OWN, "director", "second");
+    hub.request(VIRTUAL, "director", "second");
+    let vmac = "00:00:5e:00:01:33";
+    assert!(hub.neighbour(VIRTUAL).contains(vmac) && !hub.neighbour(OWN).contains(vmac));
+
+    // The other director takes the virtual MAC address over; the client's neighbour entry does not change.
+    hub.json("director", &["vrrp", "outside", "release"]);
+    hub.wait_for_state("second", "active");
+    wait_for("the second director to have the address", LIMIT, || {
+        let shown = hub.world.output("second", "ip -o addr show dev vrrp.51");
+        String::from_utf8_lossy(&shown.stdout).contains(VIRTUAL)
+    });
+    hub.request(VIRTUAL, "second", "director");
+    hub.request(OWN, "director", "second");
+}
+
+#[test]
+fn only_the_addressed_director_forwards_at_tc() {
+    only_the_addressed_director_forwards("tc");
+}
+
+#[test]
+fn only_the_addressed_director_forwards_in_xdp() {
+    only_the_addressed_director_forwards("xdp");
+}
