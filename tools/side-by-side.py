@@ -57,7 +57,7 @@ def main():
     parser.add_argument("--weir", default=str(ROOT / "target/release/weir"), help="the program to compare")
     parser.add_argument("--show", action="store_true", help="list the differences")
     parser.add_argument("--program", action="append", default=[], metavar="KIND:PATH",
-                        help="a haproxy or nginx to compare with, instead of that in PATH; the first that runs the file")
+                        help="a haproxy or nginx to compare with, instead of that in PATH; several are tried in turn")
     parser.add_argument("--modules", default="/usr/lib/nginx/modules", help="directory with modules of nginx")
     parser.add_argument("files", nargs="*", help="KIND:FILE, with KIND haproxy or nginx")
     parser.add_argument("--servers", help=argparse.SUPPRESS)
@@ -213,7 +213,8 @@ def of_blocks(kind, text, names):
         blocks = re.split(r"^(?=(?:frontend|backend|listen|defaults|global)\b)", text, flags=re.M)
     found = []
     for block in blocks:
-        words = re.findall(r"\bserver\s+\"?([^\s;\"]+)" if kind == "nginx" else r"^\s*server\s+\S+\s+(\S+)", block, re.M)
+        server = r"\bserver\s+\"?([^\s;\"]+)" if kind == "nginx" else r"^\s*server\s+\S+\s+(\S+)"
+        words = re.findall(server, block, re.M)
         pairs = [word.partition(":") for word in words]
         found.append({f"{names.get(host, host)}:{port or 80}" for host, _, port in pairs})
     return found
@@ -321,8 +322,8 @@ def prepare_nginx(text, directory):
         line = re.sub(r"\bauth_basic_user_file\s+[^;]+;", f"auth_basic_user_file {directory}/users;", line)
         lines.append(line)
     text = "\n".join(lines) + "\n"
-    (directory / "users").write_text("user:$6$salt$IxDD3jeSOb5eB1CX5LBsqZFVkJdido3OUILO5Ifz5iwMuTS4XMS130MTSuDDl3aCI6WouIL"
-                                     "9AjRbLCelDCy.g.\n")
+    hashed = subprocess.run(["openssl", "passwd", "-5", "secret"], check=True, capture_output=True).stdout.decode()
+    (directory / "users").write_text(f"user:{hashed}")
     www = directory / "www"
     www.mkdir()
     for name in ["index.html", "50x.html", "404.html", "500.html", "a.css", "a.js"]:

@@ -30,6 +30,16 @@ pub(super) fn pages(
             }
             Ok((entries, _)) => {
                 context.used.insert(line.position);
+                // An internal location has no files for clients.
+                let of_page = |node: &&Node| {
+                    node.keyword() == "location"
+                        && node.words.last() == line.words.last()
+                        && node.inner().iter().any(|it| it.keyword() == "internal")
+                };
+                if let Some(location) = server.inner().iter().find(of_page) {
+                    let roots = location.inner().iter().filter(|it| it.keyword() == "root");
+                    context.used.extend(roots.map(|it| it.position));
+                }
                 pages.push(Item::new(entries, Some(line.position)));
             }
             Err(why) => line.reject(notes, why),

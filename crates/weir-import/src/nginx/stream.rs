@@ -22,10 +22,13 @@ pub(super) fn write(context: &mut Context<'_>, stream: &Node, notes: &mut Notes)
         .iter()
         .filter(|node| is_name_map(node))
         .collect();
+    let servers = stream.inner().iter();
+    for node in servers.filter(|node| node.keyword() == "server") {
+        server(context, node, &maps, notes);
+    }
     for node in stream.inner() {
         match node.keyword() {
-            "upstream" => {}
-            "server" => server(context, node, &maps, notes),
+            "upstream" | "server" => {}
             "map" if context.used.contains(&node.position) => {}
             keyword => node.reject(notes, reason(keyword)),
         }
