@@ -57,6 +57,8 @@ def parse_arguments():
     parser.add_argument("--only", help="measure files whose path or repository contains this text")
     parser.add_argument("--run", action="store_true",
                         help="also run haproxy or nginx and Weir with each file, and compare them (needs root)")
+    parser.add_argument("--program", action="append", default=[], metavar="KIND:PATH", help="see side-by-side.py")
+    parser.add_argument("--modules", help="see side-by-side.py")
     parser.add_argument("--show", action="store_true", help="list the lines that are not carried over")
     return parser.parse_args()
 
@@ -181,6 +183,8 @@ def run(files, directory, arguments):
     """Compares the original programs with Weir, and returns the exit status."""
     command = [sys.executable, str(ROOT / "tools/side-by-side.py"), "--weir", arguments.weir]
     command += ["--show"] if arguments.show and not arguments.held_out else []
+    command += [word for program in arguments.program for word in ("--program", program)]
+    command += ["--modules", arguments.modules] if arguments.modules else []
     of_programs = [entry for entry in files if entry[0] in ("haproxy", "nginx")]
     named = [f"{kind}:{local(directory, repository, path)}" for kind, repository, _, path, _ in of_programs]
     return subprocess.run(command + named).returncode if named else 0

@@ -15,7 +15,12 @@ body only if the file sets it. Not compared: Date, Server, Via, and fields about
   different   there are differences although the import reports none: the exit status is 1
   not run     one of the programs does not start with the file
 
-Needs root, iproute2, openssl, and the program. Everything is in namespaces and a directory of its own.
+Directives of nginx modules that no program here has are left out for both; the result names them. Zones that the file
+uses but does not define are added, and caches are left out, as in irrelevant.list. Requests that nginx hands to FastCGI
+are not compared: the list excludes them.
+
+Needs root, iproute2, openssl, and the program. Everything is in namespaces and a directory of its own. Several
+--program of a kind are tried in turn; modules of nginx are those of --modules.
 """
 
 import argparse
@@ -43,6 +48,7 @@ SERVER_NET = "198.18.0."
 IGNORED = {"date", "server", "via", "connection", "keep-alive", "content-length", "transfer-encoding", "x-stub",
            "accept-ranges", "etag", "last-modified", "vary", "retry-after", "cache-control-stub"}
 IGNORED_AT_SERVER = {"via", "connection", "keep-alive", "te", "proxy-connection"}
+FASTCGI = "fastcgi"
 ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?![\d.])")
 
 
@@ -50,6 +56,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weir", default=str(ROOT / "target/release/weir"), help="the program to compare")
     parser.add_argument("--show", action="store_true", help="list the differences")
+    parser.add_argument("--program", action="append", default=[], metavar="KIND:PATH",
+                        help="a haproxy or nginx to compare with, instead of that in PATH; several are tried in turn")
+    parser.add_argument("--modules", default="/usr/lib/nginx/modules", help="directory with modules of nginx")
     parser.add_argument("files", nargs="*", help="KIND:FILE, with KIND haproxy or nginx")
     parser.add_argument("--servers", help=argparse.SUPPRESS)
     parser.add_argument("--names", help=argparse.SUPPRESS)
@@ -65,7 +74,7 @@ def main():
         sys.exit("side-by-side needs root: it makes network namespaces")
     results = []
     for name in arguments.files:
-        outcome, details = compare(arguments.weir, *name.split(":", 1))
+        outcome, details = compare(arguments, *name.split(":", 1))
         show(name, outcome, details, arguments.show)
         results.append(outcome)
     return report(results)
@@ -74,7 +83,7 @@ def main():
 def show(name, outcome, details, everything):
     """Prints the result of a file."""
     print(f"{outcome:10} {name}" + (f": {details}" if outcome == "not run" else ""), flush=True)
-    if outcome == "different" or (everything and outcome == "noted"):
+    if outcome == "different" or (everything and outcome != "not run"):
         for detail in details[:None if everything else 5]:
             print(f"           {detail}")
 
@@ -92,57 +101,131 @@ def report(results):
 # ------------------------------------------------------------------------------------------- one file
 
 
-def compare(weir, kind, path):
+def compare(arguments, kind, path):
     """Returns the outcome for a file, and the differences or the reason why it does not run."""
     text = pathlib.Path(path).read_bytes().decode("utf-8", "replace")
     with tempfile.TemporaryDirectory(prefix="side-by-side-") as directory:
         directory = pathlib.Path(directory)
         os.chmod(directory, 0o755)
         prepared = prepare(kind, text, directory)
-        file = directory / f"{kind}.cfg"
-        file.write_text(prepared)
-        done = subprocess.run([weir, "import", kind, str(file)], capture_output=True, timeout=60)
-        toml = directory / "weir.toml"
-        toml.write_bytes(done.stdout)
         with World(kind, prepared, directory) as world:
+            file = directory / f"{kind}.cfg"
+            program, prepared, left_out = choose(arguments, kind, file, prepared, world)
             requests = generate(kind, prepared, world)
             if not requests:
                 return "not run", "it has no port for clients"
-            programs = {"haproxy": ["haproxy", "-db", "-f", str(file)],
-                        "nginx": ["nginx", "-p", str(directory), "-c", str(file), "-g", "daemon off;"]}
-            ours = [weir, "run", "-c", str(toml), "--runtime-dir", str(directory / "run"), "--pin-dir",
+            theirs = world.run(program, requests)
+            if isinstance(theirs, str):
+                return "not run", f"{pathlib.Path(program[0]).name}: {theirs}"
+            done = subprocess.run([arguments.weir, "import", kind, str(file)], capture_output=True, timeout=60)
+            toml = directory / "weir.toml"
+            toml.write_bytes(done.stdout)
+            ours = [arguments.weir, "run", "-c", str(toml), "--runtime-dir", str(directory / "run"), "--pin-dir",
                     str(directory / "pins")]
-            answers = []
-            for command in [programs[kind], ours]:
-                found = world.run(command, requests)
-                if isinstance(found, str):
-                    return "not run", f"{pathlib.Path(command[0]).name}: {found}"
-                answers.append(found)
+            own = world.run(ours, requests)
+            if isinstance(own, str):
+                return "not run", f"{pathlib.Path(ours[0]).name}: {own}"
         differences = []
-        pools = groups(answers[0])
-        for request, theirs, own in zip(requests, *answers):
-            why = differing(theirs, own, pools)
+        pools = groups(theirs, of_blocks(kind, prepared, world.names))
+        for request, their, our in zip(requests, theirs, own):
+            # Statistics are the program's own.
+            if their[0]["server"] == FASTCGI or their[0]["body"].startswith("Active connections: "):
+                continue
+            why = differing(their, our, pools)
             if why:
                 differences.append(f"{request['method']} {request['host']}:{request['port']}{request['path']} "
                                    f"{request['headers'] or ''}: {why}")
         if not differences:
-            return "identical", []
-        return ("noted" if done.returncode else "different"), differences
+            return "identical", left_out
+        return ("noted" if done.returncode else "different"), left_out + differences
 
 
-def groups(answers):
-    """Returns for each server the servers that get the same requests: its pool."""
+def choose(arguments, kind, file, prepared, world):
+    """Returns the command of the first program that accepts the file, the file for it, and what was left out."""
+    named = [path for of, path in (it.split(":", 1) for it in arguments.program) if of == kind]
+    best = None
+    for program in named or [kind]:
+        text, left_out = prepared, []
+        if kind == "haproxy":
+            command = [program, "-db", "-f", str(file)]
+        else:
+            command = [program, "-p", str(file.parent), "-c", str(file), "-g", "daemon off;"]
+            text = load_modules(program, arguments.modules, text)
+        for _ in range(20):
+            file.write_text(text)
+            check = [program, "-c", "-f", str(file)] if kind == "haproxy" else [*command[:5], "-t"]
+            done = subprocess.run(["ip", "netns", "exec", world.front, *check], capture_output=True, timeout=60)
+            unknown = re.search(rb'unknown directive "([\w]+)"', done.stderr)
+            if done.returncode == 0 or kind == "haproxy" or not unknown:
+                break
+            text = without(text, unknown.group(1).decode())
+            left_out.append(f"without {unknown.group(1).decode()}")
+        rank = (done.returncode != 0, len(left_out))
+        if best is None or rank < best[0]:
+            best = (rank, (command, text, left_out))
+        if rank == (False, 0):
+            break
+    file.write_text(best[1][1])
+    return best[1]
+
+
+def load_modules(program, directory, text):
+    """Returns an nginx file with the modules that are next to the program and that the file may need."""
+    built = subprocess.run([program, "-V"], capture_output=True).stderr.decode()
+    if "--with-compat" not in built:
+        return text
+    files = sorted(pathlib.Path(directory).glob("*.so"), key=lambda path: (not path.name.startswith("ndk"), path.name))
+    return "".join(f"load_module {file};\n" for file in files) + text
+
+
+def without(text, name):
+    """Returns a file without a directive, and without its block if it has one."""
+    out, at = [], 0
+    for found in re.finditer(rf"(?:(?<=[;{{}}\s])|^){name}\b", text):
+        if found.start() < at:
+            continue
+        out.append(text[at:found.start()])
+        # Quoted words may contain `;` and braces.
+        end = re.compile(r"(?:\"[^\"]*\"|'[^']*'|[^;{\"'])*([;{])").match(text, found.end())
+        at = end.end() if end else len(text)
+        depth = 1 if end and end.group(1) == "{" else 0
+        while depth and at < len(text):
+            depth += {"{": 1, "}": -1}.get(text[at], 0)
+            at += 1
+    return "".join(out) + text[at:]
+
+
+def groups(answers, blocks):
+    """Returns for each server the servers of its pool: of the same block, or that get the same requests."""
     found = {}
-    for request in answers:
-        servers = {answer["server"] for answer in request if answer["server"]}
+    requests = [{answer["server"] for answer in request if answer["server"]} for request in answers]
+    for servers in blocks + requests:
         merged = servers.union(*(found.get(server, ()) for server in servers))
         found.update({server: merged for server in merged})
+    return found
+
+
+def of_blocks(kind, text, names):
+    """Returns the servers of each `upstream`, `backend` or `listen`."""
+    if kind == "nginx":
+        blocks = re.findall(r"\bupstream\s[^{]*{([^}]*)}", text)
+    else:
+        blocks = re.split(r"^(?=(?:frontend|backend|listen|defaults|global)\b)", text, flags=re.M)
+    found = []
+    for block in blocks:
+        server = r"\bserver\s+\"?([^\s;\"]+)" if kind == "nginx" else r"^\s*server\s+\S+\s+(\S+)"
+        words = re.findall(server, block, re.M)
+        pairs = [word.partition(":") for word in words]
+        found.append({f"{names.get(host, host)}:{port or 80}" for host, _, port in pairs})
     return found
 
 
 def differing(theirs, own, pools):
     """Returns the first difference of two lists of responses to one request."""
     one, other = theirs[0], own[0]
+    # A path without a location: nginx refuses the method first.
+    if one["status"] == 405 and other["status"] == 404 and not one["server"]:
+        return None
     if one["status"] != other["status"]:
         return f"status {one['status']}, Weir {other['status']}"
     if bool(one["server"]) != bool(other["server"]):
@@ -164,8 +247,14 @@ def differing(theirs, own, pools):
 
 
 def of_fields(one, other):
-    """Returns the first field that differs. Repeated fields equal one with all values (RFC 9110 section 5.3)."""
-    joined = lambda values: None if values is None else ", ".join(values)
+    """Returns the first field that differs.
+
+    Repeated fields equal one with all values (RFC 9110 section 5.3), and a field without a value equals none, which is
+    what nginx sends. Random identifiers equal each other.
+    """
+    def joined(values):
+        return re.sub(r"\b[0-9a-f]{32}\b", "ID", ", ".join(values or [])) or None
+
     for name in sorted(set(one) | set(other)):
         if joined(one.get(name)) != joined(other.get(name)):
             return f"{name}: {one.get(name)!r}, Weir {other.get(name)!r}"
@@ -215,31 +304,52 @@ def prepare_haproxy(text, directory):
 
 def prepare_nginx(text, directory):
     drop = re.compile(r"^\s*(user|pid|error_log|access_log|worker_processes|worker_rlimit_nofile|load_module|"
-                      r"ssl_dhparam|ssl_trusted_certificate|daemon|worker_cpu_affinity)\b[^{]*;")
+                      r"ssl_dhparam|ssl_trusted_certificate|daemon|worker_cpu_affinity|proxy_cache\w*|\w+_temp_path)"
+                      r"\b[^{]*;")
     lines = []
     for line in text.splitlines():
         if drop.match(line):
             line = drop.sub("", line)
         found = re.match(r"^\s*include\s+(\S+);", line)
-        if found and not found.group(1).endswith("mime.types"):
+        if found and not found.group(1).endswith(("mime.types", "fastcgi_params", "fastcgi.conf")):
             line = ""
-        line = re.sub(r"^(\s*)include\s+\S*mime\.types;", r"\1include /etc/nginx/mime.types;", line)
+        line = re.sub(r"^(\s*)include\s+\S*(mime\.types|fastcgi_params|fastcgi\.conf);", r"\1include /etc/nginx/\2;",
+                      line)
         line = re.sub(r"\bssl_certificate\s+[^;]+;", f"ssl_certificate {directory}/own.crt;", line)
         line = re.sub(r"\bssl_certificate_key\s+[^;]+;", f"ssl_certificate_key {directory}/own.key;", line)
+        line = re.sub(r"\bssl_client_certificate\s+[^;]+;", f"ssl_client_certificate {directory}/own.crt;", line)
+        line = re.sub(r"\bresolver\s+[^;]+;", "resolver 127.0.0.1 ipv6=off;", line)
+        line = re.sub(r"\bauth_basic_user_file\s+[^;]+;", f"auth_basic_user_file {directory}/users;", line)
         lines.append(line)
     text = "\n".join(lines) + "\n"
+    hashed = subprocess.run(["openssl", "passwd", "-5", "secret"], check=True, capture_output=True).stdout.decode()
+    (directory / "users").write_text(f"user:{hashed}")
     www = directory / "www"
     www.mkdir()
     for name in ["index.html", "50x.html", "404.html", "500.html", "a.css", "a.js"]:
         (www / name).write_text(f"file {name}\n")
-    text = re.sub(r"^(\s*)(root|alias)\s+[^;]+;", rf"\1\2 {www}/;", text, flags=re.M)
+    text = re.sub(r"(^|[\s{;])(root|alias)\s+[^;]+;", rf"\1\2 {www}/;", text)
     if not re.search(r"^\s*(http|stream)\s*{", text, re.M):
         text = "http {\n" + text + "}\n"
+    text = re.sub(r"^(\s*)http\s*{", lambda found: found.group() + "\n" + missing(text, directory), text, count=1,
+                  flags=re.M)
     if not re.search(r"^\s*events\s*{", text, re.M):
         text = "events {}\n" + text
-    for name in ["logs", "html"]:
-        (directory / name).mkdir(exist_ok=True)
+    # The directory `html`, which nginx serves without `root`, does not exist: Weir has no such default.
+    (directory / "logs").mkdir(exist_ok=True)
     return f"pid {directory}/nginx.pid;\nerror_log {directory}/error.log;\nworker_processes 1;\n" + text
+
+
+def missing(text, directory):
+    """Returns what a file of conf.d has from the main file: certificates, and zones of limits."""
+    lines = []
+    if re.search(r"\blisten\s[^;]*\bssl\b", text) and "ssl_certificate " not in text:
+        lines += [f"ssl_certificate {directory}/own.crt;", f"ssl_certificate_key {directory}/own.key;"]
+    for kind, rate in [("limit_req", " rate=1000r/s"), ("limit_conn", "")]:
+        zones = re.findall(rf"\b{kind}\s+(?:zone=)?([\w-]+)", text)
+        defined = re.findall(rf"\b{kind}_zone\s[^;]*\bzone=([\w-]+)", text)
+        lines += [f"{kind}_zone $binary_remote_addr zone={zone}:1m{rate};" for zone in sorted({*zones} - {*defined})]
+    return "".join(f"{line}\n" for line in lines)
 
 
 # ------------------------------------------------------------------------------------------- the world
@@ -361,11 +471,11 @@ def find(kind, text):
                 targets += [(f"{words[1].split(':')[0]}:{port.group(1)}", None)] if port else []
         upstreams = []
     else:
-        for scheme, target in re.findall(r"\b\w+_pass\s+(https?://)?([^;/\s]+)", text):
-            targets.append((target, 443 if scheme == "https://" else 80))
+        for scheme, target in re.findall(r"\b\w+_pass\s+\"?((?:http|grpc)s?://)?([^;/\s\"]+)", text):
+            targets.append((target, 443 if scheme in ("https://", "grpcs://") else 80))
         upstreams = re.findall(r"\bupstream\s+([^\s{]+)", text)
         targets = [target for target in targets if target[0] not in upstreams]
-        targets += [(target, 80) for target in re.findall(r"\bserver\s+([^\s;{]+)", text)]
+        targets += [(target, 80) for target in re.findall(r"\bserver\s+\"?([^\s;{\"]+)", text)]
     names, ports, without = {}, set(), False
     for target, default in targets:
         host, _, port = target.partition(":")
@@ -406,6 +516,10 @@ def listeners_of(kind, text):
             port = port if port.isdigit() else "80"
             if "[" not in words[0] and "udp" not in words:
                 found.append((host.replace("*", "") or "0.0.0.0", int(port), "ssl" in words))
+        # Without `listen`, port 80.
+        blocks = re.split(r"^\s*server\s*{", text, flags=re.M)[1:]
+        if "stream" not in text and any(not re.search(r"^\s*listen\s", block, re.M) for block in blocks):
+            found.append(("0.0.0.0", 80, False))
     return sorted({(host, port, tls) for host, port, tls in found if ADDRESS.fullmatch(host)})
 
 
@@ -414,7 +528,7 @@ def listeners_of(kind, text):
 
 def generate(kind, text, world):
     """Returns requests for each listener: hosts and paths of the file, and header fields of its conditions."""
-    hosts, paths, headers = ["other.example"], ["/", "/other/x.html?q=1"], []
+    hosts, paths, headers, methods = ["other.example"], ["/", "/other/x.html?q=1"], [], []
     if kind == "haproxy":
         for words in re.findall(r"hdr(?:_\w+)?\(host\)\s+([^}\n]*)", text, re.I):
             hosts += [host for host in words.split() if re.fullmatch(r"[\w.-]+\.\w+(:\d+)?", host)]
@@ -427,6 +541,10 @@ def generate(kind, text, world):
     else:
         for words in re.findall(r"\bserver_name\s+([^;]+);", text):
             hosts += [name.replace("*", "x") for name in words.split() if re.fullmatch(r"[\w.*-]+", name)]
+            hosts += [sample(name[1:]) for name in words.split() if name.startswith("~")]
+        expressions = re.findall(r"\blocation\s+~\*?\s*\"?([^\s\"]+?)\"?\s*{", text)
+        expressions += re.findall(r"\brewrite\s+\"?([^\s\"]+)", text)
+        paths += [path for path in map(sample, expressions) if re.fullmatch(r"/[\x21-\x7e]*", path)]
         for _, path in re.findall(r"\blocation\s+(=\s*|~\*?\s*|\^~\s*)?([^\s{]+)", text):
             plain = path if path.startswith("/") else None
             if plain and re.fullmatch(r"[\w./-]+", plain):
@@ -434,6 +552,11 @@ def generate(kind, text, world):
             paths += [f"/a.{ending}" for ending in re.findall(r"\b(css|js|png|php|jpg|html)\b", path)]
         for name, word in re.findall(r"\$http_(\w+)\s*!?[=~*]+\s*\"?([\w-]+)", text):
             headers.append({name.replace("_", "-"): word})
+        for name, words in re.findall(r"\bmap\s+\$cookie_(\w+)\s[^{]*{([^}]*)}", text):
+            headers += [{"cookie": f"{name}={word}"} for word in re.findall(r"^\s*\"?(\w+)", words, re.M)]
+        methods = [word for words in re.findall(r"\$request_method\s*!?[=~*]+\s*(\S+)|\blimit_except([^{]+)", text)
+                   for word in re.findall(r"[A-Z]{3,}", " ".join(words))]
+        methods = list(dict.fromkeys(["HEAD", *methods, *(["DELETE"] if methods else [])]))
     hosts = list(dict.fromkeys(host for host in hosts if host not in ("_", "")))
     hosts = [host.strip(".") for host in hosts]
     paths, requests = list(dict.fromkeys(paths)), []
@@ -444,11 +567,47 @@ def generate(kind, text, world):
                 requests.append({**to, "method": "GET", "host": host, "path": path, "headers": {}})
             for fields in headers:
                 requests.append({**to, "method": "GET", "host": host, "path": "/", "headers": fields})
+            for method in methods:
+                requests += [{**to, "method": method, "host": host, "path": path, "headers": {}} for path in paths[:6]]
             requests.append({**to, "method": "POST", "host": host, "path": "/", "headers": {}, "body": "a=b"})
         own = {"X-Forwarded-For": "203.0.113.7", "X-Real-IP": "203.0.113.8", "X-Forwarded-Proto": "https"}
         requests.append({**to, "method": "GET", "host": hosts[-1], "path": "/", "headers": own})
     step = max(1, -(-len(requests) // REQUESTS_MAX))
     return requests[::step]
+
+
+def sample(expression):
+    """Returns a text that an expression matches; empty if there is none, or it is unusual."""
+    try:
+        parsed = re._parser.parse(re.sub(r"\(\?<(?=\w)", "(?P<", expression.replace("\\/", "/")))
+    except (re.error, AttributeError):
+        return ""
+    text = sample_of(parsed).replace("//", "/")
+    return text if text.startswith("/") or not expression.startswith(("^/", "\\.")) else "/a" + text
+
+
+def sample_of(parsed):
+    out = ""
+    for kind, value in parsed:
+        kind = str(kind)
+        if kind == "LITERAL":
+            out += chr(value)
+        elif kind == "IN":
+            first = [item for item in value if str(item[0]) in ("LITERAL", "RANGE", "CATEGORY")]
+            negated = str(value[0][0]) == "NEGATE"
+            named = {"LITERAL": lambda it: chr(it), "RANGE": lambda it: chr(it[0]),
+                     "CATEGORY": lambda it: "1" if "DIGIT" in str(it) and "NOT" not in str(it) else "a"}
+            out += "z" if negated or not first else named[str(first[0][0])](first[0][1])
+        elif kind in ("ANY", "NOT_LITERAL"):
+            out += "y"
+        elif kind in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+            least, most, inner = value
+            out += sample_of(inner) * (least or min(1, int(most)))
+        elif kind == "SUBPATTERN":
+            out += sample_of(value[3])
+        elif kind == "BRANCH":
+            out += sample_of(value[1][0])
+    return out
 
 
 def ask(requests):
@@ -480,6 +639,8 @@ def fetch(request):
         else:
             connection = http.client.HTTPConnection(request["address"], request["port"], timeout=3)
         fields = {"Host": request["host"], "User-Agent": "side-by-side", "Accept": "*/*", **request["headers"]}
+        if any(name.lower() == "upgrade" for name in fields):
+            fields["Connection"] = "Upgrade"
         connection.request(request["method"], request["path"], request["body"] or None, fields)
         response = connection.getresponse()
         body = response.read().decode("latin-1")
@@ -492,6 +653,9 @@ def fetch(request):
         headers.setdefault(name.lower(), []).append(value)
     answer["server"] = headers.get("x-stub", [None])[0]
     ignored = IGNORED if answer["server"] else IGNORED | {"content-type"}
+    # HAProxy adds `Cache-Control: no-cache` to redirects that caches do not store anyway (RFC 9110 section 15.4).
+    if response.status in (302, 303, 307) and headers.get("cache-control") == ["no-cache"] and not answer["server"]:
+        ignored = ignored | {"cache-control"}
     if response.status >= 400 and not answer["server"]:
         ignored = ignored | {"cache-control", "allow"}
     answer["headers"] = {name: sorted(values) for name, values in headers.items() if name not in ignored}
@@ -502,6 +666,10 @@ def fetch(request):
             answer["received"] = {"method": "", "path": "", "body": body, "headers": {}}
         kept = answer["received"]["headers"]
         answer["received"]["headers"] = {name: kept[name] for name in kept if name not in IGNORED_AT_SERVER}
+        # The default port may be left out (RFC 9110 section 4.2.3).
+        default = ":443" if request["tls"] else ":80"
+        hosts = answer["received"]["headers"].get("host", [])
+        answer["received"]["headers"]["host"] = [host.removesuffix(default) for host in hosts]
     # A relative reference and the URL that it stands for are the same (RFC 9110 section 10.2.2).
     if "location" in answer["headers"]:
         scheme = "https" if request["tls"] else "http"
@@ -513,6 +681,10 @@ def fetch(request):
     # Recipients ignore `Expires` next to `max-age` (RFC 9111 section 5.3).
     if any("max-age" in value for value in headers.get("cache-control", [])):
         answer["headers"].pop("expires", None)
+    # The user and the password are in UTF-8, as clients assume without the parameter (RFC 7617 section 2.1).
+    if "www-authenticate" in answer["headers"]:
+        values = answer["headers"]["www-authenticate"]
+        answer["headers"]["www-authenticate"] = [value.replace(', charset="UTF-8"', "") for value in values]
     # A cookie of the program itself has a value of its own.
     if "set-cookie" in answer["headers"]:
         values = answer["headers"]["set-cookie"]
@@ -550,8 +722,11 @@ def converse(connection, context):
     try:
         address, port = connection.getsockname()[:2]
         connection.settimeout(30)
-        # A TLS handshake begins with 22.
-        if connection.recv(1, socket.MSG_PEEK) == b"\x16":
+        # A TLS handshake begins with 22, and a record of FastCGI with 1.
+        first = connection.recv(1, socket.MSG_PEEK)
+        if first == b"\x01":
+            return answer_fastcgi(connection)
+        if first == b"\x16":
             connection = context.wrap_socket(connection, server_side=True)
         stream = connection.makefile("rb")
         while True:
@@ -580,6 +755,16 @@ def converse(connection, context):
         pass
     finally:
         connection.close()
+
+
+def answer_fastcgi(connection):
+    """Answers a FastCGI request with a field that shows it (FastCGI specification, section 5)."""
+    connection.recv(65536)
+    text = f"X-Stub: {FASTCGI}\r\n\r\n".encode()
+    stdout = struct.pack(">BBHHBB", 1, 6, 1, len(text), 0, 0) + text
+    connection.sendall(stdout + struct.pack(">BBHHBB", 1, 6, 1, 0, 0, 0) + struct.pack(">BBHHBBQ", 1, 3, 1, 8, 0, 0, 0))
+    connection.shutdown(socket.SHUT_WR)
+    connection.recv(65536)
 
 
 def answer_names(names):

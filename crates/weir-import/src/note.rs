@@ -179,6 +179,16 @@ impl Notes {
     }
 }
 
+#[cfg(test)]
+impl Position {
+    /// The first line of the first file.
+    pub(crate) const FIRST: Self = Self {
+        file: 0,
+        line: 1,
+        part: 0,
+    };
+}
+
 impl Position {
     /// A line of a file, counted from 1.
     pub(crate) fn new(file: usize, line: usize) -> Self {

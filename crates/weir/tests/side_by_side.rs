@@ -48,3 +48,8 @@ fn imported_rules_for_servers_behave_like_haproxy() {
 fn imported_rewrites_and_shares_behave_like_nginx() {
     compare("nginx", "rewrites.nginx.conf");
 }
+
+#[test]
+fn imported_parts_of_guides_behave_like_nginx() {
+    compare("nginx", "guides.nginx.conf");
+}

@@ -1,5 +1,6 @@
 //! Texts with variables, filled in for one request. A value never adds a line, nor, in a URL, a delimiter.
 
+use std::borrow::Cow;
 use std::io::Write as _;
 use std::net::SocketAddr;
 
@@ -92,7 +93,7 @@ pub struct Surroundings<'a> {
 /// Where the name of a server belongs that is not selected yet. No other value contains it.
 pub const SERVER_MARK: u8 = 0;
 
-/// Appends a text with the values of its variables.
+/// Appends a text with the values of its variables. `?{query}` is left out without a query.
 pub fn fill(text: &Template, target: Target, from: &Surroundings<'_>, out: &mut Vec<u8>) {
     let begin = out.len();
     for part in text.parts() {
@@ -100,6 +101,12 @@ pub fn fill(text: &Template, target: Target, from: &Surroundings<'_>, out: &mut 
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
             Part::Variable(variable) => {
                 let value = from.value(variable);
+                if *variable == Variable::Query
+                    && value.as_bytes().is_empty()
+                    && out[begin..].ends_with(b"?")
+                {
+                    out.pop();
+                }
                 append(variable, value.as_bytes(), target, begin, out);
             }
         }
@@ -107,8 +114,14 @@ pub fn fill(text: &Template, target: Target, from: &Surroundings<'_>, out: &mut 
 }
 
 /// The text of a request that is looked up in a map; hosts are in lower case.
-pub fn map_key(map: &ValueMap, from: &Surroundings<'_>) -> Vec<u8> {
-    key_text(&map.key, from)
+pub fn map_key<'a>(map: &ValueMap, from: &Surroundings<'a>) -> Cow<'a, [u8]> {
+    if let [Part::Variable(variable)] = map.key.parts()
+        && *variable != Variable::Host
+        && let Value::Part(value) = from.value(variable)
+    {
+        return Cow::Borrowed(value);
+    }
+    Cow::Owned(key_text(&map.key, from))
 }
 
 /// A text with the values of its variables as received, by which something is looked up; hosts are in lower case.

@@ -55,7 +55,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
     };
     context.used.extend(&limited);
     let mut rules = rules(context, proxy, notes);
-    rules.retain(|rule| limited.first() != Some(&rule.line.position));
+    rules.retain(|rule| !limited.contains(&rule.line.position));
     let default = default_pool(context, proxy, notes);
     let kinds = [(false, false), (true, false), (false, true), (true, true)];
     let mut first = true;

@@ -20,6 +20,52 @@ pub(super) struct Limit {
 /// Returns the limit of a proxy whose rules for it are like in haproxy's manual: one that tracks all clients, and one
 /// that refuses those with too many requests and has no other condition.
 pub(super) fn find(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes) -> Option<Limit> {
+    let requests = of_requests(proxy, all, acls, notes);
+    let Some((key, position)) = of_connections(proxy, acls, notes) else {
+        return requests;
+    };
+    let mut limit = requests.unwrap_or(Limit {
+        keys: Vec::new(),
+        lines: Vec::new(),
+    });
+    limit.keys.push(key);
+    limit.lines.push(position);
+    Some(limit)
+}
+
+/// `concurrent` of `limits`, and its line: a rule that refuses clients with too many connections.
+fn of_connections(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<(Entry, Position)> {
+    let is_refusal = |line: &&Line| {
+        let words = [line.keyword(), line.word(1).unwrap_or_default()];
+        matches!(words, ["http-request", "deny" | "reject"])
+            || matches!(words, ["tcp-request", "connection" | "content"])
+                && line.word(2) == Some("reject")
+    };
+    let counts = |fetch: &str| {
+        let name = fetch.split('(').next().unwrap_or_default();
+        let counter = name
+            .strip_prefix("sc")
+            .and_then(|it| it.strip_suffix("_conn_cur"));
+        name == "src_conn_cur" || counter.is_some_and(|it| it.len() <= 1)
+    };
+    let mut refusals = proxy.lines.iter().filter(is_refusal);
+    let (line, max) = refusals.find_map(|line| {
+        let (fetch, max) = too_many(line, acls)?;
+        counts(&fetch).then_some((line, max))
+    })?;
+    notes.add(
+        line.position,
+        "the requests of a client are counted, not its connections, and those above the limit get status 429",
+    );
+    notes.unmark_guard(line.position);
+    Some((
+        Entry::new("concurrent", max, line.position).essential(),
+        line.position,
+    ))
+}
+
+/// The limit of the rate of requests.
+fn of_requests(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes) -> Option<Limit> {
     let refusals = proxy.lines.iter().filter(|line| {
         line.keyword() == "http-request" && matches!(line.word(1), Some("deny" | "reject"))
     });
@@ -41,9 +87,14 @@ pub(super) fn find(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes)
         let Some(clients) = owner.and_then(|one| one.last(&["stick-table", "type"])) else {
             continue;
         };
-        let Some(rate) = period(clients).and_then(|millis| rate(max, millis)) else {
+        let Some((rate, is_exact)) = period(clients).and_then(|millis| rate(max, millis)) else {
             continue;
         };
+        if !is_exact {
+            let why = format!("Weir admits {rate} per second after the first {max} requests");
+            notes.add(refusal.position, why);
+            notes.unmark_guard(refusal.position);
+        }
         let (what, _) = condition(refusal.arguments());
         let status = what.iter().position(|word| word == "deny_status");
         let status = status.and_then(|at| what.get(at + 1)).map(String::as_str);
@@ -156,16 +207,11 @@ fn period(table: &Line) -> Option<u64> {
     time(text).filter(|millis| *millis > 0)
 }
 
-/// `rate` of `limits`.
-fn rate(max: u64, millis: u64) -> Option<String> {
+/// `rate` of `limits`, in requests per second, and whether it is exact: otherwise it is rounded up.
+fn rate(max: u64, millis: u64) -> Option<(u64, bool)> {
     let second = max.checked_mul(1000)?;
-    if second.is_multiple_of(millis) {
-        return Some(format!("{}/s", second / millis)).filter(|_| second / millis <= 60_000);
-    }
-    let minute = max.checked_mul(60_000)? / millis;
-    (1..=60_000)
-        .contains(&minute)
-        .then(|| format!("{minute}/m"))
+    let rate = second.div_ceil(millis);
+    (rate <= 60_000).then_some((rate, second.is_multiple_of(millis)))
 }
 
 #[cfg(test)]
@@ -173,10 +219,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_per_second_or_minute() {
-        assert_eq!(rate(100, 10_000).as_deref(), Some("10/s"));
-        assert_eq!(rate(20, 60_000).as_deref(), Some("20/m"));
-        assert_eq!(rate(1, 600_000), None);
+    fn rates_are_per_second_and_rounded_up() {
+        assert_eq!(rate(100, 10_000), Some((10, true)));
+        assert_eq!(rate(20, 60_000), Some((1, false)));
+        assert_eq!(rate(100_000, 1_000), None);
     }
 
     #[test]

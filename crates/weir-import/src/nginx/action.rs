@@ -5,7 +5,7 @@ use super::header::{changed_path, new_path};
 use super::location::BlockRoutes;
 use super::target::{host, pool, server_tls, url};
 use super::tree::Node;
-use super::variable::{Clients, replace};
+use super::variable::{Clients, GROUP, replace};
 use crate::layer7::Action;
 use crate::note::{Notes, Position};
 
@@ -26,10 +26,12 @@ pub(super) fn action(
         redirect: true,
     };
     // The rewrites of other blocks become routes of their own.
+    let used = &context.used;
+    let is_route = |line: &Node| !is_whole_url(line) && used.contains(&line.position);
     let leads = |line: &&Node| match (line.keyword(), node.keyword()) {
         ("rewrite", "if") => new_path(line).is_none(),
-        ("rewrite", "server") => restart_of_server(line).is_none(),
-        ("rewrite", _) => new_path(line).is_none() && !is_restart(line),
+        ("rewrite", "server") => restart_of_server(line).is_none() && !is_route(line),
+        ("rewrite", _) => new_path(line).is_none() && !is_restart(line) && !is_route(line),
         (keyword, _) => matches!(keyword, "return" | "proxy_pass"),
     };
     let mut lines: Vec<&Node> = node.inner().iter().filter(leads).collect();
@@ -42,7 +44,7 @@ pub(super) fn action(
                 restart_of_if(node, line, levels, routes)
             }
             "rewrite" => rewritten(line, clients),
-            _ => proxied(context, line, path, levels, routes, notes),
+            _ => proxied(context, line, scheme, path, levels, routes, notes),
         };
         match found {
             Ok(action) => {
@@ -86,19 +88,14 @@ fn rewritten(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
     let (Some(pattern), Some(to)) = (line.word(1), line.word(2)) else {
         return Err("nginx requires an expression and a replacement".to_owned());
     };
-    let all = matches!(
-        pattern,
-        "^" | "^/" | "^(.*)$" | "^(.*)" | "^/(.*)$" | "^/(.*)" | ".*"
-    );
     let status = match line.word(3) {
         Some("permanent") => 301,
         _ => 302,
     };
-    let away = to.starts_with("http://") || to.starts_with("https://") || to.starts_with("$scheme");
     if line.word(3) == Some("break") {
         return Err("a route's `rewrite` cannot express the new path".to_owned());
     }
-    if !all || !away {
+    if !is_whole_url(line) {
         return Err("a route only rewrites a path as the last step, like `break`".to_owned());
     }
     let to = to.trim_end_matches('?');
@@ -112,6 +109,18 @@ fn rewritten(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
         to: redirect_target(&to, clients)?,
         status,
     })
+}
+
+/// Whether a `rewrite` sends every path to another URL.
+pub(super) fn is_whole_url(line: &Node) -> bool {
+    let all = matches!(
+        line.word(1),
+        Some("^" | "^/" | "^(.*)$" | "^(.*)" | "^/(.*)$" | "^/(.*)" | ".*")
+    );
+    let away = ["http://", "https://", "$scheme"];
+    all && line
+        .word(2)
+        .is_some_and(|to| away.iter().any(|it| to.starts_with(it)))
 }
 
 /// Whether a `rewrite` makes nginx select another location.
@@ -159,23 +168,49 @@ fn restart_of_if(
 }
 
 /// Converts a URL with nginx's variables.
-fn redirect_target(text: &str, clients: Clients<'_>) -> Result<String, String> {
+pub(super) fn redirect_target(text: &str, clients: Clients<'_>) -> Result<String, String> {
     if text.is_empty() {
         return Err("the target is missing".to_owned());
     }
     // `{path}` includes the query, and is the normalized path if `{query}` is used too.
     let text = text.replace("$uri$is_args$args", "$request_uri");
-    let to = replace(&text, clients).ok_or("Weir has no variable for a part of the target")?;
-    // A path alone is completed by nginx with the host of the request.
-    Ok(match to.starts_with('/') {
-        true => format!("{}://{{host}}{to}", clients.scheme),
-        false => to,
-    })
+    // nginx completes a path alone with the host and the port of the request, as clients do (RFC 9110 section 10.2.2).
+    replace(&text, clients).ok_or("Weir has no variable for a part of the target".to_owned())
+}
+
+/// Divides a URL whose path has groups of the location's expression: nginx sends the path as it is then, with the
+/// query only if the URL ends with `$is_args$args`. `None` = it has no group.
+fn computed_path<'t>(
+    text: &'t str,
+    clients: Clients<'_>,
+) -> Result<Option<(&'t str, String)>, String> {
+    if !text.contains(GROUP) {
+        return Ok(None);
+    }
+    let why = "the target is computed, and a route's pool is fixed";
+    let host = text.find("://").map(|at| at + 3).ok_or(why)?;
+    let path = text[host..].find('/').ok_or(why)? + host;
+    if text[..path].contains('$') {
+        return Err(why.to_owned());
+    }
+    let (rest, has_query) = match text[path..].strip_suffix("$is_args$args") {
+        Some(rest) => (rest, true),
+        None => (&text[path..], false),
+    };
+    if rest.contains('?') {
+        return Err("Weir adds the query of the request to that of the new path".to_owned());
+    }
+    let mut new = replace(rest, clients).ok_or("Weir has no variable for a part of the path")?;
+    if !has_query {
+        new.push('?');
+    }
+    Ok(Some((&text[..path], new)))
 }
 
 fn proxied(
     context: &mut Context<'_>,
     line: &Node,
+    scheme: &str,
     path: &str,
     levels: &[&[Node]],
     routes: &mut BlockRoutes,
@@ -184,8 +219,16 @@ fn proxied(
     if let Some(split) = context.splits.of(line) {
         return split.action(context, line, levels, notes);
     }
-    let to = url(line.word(1).ok_or("the URL is missing")?)?;
+    let text = line.word(1).ok_or("the URL is missing")?;
+    let clients = Clients {
+        scheme,
+        name: &routes.name,
+        redirect: false,
+    };
+    let computed = computed_path(text, clients)?;
+    let to = url(computed.as_ref().map_or(text, |(text, _)| text))?;
     match to.path.as_deref() {
+        None if computed.is_some() => {}
         None => routes.path_use.received = true,
         Some(to) if to == path && path == "/" => {
             routes.path_use.normalized = Some(line.position);
@@ -217,7 +260,7 @@ fn proxied(
         (Some(idle), _) => routes.idle = Some(idle),
         (None, _) => {}
     }
-    Ok(match rewritten_path {
+    Ok(match computed.map(|(_, path)| path).or(rewritten_path) {
         Some(path) => Action::Rewritten {
             pool: pool_ref.pool,
             path,
@@ -243,6 +286,11 @@ mod tests {
             Ok("https://{host}{path}".to_owned())
         );
         assert_eq!(target("$scheme://a"), Ok("http://a".to_owned()));
+        assert_eq!(
+            target("/a/$uri"),
+            Ok("/a/{path}".to_owned()),
+            "clients complete a path"
+        );
         assert_eq!(
             target("https://$server_name/"),
             Ok("https://www.example/".to_owned())

@@ -27,7 +27,21 @@ pub(super) fn edits(
         edits.keys.push(Entry::implied("x_forwarded", rules));
     }
     let asked = auth::forward_auth(context, levels, clients, notes);
+    let appends = lines.iter().any(|line| {
+        let (name, value) = (line.word(1), line.word(2));
+        name.is_some_and(is_forwarded_for)
+            && value.is_some_and(|value| value.contains("$proxy_add_x_forwarded_for"))
+    });
     for line in lines {
+        let is_second = appends
+            && line.word(1).is_some_and(is_forwarded_for)
+            && line
+                .word(2)
+                .is_some_and(|value| !value.contains("$proxy_add"));
+        if is_second {
+            line.reject(notes, "another line sets the field, and Weir sends it once");
+            continue;
+        }
         if asked.is_some() && auth::copied_field(levels, line).is_some() {
             continue;
         }

@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
-use super::action::{action, restart, restart_of_server};
-use super::header::{edits, new_path, of_answer, of_files};
+use super::action::action;
+use super::header::{edits, of_answer, of_files};
 use super::path::{absolute, candidates, endings, escaped, prefix};
+use super::rewrite::{of_location, of_server};
 use super::tree::{Node, inherited, lines_of, stops};
 use super::when::{When, access_rules, when};
-use super::{Context, mirror, reason};
+use super::{Context, group, mirror, page, reason};
 use crate::document::Entry;
 use crate::edit::Edits;
 use crate::guard;
@@ -28,7 +29,7 @@ pub(super) struct BlockRoute {
     /// Header changes, if it leads to a pool.
     pub(super) edits: Edits,
     /// Sort order: exact paths, `^~`, expressions, prefixes; longer ones first.
-    rank: (u8, usize),
+    pub(super) rank: (u8, usize),
 }
 
 /// Routes of a server block's locations.
@@ -84,28 +85,21 @@ impl BlockRoute {
     }
 }
 
-/// Converts a server block. `scheme` is that of its clients; locations of `pages` hold error pages. `idle` and
-/// `path_use` are the values of earlier server blocks.
+/// Converts a server block. `scheme` is that of its clients. `idle` and `path_use` are the values of earlier server
+/// blocks.
 pub(super) fn block_routes(
     context: &mut Context<'_>,
     server: &Node,
     scheme: &str,
     outer: &[Node],
-    (pages, idle, path_use): (&[String], Option<(u64, Position)>, PathUse),
+    (idle, path_use): (Option<(u64, Position)>, PathUse),
     notes: &mut Notes,
 ) -> BlockRoutes {
-    let is_page = |node: &Node| {
-        let path = match (node.word(1), node.word(2)) {
-            (Some("="), path) | (path, None) => path,
-            _ => None,
-        };
-        path.is_some_and(|path| pages.iter().any(|page| page == path))
-    };
     let is_named = |node: &&Node| node.word(1).is_some_and(|name| name.starts_with('@'));
     let (named, locations): (Vec<&Node>, Vec<&Node>) = server
         .inner()
         .iter()
-        .filter(|node| node.keyword() == "location" && !is_page(node))
+        .filter(|node| node.keyword() == "location")
         .partition(is_named);
     let mut routes = BlockRoutes {
         idle,
@@ -127,7 +121,7 @@ pub(super) fn block_routes(
         skip_all(context, &locations);
         return routes;
     }
-    rewrites_of_server(context, server, &mut routes, notes);
+    of_server(context, server, scheme, &mut routes, notes);
     let own = action(context, server, scheme, "/", &levels, &mut routes, notes);
     if let Some((action, position)) = own {
         let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
@@ -151,70 +145,6 @@ pub(super) fn block_routes(
         .all
         .sort_by_key(|route| (route.is_catch_all(), route.rank));
     routes
-}
-
-/// Each `rewrite` of the server block, which nginx applies in turn before it selects a location. After `last` or
-/// `break` it skips those that follow.
-fn rewrites_of_server(
-    context: &mut Context<'_>,
-    server: &Node,
-    routes: &mut BlockRoutes,
-    notes: &mut Notes,
-) {
-    let lines = server.inner().iter();
-    let lines: Vec<(&Node, Action)> = lines
-        .filter(|line| line.keyword() == "rewrite")
-        .filter_map(|line| Some((line, restart_of_server(line)?)))
-        .collect();
-    let returns = server.inner().iter().any(|line| line.keyword() == "return");
-    let count = lines.len();
-    for (at, (line, action)) in lines.into_iter().enumerate() {
-        if returns || line.word(3).is_some() && at + 1 < count {
-            line.reject(
-                notes,
-                "nginx does not apply the later rules of the server block to the new path",
-            );
-            continue;
-        }
-        context.used.insert(line.position);
-        routes.rewrites = true;
-        routes.all.push(BlockRoute {
-            rank: (0, 0),
-            ..BlockRoute::catch_all(line.position, action)
-        });
-    }
-}
-
-/// Each `rewrite … last` of a location: a route before that of the location, with its conditions.
-fn restarts(
-    context: &mut Context<'_>,
-    node: &Node,
-    templates: &[BlockRoute],
-    routes: &mut BlockRoutes,
-    notes: &mut Notes,
-) {
-    let mut is_ended = false;
-    for line in node.inner() {
-        is_ended |= line.keyword() == "return" || new_path(line).is_some();
-        let Some(action) = restart(line, "first") else {
-            continue;
-        };
-        if is_ended || routes.rewrites {
-            line.reject(
-                notes,
-                "an earlier rule, or those of the server block, would apply to the path of this one",
-            );
-            continue;
-        }
-        context.used.insert(line.position);
-        for template in templates {
-            routes.all.push(BlockRoute {
-                position: line.position,
-                action: action.clone(),
-                ..template.clone()
-            });
-        }
-    }
 }
 
 /// Paths without a location are those of files below `root`.
@@ -372,6 +302,14 @@ fn location(
         (Some(text), None) => ("", text),
         _ => return node.reject(notes, "the path is missing"),
     };
+    let with_groups;
+    let node = match kind {
+        "~" | "~*" if kind == "~*" || endings(text).is_none() => {
+            with_groups = group::with_groups(node, text);
+            &with_groups
+        }
+        _ => node,
+    };
     let Some((paths, rank)) = paths_of(node, routes, kind, text, notes) else {
         return;
     };
@@ -408,7 +346,7 @@ fn location(
             return;
         }
     }
-    restarts(context, node, &templates, routes, notes);
+    of_location(context, node, scheme, &templates, routes, notes);
     let found = action(context, node, scheme, text, &levels, routes, notes);
     let otherwise = match found {
         Some(_) => None,
@@ -416,6 +354,9 @@ fn location(
     };
     let found = found.or_else(|| content(context, node, text, &levels, otherwise.as_ref()));
     let (action, position, cases) = guarded(context, node, found, &levels, notes);
+    if matches!(action, Action::Files(..)) {
+        page::note_fields(server, node, &levels, notes);
+    }
     context.used.insert(node.position);
     let names = context.routes_per_location;
     context.routes_per_location = names * paths.len();

@@ -6,6 +6,7 @@
 mod action;
 mod auth;
 mod expand;
+mod group;
 mod header;
 mod limit;
 mod listen;
@@ -13,6 +14,7 @@ mod location;
 mod mirror;
 mod page;
 mod path;
+mod rewrite;
 mod route;
 mod server;
 mod split;

@@ -88,6 +88,9 @@ fn without_effect(line: &Node, own: &[Node], outer: &[Node]) -> Option<&'static 
         {
             Some("neither client certificates nor OCSP stapling is used")
         }
+        ("real_ip_header" | "real_ip_recursive", _) if value("set_real_ip_from").is_none() => {
+            Some("nginx trusts no proxy without `set_real_ip_from`")
+        }
         ("ssl_protocols", _) => Some("the first server block of the address sets it"),
         (keyword, _)
             if keyword.starts_with("userid_") && value("userid").is_none_or(|it| it == "off") =>
@@ -174,12 +177,11 @@ fn service(
         || inner.any(|line| header::appends_forwarded_for(std::slice::from_ref(line)));
     let mut path_use = PathUse::default();
     let mut taken: HashSet<String> = HashSet::new();
-    let (pages, paths) = page::pages(context, default, outer, notes);
+    let pages = page::pages(context, default, outer, notes);
     for index in &group.servers {
         let Some(server) = servers.get(*index) else {
             continue;
         };
-        let own: &[String] = if *index == group.default { &paths } else { &[] };
         context.of_service.clear();
         if *index == group.default {
             let lines = server.inner().iter().map(|line| line.position);
@@ -189,7 +191,7 @@ fn service(
             true => 1,
             false => names(server).len(),
         };
-        let found = block_routes(context, server, scheme, outer, (own, idle, path_use), notes);
+        let found = block_routes(context, server, scheme, outer, (idle, path_use), notes);
         idle = found.idle;
         path_use = found.path_use;
         // The first server block with a name takes it.
@@ -407,7 +409,7 @@ fn table(
     }
     normalize_path(context, &mut table, levels, path_use, notes);
     compression(context, &mut table, [default.inner(), outer]);
-    trusted(context, &mut table, default, outer);
+    trusted(context, &mut table, default, outer, notes);
     table.push(Entry::implied("forwarded", false));
     if context.forwarded {
         let fields = vec![Entry::implied("for", "append")];
@@ -515,7 +517,13 @@ fn underscores(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2
 }
 
 /// `set_real_ip_from`.
-fn trusted(context: &mut Context<'_>, table: &mut Table, default: &Node, outer: &[Node]) {
+fn trusted(
+    context: &mut Context<'_>,
+    table: &mut Table,
+    default: &Node,
+    outer: &[Node],
+    notes: &mut Notes,
+) {
     let trusted: Vec<Item> = default
         .inner()
         .iter()
@@ -525,6 +533,30 @@ fn trusted(context: &mut Context<'_>, table: &mut Table, default: &Node, outer: 
         .collect();
     for item in &trusted {
         context.used.extend(item.from);
+    }
+    // Weir searches X-Forwarded-For from the end for an address that is not trusted.
+    let mut lines = default.inner().iter().chain(outer);
+    let recursive = lines.find(|line| line.keyword() == "real_ip_recursive");
+    let mut lines = default.inner().iter().chain(outer);
+    let field = lines.find(|line| line.keyword() == "real_ip_header");
+    let is_forwarded_for = |line: &&Node| {
+        line.word(1)
+            .is_some_and(|it| it.eq_ignore_ascii_case("X-Forwarded-For"))
+    };
+    if let (Some(recursive), Some(field)) = (recursive, field.filter(is_forwarded_for))
+        && recursive.word(1) == Some("on")
+        && !trusted.is_empty()
+    {
+        context.used.insert(recursive.position);
+        match context.forwarded {
+            false => {
+                context.used.insert(field.position);
+            }
+            true => notes.add(
+                field.position,
+                "nginx appends the client's address to X-Forwarded-For once more, and Weir that of the proxy",
+            ),
+        }
     }
     if !trusted.is_empty() {
         table.push(Entry::implied("trusted", trusted));

@@ -1,11 +1,12 @@
-//! `stream`: TCP services.
+//! `stream`: TCP services, with routes by TLS server name.
 
 use super::listen::listens;
 use super::target::{Url, pool};
 use super::tree::Node;
 use super::{Context, reason, time};
 use crate::document::{Entry, Item, Table};
-use crate::note::Notes;
+use crate::layer7::{Action, Condition};
+use crate::note::{Notes, Position};
 use crate::time::format_millis;
 
 pub(super) fn write(context: &mut Context<'_>, stream: &Node, notes: &mut Notes) {
@@ -16,17 +17,133 @@ pub(super) fn write(context: &mut Context<'_>, stream: &Node, notes: &mut Notes)
     {
         context.upstreams.read(node, notes);
     }
+    let maps: Vec<&Node> = stream
+        .inner()
+        .iter()
+        .filter(|node| is_name_map(node))
+        .collect();
+    let servers = stream.inner().iter();
+    for node in servers.filter(|node| node.keyword() == "server") {
+        server(context, node, &maps, notes);
+    }
     for node in stream.inner() {
         match node.keyword() {
-            "upstream" => {}
-            "server" => server(context, node, notes),
+            "upstream" | "server" => {}
+            "map" if context.used.contains(&node.position) => {}
             keyword => node.reject(notes, reason(keyword)),
         }
     }
     context.upstreams.unused(notes);
 }
 
-fn server(context: &mut Context<'_>, node: &Node, notes: &mut Notes) {
+/// `map $ssl_preread_server_name $name`: pools by the TLS server name.
+fn is_name_map(node: &Node) -> bool {
+    node.keyword() == "map"
+        && node.word(1) == Some("$ssl_preread_server_name")
+        && node.word(2).is_some_and(|name| name.starts_with('$'))
+}
+
+/// What a stream is sent to.
+struct Targets {
+    /// Without another one.
+    pool: String,
+    /// Names of hosts, and their pools.
+    by_name: Vec<(String, String, Position)>,
+    /// Whether the server name is read.
+    reads_name: bool,
+}
+
+/// Reads the target of a `proxy_pass`: an upstream, an address, or the variable of a map of TLS server names.
+fn targets(
+    context: &mut Context<'_>,
+    node: &Node,
+    line: &Node,
+    maps: &[&Node],
+    notes: &mut Notes,
+) -> Result<Targets, String> {
+    const COMPUTED: &str =
+        "the target is computed; routes of a `tcp` service match the TLS server name";
+    let mut find = |host: &str, from: &Node| {
+        let url = Url {
+            tls: false,
+            host: host.to_owned(),
+            path: None,
+        };
+        pool(context, &url, (Vec::new(), None), from, notes).map(|found| found.pool)
+    };
+    let to = line.word(1).unwrap_or("");
+    if !to.contains('$') {
+        let reads_name = false;
+        return Ok(Targets {
+            pool: find(to, line)?,
+            by_name: Vec::new(),
+            reads_name,
+        });
+    }
+    let name = to.replace(['{', '}'], "");
+    let mut maps = maps.iter();
+    let map = maps
+        .find(|map| map.word(2) == Some(&name))
+        .ok_or(COMPUTED)?;
+    let reads = |line: &Node| line.keyword() == "ssl_preread" && line.word(1) == Some("on");
+    if !node.inner().iter().any(reads) {
+        return Err("without `ssl_preread on` the server name is not known".to_owned());
+    }
+    let with_hostnames = map.inner().iter().any(|line| line.keyword() == "hostnames");
+    let (mut by_name, mut default) = (Vec::new(), None);
+    for entry in map.inner() {
+        match entry.words.as_slice() {
+            [word] if word == "hostnames" || word == "volatile" => {}
+            [key, _] if key == "include" => return Err(COMPUTED.to_owned()),
+            [key, value] if value.contains('$') => {
+                return Err(format!("the pool of `{key}` is computed"));
+            }
+            [key, value] if key == "default" => default = Some(find(value, entry)?),
+            [key, value] => {
+                let pool = find(value, entry)?;
+                for host in hosts(key, with_hostnames)? {
+                    by_name.push((host, pool.clone(), entry.position));
+                }
+            }
+            _ => return Err(COMPUTED.to_owned()),
+        }
+    }
+    // Exact names come first, then the longest with `*`, then expressions.
+    by_name.sort_by_key(|(host, ..)| match host {
+        host if host.starts_with('~') => (2, 0),
+        host if host.contains('*') => (1, usize::MAX - host.len()),
+        _ => (0, 0),
+    });
+    context.used.insert(map.position);
+    context.used.extend(map.lines());
+    let pool = match default {
+        Some(pool) => pool,
+        None => context.writer.no_servers(map.position),
+    };
+    Ok(Targets {
+        pool,
+        by_name,
+        reads_name: true,
+    })
+}
+
+/// The hosts of a route for a key of a map.
+fn hosts(key: &str, with_hostnames: bool) -> Result<Vec<String>, String> {
+    let lower = key.to_ascii_lowercase();
+    match key {
+        _ if key.starts_with('~') => Ok(vec![key.to_owned()]),
+        "" => Err("a route cannot match connections without a server name".to_owned()),
+        _ if with_hostnames && key.starts_with('.') => {
+            Ok(vec![lower[1..].to_owned(), format!("*{lower}")])
+        }
+        _ if key.contains('*') && !with_hostnames => {
+            Err(format!("without `hostnames`, `*` of {key} is a character"))
+        }
+        _ => Ok(vec![lower]),
+    }
+}
+
+fn server(context: &mut Context<'_>, node: &Node, maps: &[&Node], notes: &mut Notes) {
     let found = listens(node, context.environment, false, notes);
     let (udp, tcp): (Vec<_>, Vec<_>) = found.into_iter().partition(|listen| listen.udp);
     if let Some(udp) = udp.first() {
@@ -45,22 +162,8 @@ fn server(context: &mut Context<'_>, node: &Node, notes: &mut Notes) {
     if tcp.is_empty() {
         return node.reject(notes, "it has no address that Weir can listen on");
     }
-    let to = line.word(1).unwrap_or("");
-    let pool_ref = if to.contains('$') {
-        Err(
-            "the target is computed; routes of a `tcp` service match the TLS server name"
-                .to_owned(),
-        )
-    } else {
-        let url = Url {
-            tls: false,
-            host: to.to_owned(),
-            path: None,
-        };
-        pool(context, &url, (Vec::new(), None), line, notes)
-    };
-    let pool_ref = match pool_ref {
-        Ok(pool_ref) => pool_ref,
+    let targets = match targets(context, node, line, maps, notes) {
+        Ok(targets) => targets,
         Err(why) => return node.reject(notes, &why),
     };
     let port = tcp[0].address.rsplit(':').next().unwrap_or("");
@@ -73,8 +176,8 @@ fn server(context: &mut Context<'_>, node: &Node, notes: &mut Notes) {
     table.push(Entry::implied("listen", listen).essential());
     table.push(Entry::implied("forward", "proxy").essential());
     table.push(Entry::implied("protocol", "tcp").essential());
-    table.push(Entry::new("pool", pool_ref.pool, line.position).essential());
-    let timeouts = timeouts(node, notes);
+    table.push(Entry::new("pool", targets.pool, line.position).essential());
+    let timeouts = timeouts(node, targets.reads_name, notes);
     if !timeouts.is_empty() {
         table.push(Entry::implied("timeouts", timeouts));
     }
@@ -87,14 +190,27 @@ fn server(context: &mut Context<'_>, node: &Node, notes: &mut Notes) {
     }
     table.covers = node.lines();
     context.writer.document.push(table);
+    for (host, pool, from) in targets.by_name {
+        let condition = Condition {
+            host: Some(host),
+            ..Condition::default()
+        };
+        let action = Action::Pool(pool);
+        context.writer.route(&name, from, &condition, &action);
+    }
 }
 
 /// Keys of `timeouts`; the other lines are not supported.
-fn timeouts(node: &Node, notes: &mut Notes) -> Vec<Entry> {
+fn timeouts(node: &Node, reads_name: bool, notes: &mut Notes) -> Vec<Entry> {
     let mut timeouts = Vec::new();
     for line in node.inner() {
         match line.keyword() {
             "listen" | "proxy_pass" => {}
+            "ssl_preread" if reads_name => {}
+            "ssl_preread" => notes.remark(
+                line.position,
+                "not imported: the target does not depend on the server name",
+            ),
             key @ ("proxy_connect_timeout" | "proxy_timeout") => {
                 let ours = if key == "proxy_timeout" {
                     "tunnel"

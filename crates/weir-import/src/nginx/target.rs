@@ -24,7 +24,10 @@ pub(super) struct Url {
 /// `http://HOST[:PORT][/PATH]`.
 pub(super) fn url(text: &str) -> Result<Url, String> {
     // The path as received is what servers get without a path too.
-    let text = text.strip_suffix("$request_uri").unwrap_or(text);
+    let mut received = ["$request_uri", "$uri$is_args$args"].into_iter();
+    let text = received
+        .find_map(|it| text.strip_suffix(it))
+        .unwrap_or(text);
     let (tls, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
         (Some(rest), _) => (false, rest),
         (_, Some(rest)) => (true, rest),

@@ -69,15 +69,26 @@ impl Maps {
         let map = self.named.get(name)?;
         let mut cases = Vec::new();
         let mut others = Vec::new();
-        // The keys of expressions may match the same request, of which the first one counts.
-        if !map.has_only_texts() && map.entries.len() > 1 {
+        // The networks of `geo` may contain each other.
+        if map.is_geo && map.entries.len() > 1 {
             return None;
         }
-        for (key, value) in &map.entries {
+        // nginx looks for texts first. Several expressions may match a request, of which the first one counts.
+        let (texts, expressions): (Vec<_>, Vec<_>) = map
+            .entries
+            .iter()
+            .partition(|(key, _)| !key.starts_with('~'));
+        let first = texts.len();
+        for (at, (key, value)) in texts.into_iter().chain(expressions).enumerate() {
             let condition = map.condition(std::slice::from_ref(key))?;
-            others.push(negated(&condition)?);
+            let not = negated(&condition)?;
+            let mut conditions = vec![condition];
+            if at >= first && !map.is_geo {
+                conditions.extend(others.iter().cloned());
+            }
+            others.push(not);
             cases.push(Case {
-                conditions: vec![condition],
+                conditions,
                 value: value.clone(),
             });
         }

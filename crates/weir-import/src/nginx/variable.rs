@@ -3,6 +3,9 @@
 /// Begins the name of a variable that is replaced by a `[map.NAME]`.
 pub(super) const TOKEN: &str = "weir_map_";
 
+/// Begins the name of a variable that is a group of the route's expression.
+pub(super) const GROUP: &str = "weir_group_";
+
 /// What a text is made for: variables that are constant for a service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clients<'a> {
@@ -56,6 +59,7 @@ fn variable(name: &str, clients: Clients<'_>) -> Option<String> {
         name if name.starts_with(TOKEN) => {
             format!("{{map.{}}}", crate::name::plain(&name[TOKEN.len()..]))
         }
+        name if name.starts_with(GROUP) => format!("{{{}}}", &name[GROUP.len()..]),
         "ssl_server_name" => "{tls_sni}".to_owned(),
         "ssl_client_s_dn" => "{client_cert_subject}".to_owned(),
         "upstream_addr" => "{server}".to_owned(),

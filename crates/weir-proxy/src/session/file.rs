@@ -7,6 +7,7 @@ use weir_http::route::{self, Surroundings, Target};
 use weir_http::{Field, reason};
 use weir_model::{HeaderEdits, StaticFiles};
 
+use super::edit::AnswerFields;
 use super::state::Phase;
 use super::transfer::{Line, Sent, Transfer, is_replaced};
 use super::{Session, Step};
@@ -17,19 +18,16 @@ use crate::plan::Service;
 use crate::slab::Key;
 use crate::static_file::{self, Found, PART_MAX, Query, Response};
 
-/// What a request asks for, and how it is answered; `None` = with a method that files do not have.
+/// What a request asks for, and how it is answered.
 pub(super) fn file_request(
     service: &Service,
     files: &Arc<StaticFiles>,
     from: &Surroundings<'_>,
-) -> Option<(Query, Transfer)> {
+) -> (Query, Transfer) {
     let facts = &from.facts;
     let head = facts.head;
     let method = facts.request.method_in(head);
     let is_allowed = method == b"GET" || method == b"HEAD";
-    if !is_allowed && files.pool.is_none() {
-        return None;
-    }
     let to_head = method == b"HEAD";
     let field = |name: &str| {
         let is = |field: &&Field| field.name_in(head).eq_ignore_ascii_case(name.as_bytes());
@@ -68,7 +66,7 @@ pub(super) fn file_request(
         removed,
         sent: None,
     };
-    Some((query, transfer))
+    (query, transfer)
 }
 
 impl Session {
@@ -77,11 +75,12 @@ impl Session {
         &mut self,
         key: Key,
         cx: &mut Context,
-        wanted: Option<(Query, Transfer)>,
+        (query, mut transfer): (Query, Transfer),
     ) -> Step {
-        let Some((query, mut transfer)) = wanted else {
-            return self.refuse_method(key, cx);
-        };
+        if !transfer.is_allowed && transfer.fallback.is_none() {
+            let fields = transfer.answer_fields(405);
+            return self.refuse_method(key, cx, fields);
+        }
         let ticket = cx.ticket();
         let work = move || Done::Found(static_file::find(&query));
         if !FILES.submit(key, ticket, &cx.inbox, work) {
@@ -94,8 +93,9 @@ impl Session {
         Step::Pending
     }
 
-    fn refuse_method(&mut self, key: Key, cx: &mut Context) -> Step {
-        self.answer_with(key, cx, 405, b"Allow: GET, HEAD\r\n")
+    fn refuse_method(&mut self, key: Key, cx: &mut Context, mut fields: AnswerFields) -> Step {
+        fields.lines.extend_from_slice(b"Allow: GET, HEAD\r\n");
+        self.answer_route(key, cx, 405, None, &[], &fields)
     }
 
     /// Handles the result of the awaited job.
@@ -133,7 +133,8 @@ impl Session {
             return self.collect_or_connect(key, cx, &request);
         }
         if !transfer.is_allowed {
-            return self.refuse_method(key, cx);
+            let fields = transfer.answer_fields(405);
+            return self.refuse_method(key, cx, fields);
         }
         match found {
             Found::Response(response) => self.send_file_head(response, key, cx),

@@ -173,7 +173,7 @@ impl Session {
         if let Some(lookup) = self.request.lookup.take() {
             let (query, mut transfer) = *lookup;
             transfer.fallback = Some(Box::new(request));
-            return self.begin_file(key, cx, Some((query, transfer)));
+            return self.begin_file(key, cx, (query, transfer));
         }
         self.collect_or_connect(key, cx, &request)
     }
@@ -500,13 +500,13 @@ impl Session {
             }
             RouteAction::Files(files) => {
                 let wanted = file_request(service, files, &from);
-                match (service.routes.pool_without_file(index), wanted) {
-                    (Some(pool), Some(wanted)) => {
+                match service.routes.pool_without_file(index) {
+                    Some(pool) => {
                         self.request.pool = pool;
                         self.request.lookup = Some(Box::new(wanted));
                         None
                     }
-                    (_, wanted) => Some(self.begin_file(key, cx, wanted)),
+                    None => Some(self.begin_file(key, cx, wanted)),
                 }
             }
             RouteAction::Split(split) => {

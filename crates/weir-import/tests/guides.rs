@@ -1,0 +1,155 @@
+//! What the guides of popular programs use, and what the importers make of it.
+
+use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
+
+fn checked(imported: Imported) -> Imported {
+    let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
+    assert!(parsed.is_ok(), "{parsed:?}\n{}", imported.toml);
+    imported
+}
+
+fn of_nginx(text: &str) -> Imported {
+    checked(nginx("nginx.conf", text, &EmptyEnvironment))
+}
+
+fn of_server(lines: &str) -> Imported {
+    of_nginx(&format!("server {{\n listen 80;\n {lines}\n}}\n"))
+}
+
+fn of_frontend(lines: &str) -> Imported {
+    let text = format!(
+        "defaults\n mode http\nfrontend web\n bind :80\n {lines}\n default_backend app\nbackend app\n server a 10.0.0.5:80\n"
+    );
+    checked(haproxy("haproxy.cfg", &text, &EmptyEnvironment))
+}
+
+fn without_losses(imported: Imported) -> String {
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    imported.toml
+}
+
+/// Returns the table that contains all of these.
+fn table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
+    let mut tables = toml.split("\n\n");
+    let found = tables.find(|table| parts.iter().all(|part| table.contains(part)));
+    found.unwrap_or_else(|| panic!("no table with {parts:?}:\n{toml}"))
+}
+
+#[test]
+fn redirects_by_expression_become_routes() {
+    let toml = without_losses(of_server(
+        "location /old/ { rewrite ^/old/(.*)$ /new/$1 permanent; proxy_pass http://10.0.0.5; }\n \
+         location / { proxy_pass http://10.0.0.6; }\n rewrite ^/legacy$ https://a.example/? redirect;",
+    ));
+    let old = ["path = \"/old/*\"", "path_regex = \"^/old/(.*)$\""];
+    let route = table(&toml, &old);
+    assert!(route.contains("redirect = \"/new/{1}?{query}\""), "{route}");
+    assert!(route.contains("status = 301"), "{route}");
+    let route = table(&toml, &["path_regex = \"^/legacy$\""]);
+    assert!(
+        route.contains("redirect = \"https://a.example/\""),
+        "{route}"
+    );
+}
+
+#[test]
+fn groups_of_expressions_become_variables() {
+    let toml = without_losses(of_server(
+        "location ~ ^/a/(.*)$ { proxy_pass http://10.0.0.5/b/$1$is_args$args; }\n \
+         location ~ ^/c/(.*)$ { proxy_pass http://10.0.0.5/d/$1; }\n \
+         location ~ ^/u/(?<id>[0-9]+)/ { proxy_pass http://10.0.0.5; proxy_set_header X-User $id; }\n \
+         location / { proxy_pass http://10.0.0.6; }",
+    ));
+    assert!(toml.contains("rewrite = \"/b/{1}\""), "{toml}");
+    // Without `$args`, nginx does not send the query.
+    assert!(toml.contains("rewrite = \"/d/{1}?\""), "{toml}");
+    assert!(toml.contains("X-User: {1}"), "{toml}");
+}
+
+#[test]
+fn groups_of_a_rewrite_are_its_own() {
+    let imported = of_server(
+        "location ~ ^/a/(.*)$ { rewrite ^/(a) /b/$1 break; proxy_pass http://10.0.0.5; add_header X $1; }",
+    );
+    assert!(
+        !imported.toml.contains("\"X: {1}\""),
+        "nginx uses the groups of the rewrite: {}",
+        imported.toml
+    );
+}
+
+#[test]
+fn maps_with_texts_and_expressions_select_pools() {
+    let imported = of_nginx(
+        "map $host $up { default one; b.example two; \"~^v[0-9]\" three; }\n\
+         upstream one { server 10.0.0.1; }\nupstream two { server 10.0.0.2; }\n\
+         upstream three { server 10.0.0.3; }\n\
+         server { listen 80; location / { proxy_pass http://$up; proxy_set_header Host $host; } }\n",
+    );
+    let toml = without_losses(imported);
+    let of_text = table(&toml, &["[[route]]", "pool = \"two\""]);
+    assert!(of_text.contains("host = \"b.example\""), "{of_text}");
+    let of_expression = table(&toml, &["[[route]]", "pool = \"three\""]);
+    assert!(of_expression.contains("~^v[0-9]"), "{of_expression}");
+    assert!(of_expression.contains("not = "), "{of_expression}");
+}
+
+#[test]
+fn streams_are_routed_by_server_name() {
+    let imported = of_nginx(
+        "stream {\n map $ssl_preread_server_name $name {\n hostnames;\n a.example one;\n .b.example two;\n default one;\n }\n \
+         upstream one { server 10.0.0.1:443; }\n upstream two { server 10.0.0.2:443; }\n \
+         server { listen 443; ssl_preread on; proxy_pass $name; }\n}\n",
+    );
+    let toml = without_losses(imported);
+    assert!(
+        table(&toml, &["[service.", "protocol = \"tcp\""]).contains("pool = \"one\""),
+        "{toml}"
+    );
+    for host in ["b.example", "*.b.example"] {
+        let host = format!("host = \"{host}\"");
+        assert!(table(&toml, &[&host]).contains("pool = \"two\""), "{toml}");
+    }
+}
+
+#[test]
+fn stream_without_preread_is_not_routed_by_name() {
+    let imported = of_nginx(
+        "stream {\n map $ssl_preread_server_name $name { default one; }\n upstream one { server 10.0.0.1:443; }\n \
+         server { listen 443; proxy_pass $name; }\n}\n",
+    );
+    assert!(!imported.losses.is_empty());
+}
+
+#[test]
+fn page_in_place_of_another_path_is_noted() {
+    let lines = |fields: &str| {
+        format!(
+            "root /srv;\n location / {{ try_files $uri /index.html; }}\n location = /index.html {{ {fields} }}"
+        )
+    };
+    let imported = of_server(&lines("add_header Cache-Control no-cache;"));
+    assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
+    without_losses(of_server(&lines("")));
+}
+
+#[test]
+fn rates_and_connections_of_clients_become_limits() {
+    let toml = without_losses(of_frontend(
+        "stick-table type ip size 100k expire 30s store http_req_rate(10s)\n http-request track-sc0 src\n \
+         http-request deny deny_status 429 if { sc_http_req_rate(0) gt 1000 }",
+    ));
+    assert!(
+        toml.contains("limits = { rate = 100, burst = 1000 }"),
+        "{toml}"
+    );
+    let imported = of_frontend("tcp-request connection reject if { src_conn_cur ge 500 }");
+    assert!(
+        imported.toml.contains("limits = { concurrent = 499 }"),
+        "{}",
+        imported.toml
+    );
+    // Requests are not connections.
+    assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
+    assert!(!imported.toml.contains("close = true"), "{}", imported.toml);
+}
