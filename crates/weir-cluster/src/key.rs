@@ -35,6 +35,8 @@ pub enum Key {
     Stopped,
     /// The member that applies the configuration now.
     Turn,
+    /// A member that applies the configuration together with others.
+    Applying(String),
     /// A part of a configuration, by its digest.
     Chunk(String),
     /// A member, under its lease.
@@ -85,6 +87,7 @@ impl Keys {
             Key::Complete => format!("{prefix}config/complete"),
             Key::Stopped => format!("{prefix}config/stopped"),
             Key::Turn => format!("{prefix}config/turn"),
+            Key::Applying(member) => format!("{prefix}config/applying/{member}"),
             Key::Chunk(digest) => format!("{prefix}config/chunk/{digest}"),
             Key::Member(member) => format!("{prefix}member/{member}"),
             Key::Serving(member) => format!("{prefix}serving/{member}"),
@@ -107,10 +110,14 @@ impl Keys {
             ("config", "complete") => Some(Key::Complete),
             ("config", "stopped") => Some(Key::Stopped),
             ("config", "turn") => Some(Key::Turn),
-            ("config", _) => {
-                let digest = rest.strip_prefix("chunk/")?;
-                Some(Key::Chunk(digest.to_owned()))
-            }
+            ("config", _) => match rest.split_once('/')? {
+                ("chunk", digest) => Some(Key::Chunk(digest.to_owned())),
+                ("applying", member) => {
+                    check_name(member).ok()?;
+                    Some(Key::Applying(member.to_owned()))
+                }
+                _ => None,
+            },
             ("member" | "serving" | "health", _) if check_name(rest).is_err() => None,
             ("member", _) => Some(Key::Member(rest.to_owned())),
             ("serving", _) => Some(Key::Serving(rest.to_owned())),
@@ -135,6 +142,7 @@ mod tests {
             Key::Complete,
             Key::Stopped,
             Key::Turn,
+            Key::Applying(text("lb1")),
             Key::Chunk(text("ab12")),
             Key::Member(text("lb1")),
             Key::Serving(text("lb1")),
@@ -153,6 +161,7 @@ mod tests {
             "/weir/edge/server/a",
             "/weir/edge/member/a/b",
             "/weir/edge/member/\u{1b}[2J",
+            "/weir/edge/config/applying/",
         ] {
             assert_eq!(keys.parse(other), None, "{other}");
         }

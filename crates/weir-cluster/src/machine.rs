@@ -54,6 +54,10 @@ pub struct Facts {
     pub vips: BTreeMap<IpAddr, bool>,
     /// Results of this director's own checks.
     pub health: HealthView,
+    /// Whether it may apply a configuration at the same time as other directors. Not with flow synchronization: a
+    /// connection that moves between two directors that change their tables keeps its server only if the second one
+    /// changes its table after it has received the flow.
+    pub applies_with_others: bool,
 }
 
 /// What happened.
@@ -733,6 +737,7 @@ impl Machine {
             now,
             synced_for: self.connection.synced_for(now).unwrap_or_default(),
             ttl: self.settings.ttl,
+            applies_with_others: self.facts.applies_with_others,
         }
     }
 

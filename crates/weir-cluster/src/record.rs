@@ -28,7 +28,7 @@ pub struct Pointer {
     pub guard_ms: u64,
 }
 
-/// The director that applies the configuration now.
+/// A director that applies the configuration now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     /// Its name.

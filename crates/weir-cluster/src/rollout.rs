@@ -1,10 +1,12 @@
 //! The configuration of the group: rolled out director by director, stopped when one fails, restored when etcd has lost
 //! it.
 //!
-//! A director takes the turn, applies the configuration under its guard, and passes the turn on. The turn has no lease:
-//! if its holder dies, the others stop the rollout instead of passing on a configuration that may have killed it.
+//! A director takes the turn, applies the configuration under its guard, and passes the turn on. Without a guard, the
+//! others apply it together once the first one has it: each has a key of its own instead of the turn. Neither the turn
+//! nor that key has a lease: if the director dies, the others stop the rollout instead of passing on a configuration
+//! that may have killed it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::chunk;
@@ -42,6 +44,8 @@ pub(crate) struct Context<'a> {
     pub(crate) synced_for: Duration,
     /// Time to live of leases.
     pub(crate) ttl: Duration,
+    /// See [`crate::Facts`].
+    pub(crate) applies_with_others: bool,
 }
 
 impl Context<'_> {
@@ -65,6 +69,24 @@ impl Context<'_> {
             _ => None,
         };
         self.mirror.iter().filter_map(member).collect()
+    }
+
+    /// Who applies a configuration now, with the keys that report it: the one that has the turn, and those that apply it
+    /// together.
+    fn holders(&self) -> Vec<(Key, Turn)> {
+        let turn = self.mirror.read(&self.keys.name(&Key::Turn));
+        let turn = turn.map(|turn| (Key::Turn, turn)).into_iter();
+        let together = self.mirror.iter().filter_map(|(name, _)| {
+            let key = self.keys.parse(name)?;
+            let Key::Applying(member) = &key else {
+                return None;
+            };
+            // The key counts, whatever the value claims.
+            let turn: Turn = self.mirror.read(name)?;
+            let member = member.clone();
+            Some((key, Turn { member, ..turn }))
+        });
+        turn.chain(together).collect()
     }
 
     fn stopped(&self) -> Option<Stopped> {
@@ -112,8 +134,8 @@ pub(crate) struct Rollout {
     /// A configuration that failed here.
     failed: Option<(u64, String)>,
     publication: Option<Publication>,
-    /// Since when the holder of the turn is absent.
-    holder_absent: Option<Duration>,
+    /// Directors that ended while they applied the configuration, and since when they are absent.
+    absent: BTreeMap<String, Duration>,
     /// Since when there are unused chunks, at this revision of the pointer.
     garbage: Option<(Duration, i64)>,
 }
@@ -160,8 +182,7 @@ impl Rollout {
         if self.publication.is_some() {
             return Err("another publication is in progress".to_owned());
         }
-        let turn: Option<Turn> = context.mirror.read(&context.keys.name(&Key::Turn));
-        if let Some(turn) = turn {
+        if let Some((_, turn)) = context.holders().into_iter().next() {
             return Err(format!(
                 "{} is applying version {}; wait until it has finished",
                 turn.member, turn.version
@@ -207,17 +228,16 @@ impl Rollout {
     /// Records the result of the last configuration, and passes the turn on.
     fn record_outcome(&mut self, context: &Context<'_>) -> Option<Txn> {
         let (applied, result) = self.outcome.as_ref()?;
-        let turn: Option<Turn> = context.mirror.read(&context.keys.name(&Key::Turn));
-        let is_mine = turn.is_some_and(|turn| {
+        let mine = context.holders().into_iter().find(|(_, turn)| {
             turn.member == context.me
                 && turn.instance == context.instance
                 && turn.version == applied.version
         });
-        if !is_mine {
+        let Some((key, _)) = mine else {
             self.outcome = None;
             return None;
-        }
-        let mut writes = vec![context.delete(&Key::Turn)];
+        };
+        let mut writes = vec![context.delete(&key)];
         if let Err(reason) = result {
             let stopped = Stopped {
                 version: applied.version,
@@ -227,7 +247,7 @@ impl Rollout {
             writes.push(context.put(&Key::Stopped, &stopped));
         }
         Some(Txn {
-            compares: vec![context.same(&Key::Turn)],
+            compares: vec![context.same(&key)],
             writes,
         })
     }
@@ -240,13 +260,13 @@ impl Rollout {
             complete.as_ref().is_some_and(same)
         };
         if is_complete(current) {
-            return self.apply(context, current);
+            return self.apply(context, current, &Key::Current);
         }
         let stopped = context.stopped();
         if stopped.is_some_and(|it| it.version == current.version) {
             return match complete {
                 Some(complete) if complete.version > self.applied.version => {
-                    self.apply(context, &complete)
+                    self.apply(context, &complete, &Key::Complete)
                 }
                 _ => Step::Nothing,
             };
@@ -254,63 +274,73 @@ impl Rollout {
         if self.has_failed(current) {
             return Step::Nothing;
         }
-        let turn: Option<Turn> = context.mirror.read(&context.keys.name(&Key::Turn));
-        let Some(turn) = turn else {
-            self.holder_absent = None;
-            let turn = Turn {
-                member: context.me.to_owned(),
-                instance: context.instance,
-                version: current.version,
-            };
-            return Step::Write(Txn {
-                compares: vec![
-                    context.same(&Key::Turn),
-                    context.same(&Key::Current),
-                    context.same(&Key::Stopped),
-                ],
-                writes: vec![context.put(&Key::Turn, &turn)],
-            });
-        };
-        if turn.member == context.me && turn.instance == context.instance {
+        let holders = context.holders();
+        let is_mine = |turn: &Turn| turn.member == context.me && turn.instance == context.instance;
+        if let Some((key, turn)) = holders.iter().find(|(_, turn)| is_mine(turn)) {
             if turn.version == current.version {
-                return self.apply(context, current);
+                return self.apply(context, current, &Key::Current);
             }
             return Step::Write(Txn {
-                compares: vec![context.same(&Key::Turn)],
-                writes: vec![context.delete(&Key::Turn)],
+                compares: vec![context.same(key)],
+                writes: vec![context.delete(key)],
             });
         }
-        self.watch_holder(context, &turn)
-    }
-
-    /// Stops the rollout if the holder of the turn has ended.
-    fn watch_holder(&mut self, context: &Context<'_>, turn: &Turn) -> Step {
-        let members = context.members();
-        let holder = members.iter().find(|(name, _)| *name == turn.member);
-        let is_there = holder.is_some_and(|(_, member)| member.instance == turn.instance);
-        if is_there {
-            self.holder_absent = None;
-            return Step::Nothing;
+        if let Some(txn) = self.stop_for_absent(context, &holders) {
+            return Step::Write(txn);
         }
-        let since = *self.holder_absent.get_or_insert(context.now);
-        // A new process of the holder reports it at once; an absent one may only have lost its lease.
-        if turn.member != context.me
-            && (context.now < since + context.ttl || context.synced_for < context.ttl)
-        {
+        let has_turn = |(key, _): &(Key, Turn)| *key == Key::Turn;
+        let key = if may_join(context, current) {
+            Key::Applying(context.me.to_owned())
+        } else if holders.iter().any(has_turn) {
             return Step::Nothing;
-        }
-        let stopped = Stopped {
-            version: turn.version,
-            member: turn.member.clone(),
-            reason: "the director ended while it applied the configuration".to_owned(),
+        } else {
+            Key::Turn
+        };
+        let turn = Turn {
+            member: context.me.to_owned(),
+            instance: context.instance,
+            version: current.version,
         };
         Step::Write(Txn {
-            compares: vec![context.same(&Key::Turn)],
-            writes: vec![
-                context.delete(&Key::Turn),
-                context.put(&Key::Stopped, &stopped),
+            compares: vec![
+                context.same(&key),
+                context.same(&Key::Current),
+                context.same(&Key::Stopped),
             ],
+            writes: vec![context.put(&key, &turn)],
         })
+    }
+
+    /// Stops the rollout if a director has ended that applied the configuration.
+    fn stop_for_absent(&mut self, context: &Context<'_>, holders: &[(Key, Turn)]) -> Option<Txn> {
+        let members = context.members();
+        let is_there = |turn: &Turn| {
+            let holder = members.iter().find(|(name, _)| *name == turn.member);
+            holder.is_some_and(|(_, member)| member.instance == turn.instance)
+        };
+        let absent: Vec<_> = holders.iter().filter(|(_, it)| !is_there(it)).collect();
+        self.absent
+            .retain(|name, _| absent.iter().any(|(_, turn)| turn.member == *name));
+        for (key, turn) in absent {
+            let since = self.absent.entry(turn.member.clone());
+            let since = *since.or_insert(context.now);
+            // A new process of the holder reports it at once; an absent one may only have lost its lease.
+            if turn.member != context.me
+                && (context.now < since + context.ttl || context.synced_for < context.ttl)
+            {
+                continue;
+            }
+            let stopped = Stopped {
+                version: turn.version,
+                member: turn.member.clone(),
+                reason: "the director ended while it applied the configuration".to_owned(),
+            };
+            return Some(Txn {
+                compares: vec![context.same(key)],
+                writes: vec![context.delete(key), context.put(&Key::Stopped, &stopped)],
+            });
+        }
+        None
     }
 
     fn has_failed(&self, pointer: &Pointer) -> bool {
@@ -320,8 +350,17 @@ impl Rollout {
         })
     }
 
-    fn apply(&mut self, context: &Context<'_>, pointer: &Pointer) -> Step {
-        if self.has_failed(pointer) {
+    /// `of` is the key of the pointer.
+    fn apply(&mut self, context: &Context<'_>, pointer: &Pointer, of: &Key) -> Step {
+        // A transaction may have reported the pointer before the watch reports the chunks, which were written earlier.
+        let is_reported =
+            context.mirror.revision >= context.mirror.revision_of(&context.keys.name(of));
+        let is_known = |digest: &String| {
+            let name = context.keys.name(&Key::Chunk(digest.clone()));
+            context.mirror.get(&name).is_some()
+        };
+        let waits = !is_reported && !pointer.chunks.iter().all(is_known);
+        if waits || self.has_failed(pointer) {
             return Step::Nothing;
         }
         let mut wanted = Applied {
@@ -349,15 +388,19 @@ impl Rollout {
 
     /// This director has the configuration: ends the rollout if all have, and removes unused chunks.
     fn complete(&mut self, context: &Context<'_>, current: &Pointer) -> Step {
-        let turn: Option<Turn> = context.mirror.read(&context.keys.name(&Key::Turn));
-        if let Some(turn) = turn {
-            if turn.member == context.me {
-                return Step::Write(Txn {
-                    compares: vec![context.same(&Key::Turn)],
-                    writes: vec![context.delete(&Key::Turn)],
-                });
-            }
-            return self.watch_holder(context, &turn);
+        let holders = context.holders();
+        // Also of a former process, which had recorded its success.
+        if let Some((key, _)) = holders.iter().find(|(_, turn)| turn.member == context.me) {
+            return Step::Write(Txn {
+                compares: vec![context.same(key)],
+                writes: vec![context.delete(key)],
+            });
+        }
+        if let Some(txn) = self.stop_for_absent(context, &holders) {
+            return Step::Write(txn);
+        }
+        if !holders.is_empty() {
+            return Step::Nothing;
         }
         let members = context.members();
         let has = |(_, member): &(String, MemberRecord)| {
@@ -491,7 +534,8 @@ impl Rollout {
                 Write::Delete(deleted) => *deleted == name,
             })
         };
-        if is_done && writes(&Key::Turn) {
+        let own = Key::Applying(context.me.to_owned());
+        if is_done && (writes(&Key::Turn) || writes(&own)) {
             self.outcome = None;
         }
         let publication = self.publication.as_ref()?;
@@ -560,6 +604,14 @@ impl Rollout {
         );
         Some((request, Err(why)))
     }
+}
+
+/// Whether this director may apply the configuration together with others: nobody watches it, and one has it.
+fn may_join(context: &Context<'_>, current: &Pointer) -> bool {
+    let has = |(_, member): &(String, MemberRecord)| {
+        (member.version, &member.digest) == (current.version, &current.digest)
+    };
+    context.applies_with_others && current.guard_ms == 0 && context.members().iter().any(has)
 }
 
 fn publication(

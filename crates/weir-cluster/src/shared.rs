@@ -46,6 +46,7 @@ impl SharedKey {
             | Key::Complete
             | Key::Stopped
             | Key::Turn
+            | Key::Applying(_)
             | Key::Chunk(_)
             | Key::Member(_)
             | Key::Serving(_)

@@ -385,3 +385,30 @@ fn largest_configuration_stays_within_limits_of_etcd() {
     let chunks = rig.keys.keys().filter(|key| key.starts_with(CHUNKS));
     assert_eq!(chunks.count(), CHUNKS_MAX);
 }
+
+/// The answer to a transaction reports the pointer of another publication, and the watch its chunk later.
+#[test]
+fn chunk_that_the_watch_has_not_reported_is_awaited() {
+    let mut rig = Rig::new();
+    rig.reports_changes = false;
+    let theirs = "# of another director\n";
+    let chunk = weir_cluster::digest(theirs.as_bytes());
+    rig.revision += 1;
+    let stored = (theirs.as_bytes().to_vec(), rig.revision);
+    rig.keys.insert(format!("{CHUNKS}{chunk}"), stored);
+    let mut pointer = pointer(1);
+    pointer["digest"] = chunk.clone().into();
+    pointer["chunks"] = serde_json::json!([chunk]);
+    rig.put(CURRENT, &pointer);
+    rig.publish(1, &text(1));
+    rig.run(|_| true);
+    assert!(rig.published[0].1.is_err(), "{:?}", rig.published);
+    assert!(rig.keys.contains_key("/weir/edge/config/turn"));
+    assert!(!rig.keys.contains_key("/weir/edge/config/stopped"));
+    assert_eq!(rig.machine.status(rig.now).version, 0);
+
+    rig.machine.handle(rig.watched(), rig.now);
+    rig.run(|_| true);
+    assert_eq!(rig.machine.status(rig.now).version, 1);
+    assert!(!rig.keys.contains_key("/weir/edge/config/stopped"));
+}

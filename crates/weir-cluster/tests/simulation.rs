@@ -2,18 +2,23 @@
 //! lost answers, wiped data, directors that die and start again. Servers fail for all directors or for one of them, and
 //! directors cannot serve for a time. A failure prints its seed.
 
+#[path = "simulation/order.rs"]
+mod order;
+#[path = "simulation/store.rs"]
+mod store;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::json;
+use store::{Store, TTL};
 use weir_cluster::{
-    Compare, Entry, Event, Facts, HealthView, Input, Kind, Link, Machine, MemberRecord, Output,
+    Compare, Event, Facts, HealthView, Input, Kind, Link, Machine, MemberRecord, Output,
     RolloutState, Settings, SharedKey, SharedState, Txn, TxnResult, Write,
 };
 
 const STEP: Duration = Duration::from_millis(10);
-const TTL: Duration = Duration::from_secs(2);
 const DIRECTORS: usize = 3;
 const SCHEDULES: u64 = 1000;
 /// How long the view of a director may still be in the store after it has changed: the directors that read it may have
@@ -43,113 +48,6 @@ impl Random {
 
     fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
-    }
-}
-
-struct Stored {
-    value: Vec<u8>,
-    revision: i64,
-    lease: Option<i64>,
-}
-
-/// One linearizable store, as etcd is while it has a majority.
-#[derive(Default)]
-struct Store {
-    keys: BTreeMap<String, Stored>,
-    revision: i64,
-    /// Events with their revisions, from `compacted` on.
-    history: Vec<(i64, Event)>,
-    compacted: i64,
-    leases: BTreeMap<i64, Duration>,
-    next_lease: i64,
-    has_majority: bool,
-}
-
-impl Store {
-    fn entry(&self, key: &str) -> Option<Entry> {
-        let stored = self.keys.get(key)?;
-        Some(Entry {
-            key: key.to_owned(),
-            value: stored.value.clone(),
-            revision: stored.revision,
-        })
-    }
-
-    fn delete(&mut self, key: &str) {
-        if self.keys.remove(key).is_some() {
-            let (key, revision) = (key.to_owned(), self.revision);
-            self.history
-                .push((revision, Event::Delete { key, revision }));
-        }
-    }
-
-    fn txn(&mut self, txn: &Txn, lease: Option<i64>) -> TxnResult {
-        let revision_of = |key: &str| self.keys.get(key).map_or(0, |it| it.revision);
-        let holds = txn.compares.iter().all(|compare| match compare {
-            Compare::Revision(key, revision) => revision_of(key) == *revision,
-            Compare::Exists(key) => self.keys.contains_key(key),
-        });
-        let needs_lease = |write: &Write| matches!(write, Write::Put(put) if put.leased);
-        let lease_ended = lease.is_none_or(|lease| !self.leases.contains_key(&lease));
-        if txn.writes.iter().any(needs_lease) && lease_ended {
-            return TxnResult::Unknown("requested lease not found".to_owned());
-        }
-        if !holds {
-            let compared = txn.compares.iter().filter_map(|it| self.entry(it.key()));
-            return TxnResult::Conflict {
-                found: compared.collect(),
-                revision: self.revision,
-            };
-        }
-        self.revision += 1;
-        for write in &txn.writes {
-            match write {
-                Write::Put(put) => {
-                    let stored = Stored {
-                        value: put.value.clone(),
-                        revision: self.revision,
-                        lease: lease.filter(|_| put.leased),
-                    };
-                    self.keys.insert(put.key.clone(), stored);
-                    let entry = self.entry(&put.key).expect("just written");
-                    self.history.push((self.revision, Event::Put(entry)));
-                }
-                Write::Delete(key) => self.delete(key),
-            }
-        }
-        TxnResult::Done {
-            revision: self.revision,
-        }
-    }
-
-    fn expire(&mut self, now: Duration) {
-        if !self.has_majority {
-            // A new leader extends all leases.
-            self.leases
-                .values_mut()
-                .for_each(|until| *until = now + TTL);
-            return;
-        }
-        let ended = self.leases.iter().filter(|(_, until)| **until <= now);
-        let ended: Vec<i64> = ended.map(|(lease, _)| *lease).collect();
-        for lease in ended {
-            self.leases.remove(&lease);
-            let keys = self.keys.iter().filter(|(_, it)| it.lease == Some(lease));
-            let keys: Vec<String> = keys.map(|(key, _)| key.clone()).collect();
-            if !keys.is_empty() {
-                self.revision += 1;
-            }
-            keys.iter().for_each(|key| self.delete(key));
-        }
-    }
-
-    fn wipe(&mut self) {
-        let next_lease = self.next_lease + 1000;
-        *self = Self {
-            next_lease,
-            has_majority: true,
-            ..Self::default()
-        };
     }
 }
 
@@ -280,6 +178,8 @@ impl World {
                 reaches: down.len() < views.len(),
                 down,
             },
+            // The last one synchronizes flows.
+            applies_with_others: n + 1 < DIRECTORS,
         };
         if let Some(machine) = &mut director.machine {
             machine.handle(Input::Facts(facts), self.now);
@@ -316,12 +216,13 @@ impl World {
         self.counter += 1;
         self.requests += 1;
         let text = format!("{} {}", if is_good { "good" } else { "bad" }, self.counter);
+        let guard_ms = if self.random.chance(50) { 0 } else { 1000 };
         let (request, now) = (self.requests, self.now);
         if let Some(machine) = &mut self.directors[n].machine {
             let input = Input::Publish {
                 request,
                 text,
-                guard_ms: 0,
+                guard_ms,
             };
             machine.handle(input, now);
         }

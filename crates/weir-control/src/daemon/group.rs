@@ -407,7 +407,7 @@ impl Group {
         if is_due {
             self.record_at = Some(Instant::now());
         }
-        let facts = facts::of(record, &self.standings, vips);
+        let facts = facts::of(record, &self.standings, vips, desired.sync.is_none());
         if facts == self.facts {
             return;
         }

@@ -21,7 +21,7 @@ pub struct Group {
     pub published: u64,
     /// `unpublished`, `complete`, `running` or `stopped`.
     pub rollout: String,
-    /// The director that applies it now, or that failed; absent otherwise.
+    /// The director that applies it now, or that failed; absent otherwise, and while several apply it together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout_member: Option<String>,
     /// Why the rollout was stopped; absent otherwise.

@@ -24,6 +24,7 @@ pub(super) fn of(
     record: MemberRecord,
     standings: &BTreeMap<(String, String), Standing>,
     vips: BTreeMap<IpAddr, bool>,
+    applies_with_others: bool,
 ) -> Facts {
     let down = standings.iter().filter(|(_, it)| it.state == State::Down);
     let down = down.map(|((pool, server), it)| (format!("{pool}/{server}"), it.reason.clone()));
@@ -34,6 +35,7 @@ pub(super) fn of(
             reaches: standings.values().any(|it| it.state == State::Up),
             down: down.collect(),
         },
+        applies_with_others,
     }
 }
 

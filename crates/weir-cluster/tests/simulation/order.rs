@@ -1,0 +1,282 @@
+//! The order in which directors apply a configuration: one by one under a guard, or the first one and then the others
+//! together.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::store::{Store, TTL};
+use weir_cluster::{Event, Facts, Input, Machine, Output, RolloutState, Settings, SharedState};
+
+const DIRECTORS: usize = 8;
+
+/// Directors of a group on one store, which answers at once.
+struct Group {
+    store: Store,
+    machines: Vec<Option<Machine>>,
+    /// The store's revision from which each watch reports.
+    watches: Vec<i64>,
+    /// Directors that apply the configuration now.
+    applying: BTreeSet<usize>,
+    /// All that have begun to apply it, in order.
+    begun: Vec<usize>,
+    now: Duration,
+}
+
+impl Group {
+    /// `synchronized` have `[sync]`.
+    fn new(synchronized: &[usize]) -> Self {
+        let mut group = Self {
+            store: Store {
+                has_majority: true,
+                ..Store::default()
+            },
+            machines: (0..DIRECTORS).map(|_| None).collect(),
+            watches: vec![0; DIRECTORS],
+            applying: BTreeSet::new(),
+            begun: Vec::new(),
+            now: Duration::from_secs(1),
+        };
+        for n in 0..DIRECTORS {
+            group.start(n, 1, !synchronized.contains(&n));
+        }
+        group.wait(2 * TTL);
+        group
+    }
+
+    fn start(&mut self, n: usize, instance: u64, applies_with_others: bool) {
+        let settings = Settings {
+            group: "edge".to_owned(),
+            member: format!("lb{n}"),
+            identity: n as u64 + 1,
+            instance,
+            ttl: TTL,
+            key: None,
+            agreement: false,
+        };
+        let mut machine = Machine::new(settings, None, SharedState::default(), self.now);
+        let facts = Facts {
+            applies_with_others,
+            ..Facts::default()
+        };
+        machine.handle(Input::Facts(facts), self.now);
+        self.machines[n] = Some(machine);
+    }
+
+    fn publish(&mut self, guard_ms: u64) {
+        let publish = Input::Publish {
+            request: 1,
+            text: "a configuration".to_owned(),
+            guard_ms,
+        };
+        self.handle(0, publish);
+        self.settle();
+    }
+
+    fn handle(&mut self, n: usize, input: Input) {
+        if let Some(machine) = &mut self.machines[n] {
+            machine.handle(input, self.now);
+        }
+    }
+
+    /// The result of a configuration that a director applies.
+    fn finish(&mut self, n: usize, result: Result<(), String>) {
+        assert!(self.applying.remove(&n), "lb{n} applies nothing");
+        self.handle(n, Input::Applied(result));
+        self.settle();
+    }
+
+    fn wait(&mut self, time: Duration) {
+        let (until, step) = (self.now + time, Duration::from_millis(100));
+        while self.now < until {
+            self.now += step;
+            self.store.expire(self.now);
+            for machine in self.machines.iter_mut().flatten() {
+                machine.handle_time(self.now);
+            }
+            self.settle();
+        }
+    }
+
+    /// Executes all requests, and reports all changes.
+    fn settle(&mut self) {
+        let mut is_busy = true;
+        while is_busy {
+            is_busy = false;
+            for n in 0..DIRECTORS {
+                while let Some(output) = self.machines[n].as_mut().and_then(Machine::poll_output) {
+                    is_busy = true;
+                    self.execute(n, output);
+                }
+                let (from, revision) = (self.watches[n], self.store.revision);
+                let history = self.store.history.iter().filter(|(at, _)| *at >= from);
+                let events: Vec<Event> = history.map(|(_, event)| event.clone()).collect();
+                if !events.is_empty() && self.machines[n].is_some() {
+                    is_busy = true;
+                    self.watches[n] = revision + 1;
+                    self.handle(n, Input::Watched { revision, events });
+                }
+            }
+        }
+    }
+
+    fn execute(&mut self, n: usize, output: Output) {
+        let input = match output {
+            Output::List => {
+                let keys = self.store.keys.keys();
+                Input::Listed {
+                    revision: self.store.revision,
+                    entries: keys.filter_map(|key| self.store.entry(key)).collect(),
+                }
+            }
+            Output::Watch { from } => {
+                self.watches[n] = from;
+                return;
+            }
+            Output::Grant { ttl } => {
+                self.store.next_lease += 1;
+                let lease = self.store.next_lease;
+                self.store.leases.insert(lease, self.now + ttl);
+                Input::Granted { lease, ttl }
+            }
+            Output::Renew { lease } => {
+                self.store.leases.insert(lease, self.now + TTL);
+                Input::Renewed
+            }
+            Output::Txn { number, lease, txn } => Input::Txn {
+                number,
+                result: self.store.txn(&txn, lease),
+            },
+            Output::Apply { .. } => {
+                self.applying.insert(n);
+                self.begun.push(n);
+                return;
+            }
+            Output::Shared { .. }
+            | Output::Published { .. }
+            | Output::Held(_)
+            | Output::Verdicts(_)
+            | Output::Save(_) => return,
+        };
+        self.handle(n, input);
+    }
+
+    fn rollout(&self) -> RolloutState {
+        let machine = self.machines[0].as_ref().expect("it runs");
+        machine.status(self.now).rollout
+    }
+
+    fn keys_of_rollout(&self) -> Vec<&String> {
+        let keys = self.store.keys.keys();
+        keys.filter(|it| it.contains("/config/turn") || it.contains("/config/applying/"))
+            .collect()
+    }
+
+    /// Lets the only director that applies the configuration succeed.
+    fn finish_one(&mut self) {
+        let applying: Vec<usize> = self.applying.iter().copied().collect();
+        assert_eq!(applying.len(), 1, "{applying:?}");
+        self.finish(applying[0], Ok(()));
+    }
+}
+
+#[test]
+fn directors_take_turns_under_a_guard() {
+    let mut group = Group::new(&[]);
+    group.publish(5000);
+    (0..DIRECTORS).for_each(|_| group.finish_one());
+    group.wait(TTL);
+    assert_eq!(group.rollout(), RolloutState::Complete);
+    assert_eq!(group.begun.len(), DIRECTORS);
+}
+
+#[test]
+fn others_apply_together_after_the_first_one_without_a_guard() {
+    let mut group = Group::new(&[]);
+    group.publish(0);
+    group.finish_one();
+    assert_eq!(group.applying.len(), DIRECTORS - 1);
+    let applying = group.applying.clone();
+    for n in applying {
+        assert_ne!(group.rollout(), RolloutState::Complete);
+        group.finish(n, Ok(()));
+    }
+    group.wait(TTL);
+    assert_eq!(group.rollout(), RolloutState::Complete);
+    assert_eq!(group.begun.len(), DIRECTORS);
+    assert_eq!(group.keys_of_rollout(), Vec::<&String>::new());
+}
+
+#[test]
+fn first_director_that_fails_keeps_it_from_all_others() {
+    let mut group = Group::new(&[]);
+    group.publish(0);
+    let first = group.begun[0];
+    group.finish(first, Err("a port is used".to_owned()));
+    group.wait(3 * TTL);
+    assert_eq!(group.begun, [first]);
+    let stopped = RolloutState::Stopped {
+        member: format!("lb{first}"),
+        reason: "a port is used".to_owned(),
+    };
+    assert_eq!(group.rollout(), stopped);
+}
+
+#[test]
+fn one_of_those_that_apply_it_together_fails() {
+    let mut group = Group::new(&[]);
+    group.publish(0);
+    group.finish_one();
+    let applying: Vec<usize> = group.applying.iter().copied().collect();
+    group.finish(applying[0], Err("a port is used".to_owned()));
+    for n in &applying[1..] {
+        group.finish(*n, Ok(()));
+    }
+    group.wait(3 * TTL);
+    assert_eq!(group.begun.len(), DIRECTORS);
+    let stopped = RolloutState::Stopped {
+        member: format!("lb{}", applying[0]),
+        reason: "a port is used".to_owned(),
+    };
+    assert_eq!(group.rollout(), stopped);
+    assert_eq!(group.keys_of_rollout(), Vec::<&String>::new());
+}
+
+#[test]
+fn director_that_dies_among_others_stops_the_rollout() {
+    for restarts in [false, true] {
+        let mut group = Group::new(&[]);
+        group.publish(0);
+        group.finish_one();
+        let applying: Vec<usize> = group.applying.iter().copied().collect();
+        let dead = applying[1];
+        group.machines[dead] = None;
+        group.applying.remove(&dead);
+        for n in applying.into_iter().filter(|n| *n != dead) {
+            group.finish(n, Ok(()));
+        }
+        if restarts {
+            group.start(dead, 2, true);
+        }
+        group.wait(4 * TTL);
+        let stopped = RolloutState::Stopped {
+            member: format!("lb{dead}"),
+            reason: "the director ended while it applied the configuration".to_owned(),
+        };
+        assert_eq!(group.rollout(), stopped, "restarts: {restarts}");
+        assert_eq!(
+            group.begun.len(),
+            DIRECTORS,
+            "it is not applied again: {restarts}"
+        );
+    }
+}
+
+#[test]
+fn directors_with_synchronized_flows_take_turns_without_a_guard() {
+    let all: Vec<usize> = (0..DIRECTORS).collect();
+    let mut group = Group::new(&all);
+    group.publish(0);
+    (0..DIRECTORS).for_each(|_| group.finish_one());
+    group.wait(TTL);
+    assert_eq!(group.rollout(), RolloutState::Complete);
+}
