@@ -21,7 +21,8 @@ pub(super) struct Limit {
 /// that refuses those with too many requests and has no other condition.
 pub(super) fn find(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes) -> Option<Limit> {
     let refusals = proxy.lines.iter().filter(|line| {
-        line.keyword() == "http-request" && matches!(line.word(1), Some("deny" | "reject"))
+        line.keyword() == "http-request"
+            && matches!(line.word(1), Some("deny" | "reject" | "tarpit"))
     });
     for refusal in refusals {
         let Some((fetch, max)) = too_many(refusal, acls) else {

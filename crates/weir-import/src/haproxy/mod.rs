@@ -10,6 +10,7 @@ mod bind;
 mod block;
 mod check;
 mod criterion;
+mod forward;
 mod frontend;
 mod header;
 mod inspect;
@@ -63,6 +64,10 @@ struct Context<'w> {
     certificates: String,
     /// Number of ports that were taken for addresses that Weir cannot listen on.
     substitutes: u16,
+    /// `user` of `global`.
+    user: Option<(String, Position)>,
+    /// Whether the file has frontends, whose clients the rules apply to.
+    has_frontends: bool,
     /// Addresses of the frontends so far.
     listening: HashSet<String>,
 }
@@ -87,6 +92,8 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         chroot: None,
         certificates: alias::certificates(&file),
         substitutes: 0,
+        user: None,
+        has_frontends: file.proxies.iter().any(|proxy| proxy.takes_clients),
         listening: HashSet::new(),
     };
     settings(&mut context, &file.global, &mut notes);
@@ -148,6 +155,10 @@ fn settings(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
             notes.remark(line.position, "in `tls` of each service");
             continue;
         }
+        if line.keyword() == "user" {
+            let name = line.word(1).map(str::to_owned);
+            context.user = name.map(|name| (name, line.position));
+        }
         if line.keyword() == "chroot" {
             context.chroot = line.word(1).map(str::to_owned);
         }
@@ -188,6 +199,7 @@ impl Context<'_> {
             return name.clone();
         }
         let file = lookup.file.rsplit('/').next().unwrap_or_default();
+        let file = if file.is_empty() { "backends" } else { file };
         let stem = file.split('.').next().unwrap_or_default();
         let plain = super::name::plain(stem).replace('.', "-");
         let mut name = plain.clone();
@@ -195,7 +207,11 @@ impl Context<'_> {
             name.push_str("-2");
         }
         let mut table = Table::new(&["map", &name], position);
-        table.push(Entry::new("file", lookup.file.as_str(), position).essential());
+        if lookup.entries.is_empty() {
+            table.push(Entry::new("file", lookup.file.as_str(), position).essential());
+        } else {
+            table.push(Entry::new("entries", lookup.entries.clone(), position).essential());
+        }
         if lookup.key != "{host}" {
             table.push(Entry::new("key", lookup.key.as_str(), position).essential());
         }
@@ -280,6 +296,17 @@ fn note_unused_lines(
         }
         if !proxy.is_http() && is_for_http(line) {
             notes.remark(line.position, "not imported: it has no effect in mode tcp");
+            continue;
+        }
+        if header::is_edit(line) && context.has_frontends {
+            notes.remark(
+                line.position,
+                "not imported: it applies to no client, in haproxy neither",
+            );
+            continue;
+        }
+        if line.keyword() == "no" && line.word(1) == Some("option") {
+            notes.remark(line.position, "not imported: it is off in Weir, too");
             continue;
         }
         if from_defaults && is_understood(line) {

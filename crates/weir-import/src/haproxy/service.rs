@@ -2,7 +2,7 @@
 
 use super::line::Line;
 use super::section::Proxy;
-use super::{Context, path, time};
+use super::{Context, forward, path, time};
 use crate::document::{Entry, Item, Table};
 use crate::note::{Notes, Position};
 use crate::time::format_millis;
@@ -67,6 +67,9 @@ pub(super) fn service(
         let forwarded = proxy
             .option("forwardfor")
             .or_else(|| backend.and_then(|backend| backend.option("forwardfor")));
+        // The others are changes of routes.
+        let forwarded =
+            forwarded.filter(|line| forward::read(line).is_none_or(|it| it.is_of_service()));
         table.push(Entry::implied("forwarded", false));
         if let Some(line) = forwarded {
             context.mark_used(line);
