@@ -392,6 +392,9 @@ fn scheduler(
     proxy: &Proxy,
     notes: &mut Notes,
 ) {
+    if let Some(entry) = stick_on_text(context, proxy, notes) {
+        return entries.push(entry);
+    }
     let Some(line) = proxy.last(&["balance"]) else {
         entries.push(Entry::implied("scheduler", "roundrobin"));
         return;
@@ -453,6 +456,35 @@ fn scheduler(
         }
     }
     entries.push(Entry::new("scheduler", table, position));
+}
+
+/// `stick on hdr(X-User)`: requests with the same text go to one server, as the hash of the text selects it.
+fn stick_on_text(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Option<Entry> {
+    let line = proxy.last(&["stick", "on"]).filter(|_| proxy.is_http())?;
+    let [_, _, expression] = line.words.as_slice() else {
+        return None;
+    };
+    // A server sets a cookie only in its first response, and the hash might select another one then.
+    let key = hash_key(expression)??;
+    if key.starts_with("cookie:") {
+        return None;
+    }
+    let clients = proxy.last(&["stick-table", "type"])?;
+    if clients.words.iter().any(|word| word == "store") {
+        return None;
+    }
+    context.mark_used(line);
+    context.mark_used(clients);
+    let why = "the hash of the text selects the server, instead of `balance` and a table";
+    for line in [Some(line), proxy.last(&["balance"])].into_iter().flatten() {
+        context.mark_used(line);
+        notes.remark(line.position, why);
+    }
+    let keys = vec![
+        Entry::new("name", "hash", line.position).essential(),
+        Entry::new("key", key, line.position).essential(),
+    ];
+    Some(Entry::new("scheduler", keys, line.position))
 }
 
 /// The key of `balance hash EXPRESSION`; `Some(None)` = the client's address, `None` = Weir has no such key.

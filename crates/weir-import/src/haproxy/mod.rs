@@ -64,6 +64,8 @@ struct Context<'w> {
     certificates: String,
     /// Number of ports that were taken for addresses that Weir cannot listen on.
     substitutes: u16,
+    /// What the rules of the file use.
+    readers: Readers,
     /// `user` of `global`.
     user: Option<(String, Position)>,
     /// Whether the file has frontends, whose clients the rules apply to.
@@ -92,6 +94,7 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         chroot: None,
         certificates: alias::certificates(&file),
         substitutes: 0,
+        readers: Readers::of(&file.proxies),
         user: None,
         has_frontends: file.proxies.iter().any(|proxy| proxy.takes_clients),
         listening: HashSet::new(),
@@ -309,11 +312,83 @@ fn note_unused_lines(
             notes.remark(line.position, "not imported: it is off in Weir, too");
             continue;
         }
+        if let Some(why) = without_reader(line, &context.readers) {
+            notes.remark(line.position, format!("not imported: {why}"));
+            continue;
+        }
         if from_defaults && is_understood(line) {
             notes.remark(line.position, "not imported: no section uses it");
             continue;
         }
         line.reject(notes, unsupported_reason(line));
+    }
+}
+
+/// What rules of the file use, so that lines that provide it have an effect.
+#[derive(Clone, Copy, Debug)]
+struct Readers {
+    /// Some rule delays its response.
+    tarpits: bool,
+    /// Some rule or text uses the counters of a table.
+    counters: bool,
+    /// Some line keeps clients on servers by a table.
+    stick: bool,
+    /// Some line enables compression.
+    compresses: bool,
+}
+
+impl Readers {
+    fn of(proxies: &[Proxy]) -> Self {
+        let lines = || {
+            proxies
+                .iter()
+                .flat_map(|proxy| proxy.lines.iter().chain(&proxy.defaults))
+        };
+        const COUNTERS: [&str; 10] = [
+            "sc_",
+            "sc0_",
+            "sc1_",
+            "sc2_",
+            "src_conn",
+            "src_http",
+            "src_bytes",
+            "src_get",
+            "src_inc",
+            "table_",
+        ];
+        let counts = |word: &String| {
+            COUNTERS.iter().any(|fetch| word.contains(fetch)) || word.starts_with("sc-")
+        };
+        Self {
+            tarpits: lines().any(|line| {
+                line.words.iter().any(|word| word == "tarpit") && line.keyword() != "timeout"
+            }),
+            counters: lines().any(|line| line.words.iter().any(counts)),
+            stick: lines().any(|line| line.keyword() == "stick"),
+            compresses: lines().any(|line| {
+                line.keyword() == "compression"
+                    && line.word(1).is_some_and(|word| word.starts_with("algo"))
+            }),
+        }
+    }
+}
+
+/// Why a line has no effect: nothing in the file uses what it provides.
+fn without_reader(line: &Line, readers: &Readers) -> Option<&'static str> {
+    let tracks = || line.words.iter().any(|word| word.starts_with("track-sc"));
+    match (line.keyword(), line.word(1).unwrap_or("")) {
+        ("timeout", "tarpit") if !readers.tarpits => Some("no rule delays a response"),
+        ("compression", word) if !readers.compresses && !word.starts_with("algo") => {
+            Some("without `compression algo` it has no effect")
+        }
+        ("filter", "compression" | "trace") => Some("it has no effect on clients by itself"),
+        ("stick-table", _) if !readers.counters && !readers.stick => Some("no rule uses the table"),
+        ("http-request" | "http-response" | "tcp-request" | "tcp-response", _)
+            if tracks() && !readers.counters =>
+        {
+            Some("no rule uses the counters")
+        }
+        _ => None,
     }
 }
 

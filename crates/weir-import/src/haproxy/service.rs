@@ -376,7 +376,14 @@ pub(super) fn of_route(
 
 /// `stick on src` with `stick-table type ip expire 30m`: a client's address keeps its server.
 fn persistence(context: &mut Context<'_>, table: &mut Table, back: &Proxy, all: &[Proxy]) {
-    let Some(stick) = back.last(&["stick", "on"]) else {
+    // Both together are `stick on`.
+    let match_and_store = || {
+        let found = back.last(&["stick", "match"])?;
+        let stored = back.last(&["stick", "store-request"])?;
+        (found.words[2..] == stored.words[2..]).then_some((found, Some(stored)))
+    };
+    let on = back.last(&["stick", "on"]).map(|line| (line, None));
+    let Some((stick, stored)) = on.or_else(match_and_store) else {
         return;
     };
     let (key, name) = match stick.words.get(2..).unwrap_or_default() {
@@ -411,6 +418,7 @@ fn persistence(context: &mut Context<'_>, table: &mut Table, back: &Proxy, all: 
     };
     context.mark_used(stick);
     context.mark_used(clients);
+    stored.iter().for_each(|line| context.mark_used(line));
     let mut keys = vec![Entry::new(
         "timeout",
         format_millis(millis),
