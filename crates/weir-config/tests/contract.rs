@@ -421,3 +421,22 @@ proptest! {
         read(text.as_bytes());
     }
 }
+
+#[test]
+fn disabled_virtual_router_is_checked_and_not_run() {
+    let of = |lines: &str| {
+        let text = format!(
+            "[vrrp.one]\n{lines}addresses = [\"192.0.2.10/24\"]\n\n\
+             [vrrp.two]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\"]\n"
+        );
+        parse(&text, &HOST)
+    };
+    // The other one may have the same address and ID.
+    let parsed = of("enabled = false\ninterface = \"eth0\"\nvirtual_router_id = 51\n");
+    let routers = parsed.expect("a valid file").desired.vrrp;
+    let names: Vec<&str> = routers.iter().map(|router| router.name.as_str()).collect();
+    assert_eq!(names, ["two"]);
+    assert!(of("enabled = false\n").is_ok());
+    assert!(of("enabled = false\npriority = 300\n").is_err());
+    assert!(of("interface = \"eth1\"\n").is_err());
+}

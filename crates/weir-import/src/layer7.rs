@@ -68,6 +68,12 @@ pub(crate) enum Action {
         status: u64,
         body: String,
     },
+    /// A response with header fields of its own, as `NAME: VALUE`.
+    Typed {
+        status: u64,
+        body: String,
+        fields: Vec<String>,
+    },
     /// The pool that a map names: the map, and the pool of requests without an entry.
     Mapped(String, String),
     /// Pools with their weights, one of which the hash of a text selects.
@@ -96,6 +102,7 @@ impl Action {
             Self::Split { pools, .. } => pools.first().map(|(pool, _)| pool.as_str()),
             Self::Redirect { .. }
             | Self::Respond { .. }
+            | Self::Typed { .. }
             | Self::Close
             | Self::Restart { .. }
             | Self::Files(..) => None,
@@ -409,6 +416,17 @@ fn push_action(table: &mut Table, action: &Action) {
             if *status != 302 {
                 table.push(Entry::implied("status", *status));
             }
+        }
+        Action::Typed {
+            status,
+            body,
+            fields,
+        } => {
+            table.push(Entry::implied("status", *status).essential());
+            if !body.is_empty() {
+                table.push(Entry::implied("body", body.as_str()));
+            }
+            table.push(Entry::implied("set_response_header", fields.clone()));
         }
         Action::Respond { status, body } => {
             table.push(Entry::implied("status", *status).essential());

@@ -54,7 +54,7 @@ const LINES: &[&str] = &[
     "server-template x 1-3 <name>:80",
     "default-server frobnicate 3",
     "balance frobnicate",
-    "balance hash req.hdr(x)",
+    "balance hash dst",
     "hash-type consistent xxh3",
     "cookie",
     "cookie x dynamic",

@@ -55,9 +55,17 @@ pub(crate) static VRRP: Section = Section {
         Key::new(
             "virtual_router_id",
             integer((1, 255)),
-            Required,
+            Absent("none; required unless `enabled = false`"),
             "Virtual router ID, the same on all directors that share the addresses.",
             "virtual_router_id = 51",
+        ),
+        Key::new(
+            "enabled",
+            Kind::Flag,
+            Default("true"),
+            "Whether the virtual router runs. With `false` its keys are checked and nothing else happens: the director \
+             neither sends advertisements nor takes the addresses.",
+            "enabled = false",
         ),
         Key::new(
             "priority",

@@ -57,6 +57,9 @@ pub(super) fn routers(
     for (entry, table) in tables {
         let view = View::open(sink, &VRRP, table, &entry.key_span);
         let (router, spans) = router(sink, &view, entry, known);
+        if !is_enabled(sink, &view) {
+            continue;
+        }
         for (network, span) in router.managed().zip(&spans) {
             if let Some(first) = addresses.get(&network.address) {
                 let message = format!("{} belongs to two virtual routers", network.address);
@@ -89,6 +92,11 @@ pub(super) fn routers(
         routers.push(router);
     }
     routers
+}
+
+/// A router that does not run has no part in the configuration: another one may have its addresses and its ID.
+fn is_enabled(sink: &mut Sink<'_>, view: &View<'_, '_>) -> bool {
+    view.flag(sink, "enabled").unwrap_or(true)
 }
 
 /// A virtual router and the positions of its addresses.
@@ -214,7 +222,14 @@ fn verify(
         let fix = "use a priority below 255, or remove `accept`";
         sink.push(Diagnostic::new(Code::Contradiction, &span("accept"), message).fix(fix));
     }
-    if view.get("interface").is_none() && view.get("source").is_none() {
+    let runs = is_enabled(sink, view);
+    if runs && view.get("virtual_router_id").is_none() {
+        let message = "`virtual_router_id` is missing";
+        let fix =
+            "add `virtual_router_id = 51`, the same number on all directors, or `enabled = false`";
+        sink.push(Diagnostic::new(Code::MissingKey, &entry.key_span, message).fix(fix));
+    }
+    if runs && view.get("interface").is_none() && view.get("source").is_none() {
         let message = "`interface` and `source` are missing";
         let fix = "add `interface = \"eth0\"`";
         sink.push(Diagnostic::new(Code::MissingKey, &entry.key_span, message).fix(fix));

@@ -83,6 +83,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         }
     }
     let mut entries = Vec::new();
+    entries.extend(backups(context, proxy, &mut servers, notes));
     entries.extend(crate::layer7::servers_dns(names));
     if let Some((millis, position)) = slow {
         entries.push(Entry::new("slow_start", format_millis(millis), position));
@@ -140,6 +141,42 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         probes,
         lines: proxy.lines.iter().map(|line| line.position).collect(),
     });
+}
+
+/// Without `option allbackups` haproxy uses the first backup server that is up, and Weir distributes requests over all
+/// of them: the second one becomes `sorry`.
+fn backups(
+    context: &mut Context<'_>,
+    proxy: &Proxy,
+    servers: &mut Vec<Upstream>,
+    notes: &mut Notes,
+) -> Option<Entry> {
+    if let Some(line) = proxy.option("allbackups") {
+        context.mark_used(line);
+        return None;
+    }
+    let is_backup = |server: &Upstream| server.entries.iter().any(|it| it.key == "backup");
+    let all: Vec<usize> = (0..servers.len())
+        .filter(|at| is_backup(&servers[*at]))
+        .collect();
+    let [_, second, further @ ..] = all.as_slice() else {
+        return None;
+    };
+    if !further.is_empty() {
+        for at in further {
+            let why =
+                "haproxy uses the first backup server that is up, and Weir all of them together";
+            notes.add(servers[*at].from, why);
+        }
+        return None;
+    }
+    let mut server = servers.remove(*second);
+    server
+        .entries
+        .retain(|entry| !matches!(entry.key, "backup" | "weight"));
+    let why = "the second backup server is `sorry`, which is used if the first one is down, and not checked";
+    notes.remark(server.from, why);
+    Some(Entry::new("sorry", server.entries, server.from))
 }
 
 /// `http-request set-header Host www.example` without a condition: `host` of the pool.
@@ -355,6 +392,9 @@ fn scheduler(
     proxy: &Proxy,
     notes: &mut Notes,
 ) {
+    if let Some(entry) = stick_on_text(context, proxy, notes) {
+        return entries.push(entry);
+    }
     let Some(line) = proxy.last(&["balance"]) else {
         entries.push(Entry::implied("scheduler", "roundrobin"));
         return;
@@ -376,6 +416,14 @@ fn scheduler(
         None => (word, line.word(2).unwrap_or("")),
     };
     let key = match name {
+        "hash" => match hash_key(line.word(2).unwrap_or("")) {
+            Some(None) => {
+                entries.push(Entry::new("scheduler", "source", position));
+                return;
+            }
+            Some(Some(key)) => key,
+            None => return line.reject(notes, "`key` of a scheduler cannot be computed this way"),
+        },
         "roundrobin" | "static-rr" | "leastconn" | "source" | "first" | "random" => {
             entries.push(Entry::new("scheduler", name, position));
             return;
@@ -408,6 +456,56 @@ fn scheduler(
         }
     }
     entries.push(Entry::new("scheduler", table, position));
+}
+
+/// `stick on hdr(X-User)`: requests with the same text go to one server, as the hash of the text selects it.
+fn stick_on_text(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Option<Entry> {
+    let line = proxy.last(&["stick", "on"]).filter(|_| proxy.is_http())?;
+    let [_, _, expression] = line.words.as_slice() else {
+        return None;
+    };
+    // A server sets a cookie only in its first response, and the hash might select another one then.
+    let key = hash_key(expression)??;
+    if key.starts_with("cookie:") {
+        return None;
+    }
+    let clients = proxy.last(&["stick-table", "type"])?;
+    if clients.words.iter().any(|word| word == "store") {
+        return None;
+    }
+    context.mark_used(line);
+    context.mark_used(clients);
+    let why = "the hash of the text selects the server, instead of `balance` and a table";
+    for line in [Some(line), proxy.last(&["balance"])].into_iter().flatten() {
+        context.mark_used(line);
+        notes.remark(line.position, why);
+    }
+    let keys = vec![
+        Entry::new("name", "hash", line.position).essential(),
+        Entry::new("key", key, line.position).essential(),
+    ];
+    Some(Entry::new("scheduler", keys, line.position))
+}
+
+/// The key of `balance hash EXPRESSION`; `Some(None)` = the client's address, `None` = Weir has no such key.
+fn hash_key(expression: &str) -> Option<Option<String>> {
+    let (fetch, argument) = match expression
+        .strip_suffix(')')
+        .and_then(|it| it.split_once('('))
+    {
+        Some((fetch, argument)) => (fetch, argument),
+        None => (expression, ""),
+    };
+    Some(Some(match (fetch, argument) {
+        ("src", "") => return Some(None),
+        ("path", "") => "path".to_owned(),
+        ("pathq" | "url", "") => "uri".to_owned(),
+        (_, "") => return None,
+        ("hdr" | "req.hdr", name) if !name.contains(',') => format!("header:{name}"),
+        ("url_param" | "urlp", name) if !name.contains(',') => format!("query:{name}"),
+        ("cook" | "req.cook", name) if !name.contains(',') => format!("cookie:{name}"),
+        _ => return None,
+    }))
 }
 
 /// `cookie SRV insert indirect nocache`.

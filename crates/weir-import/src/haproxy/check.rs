@@ -41,7 +41,7 @@ impl Checks {
             ("tcp-check", "tcp"),
             ("ldap-check", "tcp"),
             ("spop-check", "tcp"),
-            ("external-check", "tcp"),
+            ("external-check", "script"),
         ];
         // The last of these options replaces the others.
         let mut found: Option<(&'static str, &Line)> = None;
@@ -66,23 +66,14 @@ impl Checks {
             kind: found.map_or("tcp", |(kind, _)| kind),
             from: found.map_or(proxy.position, |(_, line)| line.position),
             entries: Vec::new(),
-            timeout: None,
+            timeout: timeout(context, proxy, notes),
         };
-        if let Some(line) = proxy.last(&["timeout", "check"]) {
-            context.mark_used(line);
-            checks.timeout = line
-                .word(2)
-                .and_then(time)
-                .map(|time| (time, line.position));
-            if checks.timeout.is_none() {
-                line.reject(notes, "haproxy requires a time");
-            }
-        }
         let Some((kind, line)) = found else {
             return checks;
         };
         context.mark_used(line);
         match (kind, line.word(1).unwrap_or("")) {
+            ("script", _) => checks.external(context, proxy, line, notes),
             ("http", _) => checks.http(context, proxy, line, notes),
             ("smtp", _) => {
                 if let Some(name) = line.word(3) {
@@ -159,6 +150,46 @@ impl Checks {
         }
     }
 
+    /// `option external-check` with `external-check command PROGRAM`: arguments and variables are those of haproxy.
+    fn external(
+        &mut self,
+        context: &mut Context<'_>,
+        proxy: &Proxy,
+        line: &Line,
+        notes: &mut Notes,
+    ) {
+        const SCRIPT: &str = "PATH=\"$1\" HAPROXY_SERVER_ADDR=\"$WEIR_ADDRESS\" HAPROXY_SERVER_PORT=\"$WEIR_PORT\" \
+                              exec \"$0\" NOT_USED NOT_USED \"$WEIR_ADDRESS\" \"$WEIR_PORT\"";
+        const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        let Some(program) = proxy.last(&["external-check", "command"]) else {
+            self.kind = "tcp";
+            return line.reject(notes, "haproxy rejects it without `external-check command`");
+        };
+        context.mark_used(program);
+        let path = proxy.last(&["external-check", "path"]);
+        if let Some(path) = path {
+            context.mark_used(path);
+        }
+        let words = ["/bin/sh", "-c", SCRIPT].map(|word| Item::new(word, None));
+        let mut command = words.to_vec();
+        let at = Some(program.position);
+        command.push(Item::new(program.word(2).unwrap_or_default(), at));
+        let path = path.and_then(|path| Some((path.word(2)?, path.position)));
+        command.push(match path {
+            Some((path, position)) => Item::new(path, Some(position)),
+            None => Item::new(PATH, None),
+        });
+        let entry = Entry::new("command", command, line.position).essential();
+        self.entries.push(entry);
+        let user = context.user.clone();
+        let user = user.unwrap_or_else(|| ("root".to_owned(), line.position));
+        self.entries.push(Entry::new("user", user.0, user.1));
+        notes.remark(
+            line.position,
+            "the program gets the same arguments, and of the variables HAPROXY_SERVER_ADDR and HAPROXY_SERVER_PORT",
+        );
+    }
+
     fn http(&mut self, context: &mut Context<'_>, proxy: &Proxy, line: &Line, notes: &mut Notes) {
         let (mut method, mut path, mut version) =
             ("OPTIONS".to_owned(), "/".to_owned(), "1.0".to_owned());
@@ -188,7 +219,8 @@ impl Checks {
         } else {
             &proxy.defaults
         };
-        for line in lines.iter().filter(|line| line.keyword() == "http-check") {
+        let rules = lines.iter().filter(|line| line.keyword() == "http-check");
+        for (at, line) in rules.enumerate() {
             match line.word(1) {
                 Some("send") => {
                     context.mark_used(line);
@@ -199,6 +231,14 @@ impl Checks {
                     if let Some(entry) = expected(line, notes) {
                         context.mark_used(line);
                         expect = vec![entry];
+                    }
+                }
+                Some("comment") => context.mark_used(line),
+                Some("connect") if at == 0 && is_plain_connect(line) => {
+                    context.mark_used(line);
+                    let mut words = line.words.iter().skip_while(|word| *word != "port");
+                    if let Some(port) = words.nth(1).and_then(|port| port.parse::<u64>().ok()) {
+                        self.entries.push(Entry::new("port", port, line.position));
                     }
                 }
                 Some("disable-on-404" | "send-state") => {
@@ -336,20 +376,7 @@ impl Checks {
             }
             probes.push(probe);
         }
-        if let Some(position) = options.agent {
-            match options.agent_port {
-                Some((port, port_from)) => {
-                    let mut probe = Probe::new("agent", position);
-                    self.common(&mut probe, options, notes);
-                    probe.push(Entry::new("port", port, port_from));
-                    if let Some((send, position)) = &options.agent_send {
-                        probe.push(Entry::new("send", send.as_str(), *position));
-                    }
-                    probes.push(probe);
-                }
-                None => line.reject(notes, "haproxy rejects agent-check without agent-port"),
-            }
-        }
+        probes.extend(self.agent(options, line, notes));
         if probes.is_empty() && proxy.option("httpchk").is_some() {
             notes.remark(
                 line.position,
@@ -357,6 +384,24 @@ impl Checks {
             );
         }
         probes
+    }
+
+    /// `agent-check`.
+    fn agent(&self, options: &Options, line: &Line, notes: &mut Notes) -> Option<Probe> {
+        let position = options.agent?;
+        let Some((port, port_from)) = options.agent_port else {
+            line.reject(notes, "haproxy rejects agent-check without agent-port");
+            return None;
+        };
+        let mut probe = Probe::new("agent", position);
+        let mut own = options.clone();
+        own.interval = options.agent_interval.or(options.interval);
+        self.common(&mut probe, &own, notes);
+        probe.push(Entry::new("port", port, port_from));
+        if let Some((send, position)) = &options.agent_send {
+            probe.push(Entry::new("send", send.as_str(), *position));
+        }
+        Some(probe)
     }
 
     fn common(&self, probe: &mut Probe, options: &Options, notes: &mut Notes) {
@@ -385,6 +430,95 @@ impl Checks {
     }
 }
 
+/// Whether `http-check connect` only has what a check without it does, or another port.
+fn is_plain_connect(line: &Line) -> bool {
+    let words: Vec<&str> = line.words.iter().skip(2).map(String::as_str).collect();
+    let words = match words.iter().position(|word| *word == "comment") {
+        Some(at) => &words[..at],
+        None => &words,
+    };
+    match words {
+        [] | ["default"] => true,
+        ["port", port] => port.parse::<u16>().is_ok(),
+        _ => false,
+    }
+}
+
+/// Returns the words of `expect` without those that only name states in logs and counters.
+fn without_names(words: &[String]) -> Vec<&str> {
+    const NAMES: [&str; 7] = [
+        "comment",
+        "ok-status",
+        "error-status",
+        "tout-status",
+        "on-success",
+        "on-error",
+        "min-recv",
+    ];
+    let mut kept = Vec::new();
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match NAMES.contains(&word) {
+            // The value.
+            true => drop(words.next()),
+            false => {
+                kept.push(word);
+                // What follows is the pattern.
+                if !matches!(word, "!") {
+                    kept.extend(words.by_ref());
+                }
+            }
+        }
+    }
+    kept
+}
+
+/// The statuses that an expression matches, as ranges; `None` = it is no expression.
+fn statuses(pattern: &str, negated: bool) -> Option<String> {
+    let regex = regex::Regex::new(pattern).ok()?;
+    let mut ranges: Vec<(u16, u16)> = Vec::new();
+    for code in 100..600 {
+        if regex.is_match(&code.to_string()) == negated {
+            continue;
+        }
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == code => *last = code,
+            _ => ranges.push((code, code)),
+        }
+    }
+    let shown = ranges.iter().map(|(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    let shown: Vec<String> = shown.collect();
+    (!shown.is_empty()).then(|| shown.join(","))
+}
+
+/// Returns the expression for a list of `status`: `200,301-302`.
+fn of_codes(codes: &str) -> Option<String> {
+    let mut all = Vec::new();
+    for part in codes.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+        if !(100..600).contains(&first) || !(100..600).contains(&last) {
+            return None;
+        }
+        all.extend((first..=last).map(|code| code.to_string()));
+    }
+    Some(format!("^({})$", all.join("|")))
+}
+
+/// `timeout check`.
+fn timeout(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Option<(u64, Position)> {
+    let line = proxy.last(&["timeout", "check"])?;
+    context.mark_used(line);
+    let found = line.word(2).and_then(time);
+    if found.is_none() {
+        line.reject(notes, "haproxy requires a time");
+    }
+    found.map(|time| (time, line.position))
+}
+
 /// Rules of HTTP in a section whose checks do not use it.
 fn remark_ignored(proxy: &Proxy, notes: &mut Notes) {
     let rules = proxy.lines.iter();
@@ -396,7 +530,7 @@ fn remark_ignored(proxy: &Proxy, notes: &mut Notes) {
 
 /// `http-check expect status 200`.
 fn expected(line: &Line, notes: &mut Notes) -> Option<Entry> {
-    let words: Vec<&str> = line.words.iter().skip(2).map(String::as_str).collect();
+    let words = without_names(line.words.get(2..).unwrap_or_default());
     match words.as_slice() {
         ["status", codes] => Some(Entry::new("status", *codes, line.position)),
         ["string", text] => Some(Entry::new("body", *text, line.position)),
@@ -409,32 +543,25 @@ fn expected(line: &Line, notes: &mut Notes) -> Option<Entry> {
             let pattern = crate::probe::escape_regex(text);
             Some(Entry::new("without", pattern, line.position))
         }
-        ["rstatus", pattern] => {
-            let class = pattern.trim_start_matches('^').trim_end_matches('$');
-            let ranges: Option<Vec<String>> = class
-                .trim_matches(['(', ')'])
-                .split('|')
-                .map(|part| match part.as_bytes() {
-                    [digit @ b'1'..=b'5', b'.', b'.'] | [digit @ b'1'..=b'5', ..]
-                        if part.ends_with("..") || part.ends_with("[0-9][0-9]") =>
-                    {
-                        let digit = char::from(*digit);
-                        Some(format!("{digit}00-{digit}99"))
-                    }
-                    _ => part
-                        .parse::<u16>()
-                        .ok()
-                        .filter(|code| (100..600).contains(code))
-                        .map(|code| code.to_string()),
-                })
-                .collect();
-            match ranges {
-                Some(ranges) => Some(Entry::new("status", ranges.join(","), line.position)),
+        ["rstatus", pattern] => match statuses(pattern, false) {
+            Some(ranges) => Some(Entry::new("status", ranges, line.position)),
+            None => {
+                line.reject(
+                    notes,
+                    "haproxy rejects the expression, or no status matches it",
+                );
+                None
+            }
+        },
+        ["!", kind @ ("rstatus" | "status"), pattern] => {
+            let pattern = match *kind {
+                "status" => of_codes(pattern),
+                _ => Some((*pattern).to_owned()),
+            };
+            match pattern.and_then(|pattern| statuses(&pattern, true)) {
+                Some(ranges) => Some(Entry::new("status", ranges, line.position)),
                 None => {
-                    line.reject(
-                        notes,
-                        "`expect` takes codes and ranges, not a regular expression",
-                    );
+                    line.reject(notes, "haproxy rejects the list, or no other status passes");
                     None
                 }
             }

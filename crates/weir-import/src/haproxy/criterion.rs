@@ -91,6 +91,9 @@ pub(super) fn criterion(words: &[String], clients: Clients<'_>) -> Meaning {
         "method" => return methods(&criterion.values),
         "src" => return sources(&criterion),
         "hdr" | "req.hdr" | "req.fhdr" if criterion.matcher == "cnt" => return criterion.count(),
+        "hdr_ip" | "req.hdr_ip" if !criterion.argument.eq_ignore_ascii_case("host") => {
+            return criterion.addresses();
+        }
         "path" | "pathq" | "url" | "base" if found_any => return Meaning::Always,
         _ => {}
     }
@@ -113,6 +116,34 @@ pub(super) fn criterion(words: &[String], clients: Clients<'_>) -> Meaning {
             criterion.fetch
         )),
     }
+}
+
+/// Splits off the converters behind the first comma outside of parentheses.
+fn split_converters(text: &str) -> (&str, &str) {
+    let mut depth = 0_usize;
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => return (&text[..at], &text[at + 1..]),
+            _ => {}
+        }
+    }
+    (text, "")
+}
+
+/// The expression for the addresses of an IPv4 network; `None` = its prefix ends within an octet.
+fn expression_of(network: &str) -> Option<String> {
+    let (address, length) = network.split_once('/').unwrap_or((network, "32"));
+    let address: std::net::Ipv4Addr = address.parse().ok()?;
+    let length: usize = length.parse().ok()?;
+    if !length.is_multiple_of(8) || !(8..=32).contains(&length) {
+        return None;
+    }
+    let fixed = &address.octets()[..length / 8];
+    let fixed: Vec<String> = fixed.iter().map(u8::to_string).collect();
+    let rest = "\\.[0-9]+".repeat(4 - length / 8);
+    Some(format!("{}{rest}", fixed.join("\\.")))
 }
 
 fn known(applies: bool) -> Meaning {
@@ -191,6 +222,36 @@ impl<'a> Criterion<'a> {
         }
     }
 
+    /// `hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8`: an expression for the addresses of IPv4 networks of whole octets.
+    fn addresses(&self) -> Meaning {
+        let place = self
+            .fetch
+            .strip_suffix(')')
+            .and_then(|it| it.split_once(','));
+        let (before, after) = match place.map(|(_, place)| place) {
+            None => ("(^|,)\\s*", "\\s*(,|$)"),
+            Some("-1") => ("(^|,)\\s*", "\\s*$"),
+            Some("1") => ("^\\s*", "\\s*(,|$)"),
+            Some(_) => return Meaning::Unsupported("routes do not count addresses".to_owned()),
+        };
+        let values = self.values.iter().map(|value| {
+            let network = expression_of(value)?;
+            Some(format!("{}: ~{before}{network}{after}", self.argument))
+        });
+        match values.collect::<Option<Vec<String>>>() {
+            Some(headers) if !headers.is_empty() && self.file.is_none() => {
+                Meaning::AnyOf(vec![Condition {
+                    headers,
+                    ..Condition::default()
+                }])
+            }
+            _ => Meaning::Unsupported(format!(
+                "routes compare {} with addresses and networks of whole octets only",
+                self.fetch
+            )),
+        }
+    }
+
     /// Values of a field, which one condition takes as alternatives; `None` = it is not a field, or its values do not
     /// fit in one.
     fn field_values(&self) -> Option<Meaning> {
@@ -217,7 +278,7 @@ impl<'a> Criterion<'a> {
         let Some((fetch, rest)) = words.split_first() else {
             return Err("an empty criterion".to_owned());
         };
-        let (fetch, converters) = fetch.split_once(',').unwrap_or((fetch, ""));
+        let (fetch, converters) = split_converters(fetch);
         let (name, argument) = match fetch.split_once('(') {
             Some((name, rest)) => (
                 name,

@@ -6,6 +6,7 @@ use super::Context;
 use super::acl::{Acls, Meaning};
 use super::bind::{self, Binds};
 use super::criterion::Clients;
+use super::forward;
 use super::header::{self, Changes, FrontendRoute, variants};
 use super::inspect;
 use super::limit;
@@ -384,7 +385,10 @@ fn changes(
     let backends = || way.all.iter().filter(|backend| backend.has_servers);
     let of_default = default.and_then(|(name, _)| backends().find(|one| one.name == *name));
     let mut forwarded = [Some(proxy), of_default].into_iter().flatten();
-    let forwarded = forwarded.any(|one| one.option("forwardfor").is_some());
+    let of_service = |line: &Line| forward::read(line).is_none_or(|it| it.is_of_service());
+    let forwarded = forwarded.any(|one| one.option("forwardfor").is_some_and(of_service));
+    // haproxy adds it once.
+    let is_added = forwarded || proxy.option("forwardfor").is_some();
     let listen: Vec<String> = listen.iter().map(|(address, _)| address.clone()).collect();
     changes.front = header::changes(
         context,
@@ -402,7 +406,7 @@ fn changes(
             context,
             backend,
             (&acls, &[]),
-            (way.clients, forwarded, &listen),
+            (way.clients, is_added, &listen),
             notes,
         );
         if default.is_none_or(|(name, _)| *name != backend.name) {
@@ -434,7 +438,18 @@ fn rules<'p>(
                 except,
             });
         }
-        Err(why) => line.reject(notes, &why),
+        Err(why) => {
+            line.reject(notes, &why);
+            // A lost access rule must not admit clients.
+            if let Some((action, condition)) = rule::refusal(line) {
+                rules.push(FrontendRule {
+                    line,
+                    action,
+                    condition,
+                    except,
+                });
+            }
+        }
     };
     let of = |keyword: &'static str| {
         let lines = proxy.lines.iter();
@@ -453,7 +468,7 @@ fn rules<'p>(
             context.mark_used(line);
         } else if user::is_auth(line) && user::is_supported(context, proxy, line) {
             // The changes of routes include it.
-        } else if let Some(rule) = http_request(line) {
+        } else if let Some(rule) = http_request(line, context.environment) {
             let except = passes.iter().filter(|(other, _)| *other == stage);
             let except = except.map(|(_, words)| *words).collect();
             take(context, line, (rule, except), notes);
@@ -464,7 +479,7 @@ fn rules<'p>(
     }
     for line in of("use_backend").filter(|_| proxy.takes_clients) {
         let rule = match use_backend(line) {
-            None => by_map(context, line),
+            None => by_map(context, proxy, line),
             Some((name, condition)) => match context.pools.get(name) {
                 Some(pool) => Ok((Action::Pool(pool.clone()), condition)),
                 None => Err(format!("no such backend: {name}")),
@@ -476,14 +491,23 @@ fn rules<'p>(
 }
 
 /// `use_backend %[req.hdr(host),lower,map(/etc/haproxy/hosts.map,default)]`.
-fn by_map<'l>(context: &mut Context<'_>, line: &'l Line) -> ParsedRule<'l> {
+fn by_map<'l>(context: &mut Context<'_>, proxy: &Proxy, line: &'l Line) -> ParsedRule<'l> {
     let (what, words) = condition(line.arguments());
     let lookup = match what {
-        [name] => rule::lookup(name),
+        [name] => rule::lookup(name).or_else(|| rule::computed_name(name, context.pools.iter())),
         _ => None,
     };
     let lookup = lookup.ok_or("the backend's name is computed, and a route's pool is fixed")?;
-    let default = lookup.default.as_ref();
+    // Without a default, haproxy evaluates the next rules: the last one is followed by `default_backend`.
+    let is_last = proxy
+        .last(&["use_backend"])
+        .is_some_and(|last| last.position == line.position);
+    let next = proxy
+        .last(&["default_backend"])
+        .and_then(|line| line.word(1));
+    let next = next.filter(|_| is_last).map(str::to_owned);
+    let default = lookup.default.clone().or(next);
+    let default = default.as_ref();
     let pool = default.and_then(|name| context.pools.get(name)).cloned();
     let pool =
         pool.ok_or("the map has no default, and a route with a map ends the search for a pool")?;
@@ -513,7 +537,7 @@ fn routes(
             notes.unmark_guard(rule.line.position);
         }
         let refuses = match &rule.action {
-            Action::Respond { status, .. } => *status >= 400,
+            Action::Respond { status, .. } | Action::Typed { status, .. } => *status >= 400,
             Action::Close => true,
             _ => false,
         };

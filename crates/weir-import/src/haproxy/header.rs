@@ -170,6 +170,7 @@ pub(super) fn changes(
         options: options(context, proxy, listen, forwarded, notes),
         ..Changes::default()
     };
+    forward_for(context, proxy, &mut changes, forwarded, notes);
     let host = super::backend::fixed_host(proxy).map(|(line, _)| line.position);
     let host = host.filter(|_| proxy.has_servers);
     let is_rule = |line: &&Line| (is_edit(line) || is_auth(line)) && Some(line.position) != host;
@@ -182,6 +183,7 @@ pub(super) fn changes(
             context.used.insert(position);
         }
         let what = with_port(what, listen);
+        let what = known_values(&what, line, clients, notes);
         let found = meaning_of(context, proxy, acls, line, (&what, words, clients), notes);
         let Some((meaning, keys)) = found else {
             continue;
@@ -210,10 +212,7 @@ pub(super) fn changes(
                     && !line.keeps_request
                     && !alternatives.iter().all(Condition::is_about_client) =>
             {
-                line.reject(
-                    notes,
-                    "haproxy does not know the request when it evaluates this rule",
-                );
+                unknown_request(line, words, acls, &alternatives, notes);
                 continue;
             }
             Meaning::Always => None,
@@ -231,6 +230,70 @@ pub(super) fn changes(
         }
     }
     changes
+}
+
+/// Replaces what is known of the clients of a service.
+fn known_values(
+    what: &[String],
+    line: &Line,
+    clients: Clients<'_>,
+    notes: &mut Notes,
+) -> Vec<String> {
+    if what.iter().any(|word| word.contains("%[uuid")) {
+        let why = "the identifier has 32 hexadecimal digits and no dashes; access logs show it as `{request_id}`";
+        notes.remark(line.position, why);
+    }
+    let tls = if clients.tls { "1" } else { "0" };
+    let words = what.iter();
+    words.map(|word| word.replace("%[ssl_fc]", tls)).collect()
+}
+
+/// Adds the note of a rule for responses whose condition is about the request.
+fn unknown_request(
+    line: &Line,
+    words: &[String],
+    acls: &Acls,
+    alternatives: &[Condition],
+    notes: &mut Notes,
+) {
+    let text = acls.text_of(words);
+    let is_plain = !text.iter().any(|word| word.starts_with('!'))
+        && words.first().is_some_and(|word| word == "if");
+    let why = "haproxy does not know the request when it evaluates this rule";
+    if is_plain && !alternatives.iter().any(Condition::is_about_client) {
+        let why = format!("not imported: {why}, so that it never applies");
+        return notes.remark(line.position, why);
+    }
+    line.reject(notes, why);
+}
+
+/// `option forwardfor` with words that `x_forwarded` of a service has no keys for.
+fn forward_for(
+    context: &mut Context<'_>,
+    proxy: &Proxy,
+    changes: &mut Changes,
+    forwarded: bool,
+    notes: &mut Notes,
+) {
+    let Some(line) = proxy.option("forwardfor").filter(|_| !forwarded) else {
+        return;
+    };
+    let Some(found) = super::forward::read(line).filter(|it| !it.is_of_service()) else {
+        return;
+    };
+    context.mark_used(line);
+    let when = found.condition().map(|when| changes.condition(vec![when]));
+    let line = found.rule(line);
+    let change = Change {
+        what: line.words[1..].to_vec(),
+        line,
+        when,
+        keys: Vec::new(),
+    };
+    let position = change.line.position;
+    if let Err(why) = changes.add(change) {
+        notes.add(position, format!("not imported: {why}"));
+    }
 }
 
 /// When a rule applies, and the keys of routes that it becomes instead of a change; `None` = it is rejected.
@@ -270,7 +333,12 @@ fn options(
     if let Some(line) = proxy.option("forwarded") {
         standard(context, line, listen, &mut edits, notes);
     }
-    if let Some(line) = proxy.option("forwardfor").filter(|_| !forwarded) {
+    let plain = |line: &&Line| super::forward::read(line).is_some_and(|it| it.is_of_service());
+    if let Some(line) = proxy
+        .option("forwardfor")
+        .filter(|_| !forwarded)
+        .filter(plain)
+    {
         context.mark_used(line);
         edits
             .request
@@ -375,7 +443,7 @@ fn is_affected_by((position, condition, action): &FrontendRoute, line: &Line) ->
     }
 }
 
-fn is_edit(line: &Line) -> bool {
+pub(super) fn is_edit(line: &Line) -> bool {
     const REQUEST: [&str; 6] = [
         "set-header",
         "del-header",
@@ -463,6 +531,9 @@ fn computed(text: &str) -> Option<String> {
 
 /// `%[path,regsub(^/api/,/)]`, or a prefix before `%[path]`: an expression and the new path.
 fn new_path(text: &str) -> Option<(String, String)> {
+    if let Some(fixed) = constant(text).filter(|_| text.starts_with('/')) {
+        return Some(("^/.*$".to_owned(), fixed.to_owned()));
+    }
     if let Some(prefix) = text.strip_suffix("%[path]") {
         let prefix = constant(prefix)?;
         return Some(("^/(.*)$".to_owned(), format!("{prefix}/{{1}}")));

@@ -67,7 +67,8 @@ fn of_connections(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<(Entr
 /// The limit of the rate of requests.
 fn of_requests(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes) -> Option<Limit> {
     let refusals = proxy.lines.iter().filter(|line| {
-        line.keyword() == "http-request" && matches!(line.word(1), Some("deny" | "reject"))
+        line.keyword() == "http-request"
+            && matches!(line.word(1), Some("deny" | "reject" | "tarpit"))
     });
     for refusal in refusals {
         let Some((fetch, max)) = too_many(refusal, acls) else {

@@ -10,6 +10,7 @@ mod bind;
 mod block;
 mod check;
 mod criterion;
+mod forward;
 mod frontend;
 mod header;
 mod inspect;
@@ -63,6 +64,12 @@ struct Context<'w> {
     certificates: String,
     /// Number of ports that were taken for addresses that Weir cannot listen on.
     substitutes: u16,
+    /// What the rules of the file use.
+    readers: Readers,
+    /// `user` of `global`.
+    user: Option<(String, Position)>,
+    /// Whether the file has frontends, whose clients the rules apply to.
+    has_frontends: bool,
     /// Addresses of the frontends so far.
     listening: HashSet<String>,
 }
@@ -87,6 +94,9 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         chroot: None,
         certificates: alias::certificates(&file),
         substitutes: 0,
+        readers: Readers::of(&file.proxies),
+        user: None,
+        has_frontends: file.proxies.iter().any(|proxy| proxy.takes_clients),
         listening: HashSet::new(),
     };
     settings(&mut context, &file.global, &mut notes);
@@ -148,6 +158,10 @@ fn settings(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
             notes.remark(line.position, "in `tls` of each service");
             continue;
         }
+        if line.keyword() == "user" {
+            let name = line.word(1).map(str::to_owned);
+            context.user = name.map(|name| (name, line.position));
+        }
         if line.keyword() == "chroot" {
             context.chroot = line.word(1).map(str::to_owned);
         }
@@ -188,6 +202,7 @@ impl Context<'_> {
             return name.clone();
         }
         let file = lookup.file.rsplit('/').next().unwrap_or_default();
+        let file = if file.is_empty() { "backends" } else { file };
         let stem = file.split('.').next().unwrap_or_default();
         let plain = super::name::plain(stem).replace('.', "-");
         let mut name = plain.clone();
@@ -195,7 +210,11 @@ impl Context<'_> {
             name.push_str("-2");
         }
         let mut table = Table::new(&["map", &name], position);
-        table.push(Entry::new("file", lookup.file.as_str(), position).essential());
+        if lookup.entries.is_empty() {
+            table.push(Entry::new("file", lookup.file.as_str(), position).essential());
+        } else {
+            table.push(Entry::new("entries", lookup.entries.clone(), position).essential());
+        }
         if lookup.key != "{host}" {
             table.push(Entry::new("key", lookup.key.as_str(), position).essential());
         }
@@ -282,11 +301,94 @@ fn note_unused_lines(
             notes.remark(line.position, "not imported: it has no effect in mode tcp");
             continue;
         }
+        if header::is_edit(line) && context.has_frontends {
+            notes.remark(
+                line.position,
+                "not imported: it applies to no client, in haproxy neither",
+            );
+            continue;
+        }
+        if line.keyword() == "no" && line.word(1) == Some("option") {
+            notes.remark(line.position, "not imported: it is off in Weir, too");
+            continue;
+        }
+        if let Some(why) = without_reader(line, &context.readers) {
+            notes.remark(line.position, format!("not imported: {why}"));
+            continue;
+        }
         if from_defaults && is_understood(line) {
             notes.remark(line.position, "not imported: no section uses it");
             continue;
         }
         line.reject(notes, unsupported_reason(line));
+    }
+}
+
+/// What rules of the file use, so that lines that provide it have an effect.
+#[derive(Clone, Copy, Debug)]
+struct Readers {
+    /// Some rule delays its response.
+    tarpits: bool,
+    /// Some rule or text uses the counters of a table.
+    counters: bool,
+    /// Some line keeps clients on servers by a table.
+    stick: bool,
+    /// Some line enables compression.
+    compresses: bool,
+}
+
+impl Readers {
+    fn of(proxies: &[Proxy]) -> Self {
+        let lines = || {
+            proxies
+                .iter()
+                .flat_map(|proxy| proxy.lines.iter().chain(&proxy.defaults))
+        };
+        const COUNTERS: [&str; 10] = [
+            "sc_",
+            "sc0_",
+            "sc1_",
+            "sc2_",
+            "src_conn",
+            "src_http",
+            "src_bytes",
+            "src_get",
+            "src_inc",
+            "table_",
+        ];
+        let counts = |word: &String| {
+            COUNTERS.iter().any(|fetch| word.contains(fetch)) || word.starts_with("sc-")
+        };
+        Self {
+            tarpits: lines().any(|line| {
+                line.words.iter().any(|word| word == "tarpit") && line.keyword() != "timeout"
+            }),
+            counters: lines().any(|line| line.words.iter().any(counts)),
+            stick: lines().any(|line| line.keyword() == "stick"),
+            compresses: lines().any(|line| {
+                line.keyword() == "compression"
+                    && line.word(1).is_some_and(|word| word.starts_with("algo"))
+            }),
+        }
+    }
+}
+
+/// Why a line has no effect: nothing in the file uses what it provides.
+fn without_reader(line: &Line, readers: &Readers) -> Option<&'static str> {
+    let tracks = || line.words.iter().any(|word| word.starts_with("track-sc"));
+    match (line.keyword(), line.word(1).unwrap_or("")) {
+        ("timeout", "tarpit") if !readers.tarpits => Some("no rule delays a response"),
+        ("compression", word) if !readers.compresses && !word.starts_with("algo") => {
+            Some("without `compression algo` it has no effect")
+        }
+        ("filter", "compression" | "trace") => Some("it has no effect on clients by itself"),
+        ("stick-table", _) if !readers.counters && !readers.stick => Some("no rule uses the table"),
+        ("http-request" | "http-response" | "tcp-request" | "tcp-response", _)
+            if tracks() && !readers.counters =>
+        {
+            Some("no rule uses the counters")
+        }
+        _ => None,
     }
 }
 

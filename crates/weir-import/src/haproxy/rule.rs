@@ -1,6 +1,7 @@
 //! Frontend rules that routes support: pools, redirects and fixed responses.
 
 use super::line::Line;
+use crate::Environment;
 use crate::layer7::has_variable;
 use crate::layer7::{Action, Condition};
 
@@ -16,7 +17,10 @@ pub(super) fn condition(words: &[String]) -> (&[String], &[String]) {
 }
 
 /// Parses `http-request …`; `None` = not a rule for routes.
-pub(super) fn http_request<'l>(line: &'l Line) -> Option<ParsedRule<'l>> {
+pub(super) fn http_request<'l>(
+    line: &'l Line,
+    environment: &dyn Environment,
+) -> Option<ParsedRule<'l>> {
     let (what, condition) = condition(line.arguments());
     let what = match line.keyword() {
         // `tcp-request` has the stage first.
@@ -29,12 +33,12 @@ pub(super) fn http_request<'l>(line: &'l Line) -> Option<ParsedRule<'l>> {
     };
     let rest = what.get(1..).unwrap_or_default();
     Some(match what.first().map(String::as_str)? {
-        "deny" | "block" if rest.iter().any(|word| word == "string") => {
+        "deny" | "block" if rest.iter().any(|word| CONTENTS.contains(&word.as_str())) => {
             let rest: Vec<String> = rest
                 .iter()
                 .map(|word| word.replace("deny_status", "status"))
                 .collect();
-            returned(&rest, 403, condition)
+            returned(&rest, 403, condition, environment)
         }
         "deny" | "block" => match status(rest, "deny_status", 403) {
             Some(status) => Ok((response(status, String::new()), condition)),
@@ -48,9 +52,22 @@ pub(super) fn http_request<'l>(line: &'l Line) -> Option<ParsedRule<'l>> {
         "auth" => Ok((response(401, String::new()), condition)),
         "silent-drop" | "reject" => Ok((Action::Close, condition)),
         "redirect" => redirect(rest, condition),
-        "return" => returned(rest, 200, condition),
+        "return" => returned(rest, 200, condition, environment),
         _ => return None,
     })
+}
+
+/// The status alone of a rule that refuses requests, if the rest of it is not supported.
+pub(super) fn refusal(line: &Line) -> Option<(Action, &[String])> {
+    let (what, condition) = condition(line.arguments());
+    let (first, rest) = what.split_first()?;
+    let default = match (line.keyword(), first.as_str()) {
+        ("http-request", "deny" | "block") => 403,
+        ("http-request", "tarpit") => 500,
+        _ => return None,
+    };
+    let status = status(rest, "deny_status", default).unwrap_or(default);
+    Some((response(status, String::new()), condition))
 }
 
 /// `redirect scheme https …`, `redirect code 301 location …` and the like, in any order.
@@ -199,6 +216,7 @@ fn variable(fetch: &str) -> Option<String> {
         ("src_port", "") => "{client_port}".to_owned(),
         ("path" | "capture.req.uri" | "url", "") => "{path}".to_owned(),
         ("query", "") => "{query}".to_owned(),
+        ("uuid", "" | "4") | ("unique-id", "") => "{request_id}".to_owned(),
         ("method" | "capture.req.method", "") => "{method}".to_owned(),
         ("ssl_fc_sni" | "req.ssl_sni", "") => "{tls_sni}".to_owned(),
         ("hdr" | "req.hdr" | "req.fhdr", host) if host.eq_ignore_ascii_case("host") => {
@@ -220,6 +238,8 @@ pub(super) struct Lookup {
     pub(super) key: String,
     pub(super) ignore_case: bool,
     pub(super) file: String,
+    /// Keys and values, instead of a file.
+    pub(super) entries: Vec<String>,
     /// `kind` of the map.
     pub(super) kind: &'static str,
     pub(super) default: Option<String>,
@@ -255,8 +275,45 @@ pub(super) fn lookup(text: &str) -> Option<Lookup> {
         key,
         ignore_case,
         file: file.to_owned(),
+        entries: Vec::new(),
         kind,
         default,
+    })
+}
+
+/// Parses `PREFIX%[EXPRESSION]SUFFIX`, the computed name of a backend: the texts of requests for which it is one of
+/// the names.
+pub(super) fn computed_name<'n>(
+    text: &str,
+    names: impl Iterator<Item = (&'n String, &'n String)>,
+) -> Option<Lookup> {
+    let (prefix, rest) = text.split_once("%[")?;
+    let (expression, suffix) = rest.split_once(']')?;
+    if suffix.contains('%') {
+        return None;
+    }
+    let (fetch, converters) = expression.split_once(',').unwrap_or((expression, ""));
+    let ignore_case = match converters {
+        "" => false,
+        "lower" | "field(1,:),lower" | "lower,field(1,:)" => true,
+        _ => return None,
+    };
+    let key = variable(fetch)?;
+    let mut entries: Vec<String> = names
+        .filter_map(|(name, pool)| {
+            let key = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
+            let is_text = !key.is_empty() && !key.contains(char::is_whitespace);
+            is_text.then(|| format!("{key} {pool}"))
+        })
+        .collect();
+    entries.sort();
+    (!entries.is_empty()).then(|| Lookup {
+        key,
+        ignore_case,
+        file: String::new(),
+        entries,
+        kind: "exact",
+        default: None,
     })
 }
 
@@ -293,34 +350,92 @@ fn status(words: &[String], name: &str, default: u64) -> Option<u64> {
     }
 }
 
-/// `return status 200 content-type text/plain string "x"`.
-fn returned<'l>(words: &[String], default: u64, condition: &'l [String]) -> ParsedRule<'l> {
+/// Words of `return` and `deny` about the contents of the response.
+const CONTENTS: [&str; 5] = ["content-type", "string", "lf-string", "file", "hdr"];
+
+/// Maximum size of a file whose text is written to the configuration.
+const FILE_MAX_BYTES: usize = 16 << 10;
+
+/// `return status 200 content-type text/plain string "x" hdr X-Name value`.
+fn returned<'l>(
+    words: &[String],
+    default: u64,
+    condition: &'l [String],
+    environment: &dyn Environment,
+) -> ParsedRule<'l> {
     let status = status(words, "status", default).ok_or("not a valid response status")?;
-    let (mut body, mut typed) = (String::new(), false);
+    let (mut body, mut media_type) = (String::new(), None);
+    let mut fields = Vec::new();
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
         match word.as_str() {
             "status" => {
                 rest.next();
             }
-            "content-type" => {
-                typed = true;
-                if rest
-                    .next()
-                    .is_some_and(|kind| !kind.starts_with("text/plain"))
-                {
-                    return Err("a route responds in plain text".to_owned());
+            "content-type" => media_type = rest.next().cloned(),
+            "string" => {
+                body = rest.next().cloned().unwrap_or_default();
+                if has_variable(&body) {
+                    return Err("a name in braces would become a variable".to_owned());
                 }
             }
-            "string" => body = rest.next().cloned().unwrap_or_default(),
+            "lf-string" => {
+                let text = rest.next().map_or("", String::as_str);
+                // These have the query, which `{path}` has only in a redirect.
+                let has_query = ["capture.req.uri", "[url]", "pathq"];
+                let is_plain = |text: &&str| {
+                    !has_variable(text) && !has_query.iter().any(|it| text.contains(it))
+                };
+                let known = Some(text).filter(is_plain);
+                body = known
+                    .and_then(variables)
+                    .ok_or("the text is computed from more than the request")?;
+            }
+            "file" => {
+                let file = rest.next().map_or("", String::as_str);
+                body = contents(file, environment)?;
+            }
+            "hdr" => {
+                let name = rest.next().map_or("", String::as_str);
+                let value = rest.next().map_or("", String::as_str);
+                let value = Some(value)
+                    .filter(|value| !has_variable(value))
+                    .and_then(variables)
+                    .ok_or("a field is computed from more than the request")?;
+                fields.push(format!("{name}: {value}"));
+            }
             other => return Err(format!("a route's response has no option {other}")),
         }
     }
-    if has_variable(&body) {
-        return Err("a name in braces would become a variable".to_owned());
-    }
-    if !body.is_empty() && !typed {
+    if !body.is_empty() && media_type.is_none() {
         return Err("haproxy requires the content-type of a text".to_owned());
     }
-    Ok((response(status, body), condition))
+    let media_type = media_type.filter(|kind| !body.is_empty() && !kind.starts_with("text/plain"));
+    fields.extend(media_type.map(|kind| format!("Content-Type: {kind}")));
+    if fields.is_empty() {
+        return Ok((response(status, body), condition));
+    }
+    let action = Action::Typed {
+        status,
+        body,
+        fields,
+    };
+    Ok((action, condition))
+}
+
+/// The text of a file, which haproxy also reads only at its start.
+fn contents(file: &str, environment: &dyn Environment) -> Result<String, String> {
+    let text = environment.read(file);
+    let text = text.map_err(|why| format!("the file {file} cannot be read here: {why}"))?;
+    if text.len() > FILE_MAX_BYTES {
+        return Err(format!(
+            "the file {file} is larger than {FILE_MAX_BYTES} bytes; see `files` of a route"
+        ));
+    }
+    match has_variable(&text) {
+        true => Err(format!(
+            "the file {file} has a name in braces, which would become a variable"
+        )),
+        false => Ok(text),
+    }
 }

@@ -124,8 +124,11 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     None => last.clone(),
                 };
                 if body.iter().any(|line| line.keyword() == "disabled") {
-                    head.reject(notes, "the section is disabled");
-                    reject_all(&body, head, notes);
+                    let why =
+                        "not imported: the section is disabled, and haproxy does not start it";
+                    for line in std::iter::once(head).chain(&body) {
+                        notes.remark(line.position, why);
+                    }
                     continue;
                 }
                 file.proxies.push(Proxy {

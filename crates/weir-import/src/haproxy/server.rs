@@ -16,6 +16,7 @@ pub(super) struct Options {
     pub(super) check: Option<Position>,
     pub(super) agent: Option<Position>,
     pub(super) agent_port: Option<(u64, Position)>,
+    pub(super) agent_interval: Option<(u64, Position)>,
     pub(super) agent_send: Option<(String, Position)>,
     pub(super) interval: Option<(u64, Position)>,
     pub(super) rising: Option<(u64, Position)>,
@@ -58,7 +59,6 @@ const WITH_VALUE: &[&str] = &[
     "namespace",
     "crl-file",
     "agent-addr",
-    "agent-inter",
     "ssl-max-ver",
     "redir",
     "set-proxy-v2-tlv-fmt",
@@ -301,6 +301,7 @@ impl Options {
             "fastinter" => self.rising = checked(time(value), notes),
             "downinter" => self.down = checked(time(value), notes),
             "addr" => self.address = Some((value.to_owned(), position)),
+            "agent-inter" => self.agent_interval = checked(time(value), notes),
             "agent-send" => self.agent_send = Some((value.to_owned(), position)),
             "proto" if value == "h2" => self.http2 = Some(position),
             "proto" if value == "h1" => {}

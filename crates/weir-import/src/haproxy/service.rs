@@ -2,7 +2,7 @@
 
 use super::line::Line;
 use super::section::Proxy;
-use super::{Context, path, time};
+use super::{Context, forward, path, time};
 use crate::document::{Entry, Item, Table};
 use crate::note::{Notes, Position};
 use crate::time::format_millis;
@@ -67,6 +67,9 @@ pub(super) fn service(
         let forwarded = proxy
             .option("forwardfor")
             .or_else(|| backend.and_then(|backend| backend.option("forwardfor")));
+        // The others are changes of routes.
+        let forwarded =
+            forwarded.filter(|line| forward::read(line).is_none_or(|it| it.is_of_service()));
         table.push(Entry::implied("forwarded", false));
         if let Some(line) = forwarded {
             context.mark_used(line);
@@ -373,7 +376,14 @@ pub(super) fn of_route(
 
 /// `stick on src` with `stick-table type ip expire 30m`: a client's address keeps its server.
 fn persistence(context: &mut Context<'_>, table: &mut Table, back: &Proxy, all: &[Proxy]) {
-    let Some(stick) = back.last(&["stick", "on"]) else {
+    // Both together are `stick on`.
+    let match_and_store = || {
+        let found = back.last(&["stick", "match"])?;
+        let stored = back.last(&["stick", "store-request"])?;
+        (found.words[2..] == stored.words[2..]).then_some((found, Some(stored)))
+    };
+    let on = back.last(&["stick", "on"]).map(|line| (line, None));
+    let Some((stick, stored)) = on.or_else(match_and_store) else {
         return;
     };
     let (key, name) = match stick.words.get(2..).unwrap_or_default() {
@@ -408,6 +418,7 @@ fn persistence(context: &mut Context<'_>, table: &mut Table, back: &Proxy, all: 
     };
     context.mark_used(stick);
     context.mark_used(clients);
+    stored.iter().for_each(|line| context.mark_used(line));
     let mut keys = vec![Entry::new(
         "timeout",
         format_millis(millis),

@@ -99,6 +99,12 @@ pub(super) fn word(notes: &mut Notes, node: &Node, what: &str) -> Located<String
     }
 }
 
+/// Whether Linux may have an interface of this name (`dev_valid_name`); placeholders of templates are no names.
+pub(super) fn is_interface(word: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"/:{}<>$%".contains(&byte);
+    (1..=15).contains(&word.len()) && word.bytes().all(is_plain)
+}
+
 /// An address, as in `connect_ip`.
 pub(super) fn address(notes: &mut Notes, node: &Node) -> Located<std::net::IpAddr> {
     note_extra(notes, node, 1);

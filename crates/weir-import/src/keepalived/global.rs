@@ -194,8 +194,6 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         visible: &[
             "vrrp_mcast_group4",
             "vrrp_mcast_group6",
-            "vrrp_garp_lower_prio_delay",
-            "vrrp_garp_lower_prio_repeat",
             "vrrp_garp_extra_if",
             "vrrp_vmac_garp_intvl",
             "vrrp_lower_prio_no_advert",
@@ -305,6 +303,9 @@ fn as_in_weir(node: &Node) -> Option<&'static str> {
         | ("vrrp_garp_interval" | "vrrp_gna_interval" | "vrrp_garp_extra_if", "0")
         | ("vrrp_mcast_group4", "224.0.0.18")
         | ("vrrp_mcast_group6", "ff02::12") => Some(DEFAULT),
+        ("vrrp_garp_lower_prio_delay" | "vrrp_garp_lower_prio_repeat", _) => {
+            Some(super::vrrp::LOWER_PRIORITY)
+        }
         ("dynamic_interfaces", _) => Some("Weir waits for an interface that does not exist yet"),
         ("vrrp_check_unicast_src", _) => Some("Weir always checks the source of unicast packets"),
         ("vrrp_skip_check_adv_addr", _) => {

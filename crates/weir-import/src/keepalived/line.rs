@@ -60,6 +60,24 @@ pub(super) fn lines(
     reader.lines
 }
 
+/// The length of a value that a template leaves open, at the start of a text: `${NAME}` or `{{ NAME }}`. keepalived
+/// would take the braces as those of a block.
+fn placeholder(text: &str) -> Option<usize> {
+    let (open, close) = [("${", "}"), ("{{", "}}")]
+        .into_iter()
+        .find(|(open, _)| text.starts_with(open))?;
+    let inner = &text[open.len()..];
+    let end = inner.find(close)?;
+    let is_name = !inner[..end].trim().is_empty() && !inner[..end].contains(['{', '\n']);
+    is_name.then_some(open.len() + end + close.len())
+}
+
+/// Whether it is a statement of a template engine, as in `{% if primary %}`.
+fn is_statement(line: &str) -> bool {
+    let line = line.trim();
+    line.starts_with("{%") && line.ends_with("%}")
+}
+
 impl Reader<'_, '_> {
     fn file(&mut self, name: &str, text: &str, depth: usize) {
         let index = self.notes.file(name, text);
@@ -251,6 +269,10 @@ impl Reader<'_, '_> {
 
     /// Splits off braces outside of quotes.
     fn split(&mut self, line: &str, position: Position) {
+        if is_statement(line) {
+            let why = "not imported: it is a line of a template, whose lines are all imported";
+            return self.notes.add(position, why);
+        }
         let mut quoted = false;
         let mut part = String::new();
         let mut put = |part: &mut String| {
@@ -259,7 +281,15 @@ impl Reader<'_, '_> {
                 self.lines.push(Line { position, text });
             }
         };
-        for c in line.chars() {
+        let mut rest = line;
+        while let Some(c) = rest.chars().next() {
+            if let Some(length) = placeholder(rest).filter(|_| !quoted) {
+                // One word.
+                part.extend(rest[..length].chars().filter(|c| !c.is_whitespace()));
+                rest = &rest[length..];
+                continue;
+            }
+            rest = &rest[c.len_utf8()..];
             match c {
                 '"' => {
                     quoted = !quoted;

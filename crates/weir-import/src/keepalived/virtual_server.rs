@@ -122,6 +122,10 @@ fn notified(writer: &mut Writer, pool: &str, programs: &[Program], notes: &mut N
 fn name_of_service(header: &Header<'_>, listen: &[(String, Position)]) -> String {
     match header {
         Header::Group(name, _) => (*name).to_owned(),
+        Header::Unknown(word, port) => {
+            let name = word.trim_matches(['{', '}', '<', '>', '$']);
+            format!("{name}-{port}")
+        }
         Header::Address(..) | Header::Mark(_) => listen
             .first()
             .map_or(String::new(), |(listen, _)| name_of(listen)),

@@ -23,8 +23,6 @@ const UNSUPPORTED: &[&str] = &[
     "track_src_ip",
     "mcast_dst_ip",
     "unicast_fault_no_peer",
-    "garp_lower_prio_repeat",
-    "garp_lower_prio_delay",
     "garp_extra_if",
     "vmac_garp_intvl",
     "lower_prio_no_advert",
@@ -58,6 +56,7 @@ fn as_in_weir(node: &Node, instance: &Node) -> Option<&'static str> {
         | ("garp_extra_if", "0")
         | ("unicast_ttl", "255")
         | ("mcast_dst_ip", "224.0.0.18" | "ff02::12") => Some(DEFAULT),
+        ("garp_lower_prio_repeat" | "garp_lower_prio_delay", _) => Some(LOWER_PRIORITY),
         ("owner_ignore_adverts", _) => {
             let is_owner = |it: &Node| it.keyword() == "priority" && it.word(1) == Some("255");
             let is_owner = instance.inner().iter().any(is_owner);
@@ -86,6 +85,10 @@ fn as_in_weir(node: &Node, instance: &Node) -> Option<&'static str> {
         _ => None,
     }
 }
+
+/// What Weir does instead of `garp_lower_prio_repeat` and `garp_lower_prio_delay`.
+pub(super) const LOWER_PRIORITY: &str =
+    "Weir announces its addresses again after packets of a lower priority";
 
 fn is_off(node: &Node) -> bool {
     matches!(node.word(1), Some("off" | "false" | "no"))
@@ -158,11 +161,15 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     let Some(name) = node.word(1) else {
         return field::reject(notes, node, "the name of the instance");
     };
-    if let Some(why) = unusable(node) {
-        return node.ignore(notes, why);
-    }
     let unique = writer.names.take(name);
     let mut table = Table::new(&["vrrp", &unique], node.position);
+    if let Some(why) = unusable(node) {
+        notes.remark(
+            node.position,
+            format!("{why}: it is imported with `enabled = false`, which is to be removed when this is set"),
+        );
+        table.push(Entry::implied("enabled", false));
+    }
     let mut parts = Parts::default();
     for inner in node.inner() {
         if inner.keyword().starts_with("lvs_sync_daemon") && !globals.has_virtual_servers {
@@ -268,9 +275,18 @@ fn unusable(node: &Node) -> Option<&'static str> {
     if !lines("virtual_router_id").any(is_id) {
         return Some("keepalived does not start an instance without a valid virtual_router_id");
     }
-    let is_unicast = lines("unicast_peer").next().is_some();
-    let has_interface = lines("interface").any(|line| line.word(1).is_some());
-    (!has_interface && !is_unicast)
+    // keepalived finds the interface of unicast packets itself.
+    let is_unicast = lines("unicast_peer").next().is_some() && lines("interface").next().is_none();
+    let is_address = |line: &Node| {
+        line.word(1)
+            .is_some_and(|it| it.parse::<std::net::IpAddr>().is_ok())
+    };
+    let has_source = lines("unicast_src_ip")
+        .chain(lines("mcast_src_ip"))
+        .any(is_address);
+    let has_interface =
+        lines("interface").any(|line| line.word(1).is_some_and(field::is_interface));
+    (!has_interface && !is_unicast && !has_source)
         .then_some("keepalived does not start an instance without an interface")
 }
 
@@ -355,7 +371,17 @@ fn directive(
         }
         "interface" => {
             let word = field::word(notes, node, "an interface");
-            put(word.map(|(word, position)| Entry::new("interface", word, position)));
+            let is_name = |(word, position): &(String, Position)| {
+                let is_name = field::is_interface(word);
+                if !is_name {
+                    let why = format!("not imported: {word} is not the name of an interface");
+                    notes.remark(*position, why);
+                }
+                is_name
+            };
+            put(word
+                .filter(is_name)
+                .map(|(word, position)| Entry::new("interface", word, position)));
         }
         "virtual_router_id" => {
             let id = field::number(notes, node, 1, 255);
@@ -529,7 +555,7 @@ fn peers(node: &Node, notes: &mut Notes) -> Vec<Entry> {
     let mut is_v4 = false;
     for line in node.inner() {
         let Ok(address) = line.keyword().parse::<std::net::IpAddr>() else {
-            line.reject(notes, "not an address");
+            line.ignore(notes, "not an address, and keepalived skips the line");
             continue;
         };
         peers.push(Item::new(address.to_string(), Some(line.position)));

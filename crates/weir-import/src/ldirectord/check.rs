@@ -1,6 +1,7 @@
 //! Converts ldirectord's checks of a real server.
 
 mod negotiate;
+mod perl;
 mod radius;
 
 use std::net::IpAddr;
@@ -98,6 +99,28 @@ pub(super) fn check(
     if let Some((port, position)) = section.port.filter(|_| probe.uses_server_port()) {
         probe.push(Entry::new("port", port, position));
     }
+    Some(probe)
+}
+
+/// A server is down while the directory of `maintenancedir` has a file with its name (`_check_real_for_maintenance`).
+pub(super) fn maintenance(
+    section: &Section,
+    globals: &Globals,
+    quiescent: Option<(bool, Position)>,
+    notes: &mut Notes,
+) -> Option<Probe> {
+    const SCRIPT: &str = "cd \"$0\" || exit 0; \
+                          [ ! -e \"$WEIR_ADDRESS\" ] && [ ! -e \"$WEIR_ADDRESS:$WEIR_PORT\" ]";
+    let (directory, at) = globals.maintenance.as_ref()?;
+    let mut probe = Probe::new("script", *at);
+    let command = ["/bin/sh", "-c", SCRIPT, directory].map(str::to_owned);
+    probe.push(Entry::new("command", command.to_vec(), *at).essential());
+    common(&mut probe, section, globals, quiescent, false, notes);
+    // The file decides at once.
+    probe.entries.retain(|entry| entry.key != "fall");
+    probe.push(Entry::implied("fall", 1_u32));
+    let why = "a file takes a server out of use if its name is the address; names of servers are not looked up";
+    notes.remark(*at, why);
     Some(probe)
 }
 

@@ -28,6 +28,8 @@ pub(super) struct Globals {
     pub(super) fallback6: Option<Fallback>,
     pub(super) mail: MailLines,
     pub(super) fallback_command: Option<(String, Position)>,
+    /// `maintenancedir`.
+    pub(super) maintenance: Option<(String, Position)>,
     /// Servers whose checks decide for all services with the same address: see `negotiate`.
     pub(super) masters: HashMap<IpAddr, u16>,
     /// Lines that a check uses.
@@ -37,6 +39,10 @@ pub(super) struct Globals {
 /// What becomes of `cleanstop`, whose default is `yes`.
 pub(super) const CLEANSTOP: &str =
     "services stay in the kernel when the daemon stops, until `weir clean`";
+
+/// What becomes of `timeout` and `connecttimeout`.
+pub(super) const OLD_NAME: &str =
+    "ldirectord rejects the file here: checktimeout has replaced this name; it is imported as that";
 
 /// Directives of both global and virtual sections that weir.toml has no equivalent for.
 pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
@@ -70,10 +76,6 @@ pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     (
         "readdquiescent",
         "a server that recovers gets its weight back; `slow_start` raises it gradually",
-    ),
-    (
-        "maintenancedir",
-        "`weir server POOL/ADDRESS maint` takes a server out of service",
     ),
     ("checkcount", "ldirectord replaced it by failurecount"),
     ("load", "ldirectord parses it and ignores it"),
@@ -145,6 +147,10 @@ impl Globals {
             .map(|fallback| fallback.position);
         let command = self.fallback_command.as_ref();
         let command = command.map(|(_, position)| *position);
+        let maintenance = self.maintenance.as_ref();
+        let command = command
+            .into_iter()
+            .chain(maintenance.map(|(_, position)| *position));
         for position in numbers.chain(quiescent).chain(fallbacks).chain(command) {
             if !self.used.borrow().contains(&position) && !notes.has_note(position) {
                 notes.remark(position, "not imported: no virtual service uses it");
@@ -179,6 +185,32 @@ impl Globals {
         }
     }
 
+    /// Parses directives with a number; `None` = another directive.
+    fn number(
+        &mut self,
+        name: &str,
+        number: Option<u64>,
+        position: Position,
+        notes: &mut Notes,
+    ) -> Option<Refusal> {
+        let target = match name {
+            "connecttimeout" | "timeout" if number.is_some() => {
+                notes.remark(position, OLD_NAME);
+                &mut self.check_timeout
+            }
+            "checktimeout" => &mut self.check_timeout,
+            "negotiatetimeout" => &mut self.negotiate_timeout,
+            "checkinterval" => &mut self.check_interval,
+            "failurecount" => &mut self.failure_count,
+            _ => return None,
+        };
+        let Some(number) = number else {
+            return Some(Some(format!("{name} requires a number above 0")));
+        };
+        *target = Some((number, position));
+        Some(None)
+    }
+
     fn directive(
         &mut self,
         name: &str,
@@ -188,19 +220,8 @@ impl Globals {
         notes: &mut Notes,
     ) -> Refusal {
         let number = digits(value).filter(|number| *number > 0);
-        let target = match name {
-            "checktimeout" => Some(&mut self.check_timeout),
-            "negotiatetimeout" => Some(&mut self.negotiate_timeout),
-            "checkinterval" => Some(&mut self.check_interval),
-            "failurecount" => Some(&mut self.failure_count),
-            _ => None,
-        };
-        if let Some(target) = target {
-            let Some(number) = number else {
-                return Some(format!("{name} requires a number above 0"));
-            };
-            *target = Some((number, position));
-            return None;
+        if let Some(refusal) = self.number(name, number, position, notes) {
+            return refusal;
         }
         match name {
             "connecttimeout" | "timeout" => {
@@ -242,6 +263,10 @@ impl Globals {
             }
             "fallbackcommand" => {
                 self.fallback_command = Some((value.trim_end().to_owned(), position));
+                return None;
+            }
+            "maintenancedir" => {
+                self.maintenance = Some((value.trim_end().to_owned(), position));
                 return None;
             }
             _ if self.mail.read(name, value, position) => return None,

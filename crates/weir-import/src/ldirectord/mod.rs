@@ -33,10 +33,19 @@ pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Impo
     let file = notes.file(name, text);
     let mut globals = Globals::default();
     let mut sections = Vec::new();
+    // Whether the last `virtual` was accepted.
+    let mut is_open = false;
     let mut lines = text.split('\n').enumerate().peekable();
     while let Some((at, line)) = lines.next() {
         let position = Position::new(file, at + 1);
         let Some(header) = virtual_header(line) else {
+            if let Some(section) = sections
+                .last_mut()
+                .filter(|_| is_open && belongs_to_section(line))
+            {
+                unindented(section, line, position, &mut notes);
+                continue;
+            }
             globals.line(line, position, environment, &mut notes);
             continue;
         };
@@ -60,6 +69,7 @@ pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Impo
             }
             lines.next();
         }
+        is_open = section.is_some();
         sections.extend(section);
     }
     let masters = sections.iter().flat_map(|it| it.masters(environment));
@@ -72,6 +82,46 @@ pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Impo
     globals.unused(&mut notes);
     crate::mail::write(std::mem::take(&mut writer.mails), &mut writer.document);
     validate(writer.document, notes)
+}
+
+/// Whether a line outside of a section can only be one of the virtual service before it: an indented directive, or one
+/// that has no meaning among the global lines.
+fn belongs_to_section(line: &str) -> bool {
+    const OF_SECTIONS: &[&str] = &[
+        "real",
+        "real6",
+        "request",
+        "receive",
+        "checktype",
+        "checkcommand",
+        "checkport",
+        "service",
+        "scheduler",
+        "schedflags",
+        "persistent",
+        "netmask",
+        "protocol",
+        "ops",
+        "httpmethod",
+        "virtualhost",
+        "login",
+        "passwd",
+        "database",
+        "secret",
+    ];
+    let is_indented = line.starts_with([' ', '\t']);
+    directive(line.trim_start()).is_some_and(|(name, _)| is_indented || OF_SECTIONS.contains(&name))
+}
+
+/// Reads a line of a section that ldirectord does not accept as one.
+fn unindented(section: &mut Section, line: &str, position: Position, notes: &mut Notes) {
+    let plain = line.split('#').next().unwrap_or("");
+    section.line(plain.trim(), position, notes);
+    notes.remark(
+        position,
+        "ldirectord rejects the file here: lines of a virtual service begin with four blanks or a tab and follow it \
+         without empty lines",
+    );
 }
 
 /// Parses `virtual=…` or `virtual6=…` at the margin: whether it is IPv6, and its value.

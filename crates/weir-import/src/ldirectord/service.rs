@@ -3,7 +3,9 @@
 mod write;
 
 use super::check::CheckKind;
-use super::global::{CLEANSTOP, MailLines, Number, alert_status, note_unsupported, unknown};
+use super::global::{
+    CLEANSTOP, MailLines, Number, OLD_NAME, alert_status, note_unsupported, unknown,
+};
 use super::{Refusal, bare, digits, directive, fatal, quoted, yes_no};
 use crate::layer4::is_scheduler;
 use crate::note::{Notes, Position};
@@ -94,6 +96,11 @@ impl Section {
         position: Position,
         notes: &mut Notes,
     ) -> Option<Self> {
+        let is_bracketed = value.starts_with('[');
+        if is_bracketed && !ipv6 {
+            notes.remark(position, only_with("virtual6"));
+        }
+        let ipv6 = ipv6 || is_bracketed;
         let target = match target(ipv6, value) {
             Ok(target) => target,
             Err(why) => {
@@ -145,8 +152,8 @@ impl Section {
                 None
             }
             Some((name, value)) => self
-                .number(name, value, position)
-                .or_else(|| self.text(name, value, position))
+                .number(name, value, position, notes)
+                .or_else(|| self.text(name, value, position, notes))
                 .unwrap_or_else(|| self.word(name, value, position, notes)),
             None => unknown(line),
         };
@@ -156,8 +163,16 @@ impl Section {
     }
 
     /// Parses directives with a number; `None` = another directive.
-    fn number(&mut self, name: &str, value: &str, position: Position) -> Option<Refusal> {
+    fn number(
+        &mut self,
+        name: &str,
+        value: &str,
+        position: Position,
+        notes: &mut Notes,
+    ) -> Option<Refusal> {
         let target = match name {
+            // The name in old versions.
+            "connecttimeout" | "timeout" => &mut self.check_timeout,
             "checktimeout" => &mut self.check_timeout,
             "negotiatetimeout" => &mut self.negotiate_timeout,
             "checkinterval" => &mut self.check_interval,
@@ -175,6 +190,9 @@ impl Section {
             digits(value).filter(|number| (*number > 0 || name == "persistent") && *number <= max);
         Some(match number {
             Some(number) => {
+                if name.ends_with("cttimeout") || name == "timeout" {
+                    notes.remark(position, OLD_NAME);
+                }
                 *target = Some((number, position));
                 None
             }
@@ -183,7 +201,13 @@ impl Section {
     }
 
     /// Parses directives with a text; `None` = another directive.
-    fn text(&mut self, name: &str, value: &str, position: Position) -> Option<Refusal> {
+    fn text(
+        &mut self,
+        name: &str,
+        value: &str,
+        position: Position,
+        notes: &mut Notes,
+    ) -> Option<Refusal> {
         let (target, must_be_quoted) = match name {
             "request" => (&mut self.request, true),
             "receive" => (&mut self.receive, true),
@@ -198,6 +222,13 @@ impl Section {
         };
         let text = match (quoted(value), must_be_quoted) {
             (Some(text), _) => text,
+            (None, true) if is_bare(value) => {
+                notes.remark(
+                    position,
+                    format!("ldirectord rejects the file here: {name} requires a value in quotes"),
+                );
+                value.trim_end()
+            }
             (None, true) => return Some(Some(format!("{name} requires a value in quotes"))),
             (None, false) => value.trim_end(),
         };
@@ -211,13 +242,13 @@ impl Section {
     fn word(&mut self, name: &str, value: &str, position: Position, notes: &mut Notes) -> Refusal {
         match name {
             "real" | "real6" => {
-                if (name == "real6") != self.ipv6 {
+                if !self.has_family(name, value, position, notes) {
                     return Some("real6 is for virtual6, and real for virtual".to_owned());
                 }
                 self.reals.push((value.to_owned(), position));
             }
             "fallback" | "fallback6" => {
-                if (name == "fallback6") != self.ipv6 {
+                if !self.has_family(name, value, position, notes) {
                     return Some("fallback6 is for virtual6, and fallback for virtual".to_owned());
                 }
                 self.fallback = Some((value.to_owned(), position));
@@ -273,6 +304,22 @@ impl Section {
         None
     }
 
+    /// Whether `real` or `fallback` is of the service's family, by its name or at least by its address.
+    fn has_family(&self, name: &str, value: &str, position: Position, notes: &mut Notes) -> bool {
+        if name.ends_with('6') == self.ipv6 {
+            return true;
+        }
+        let same = value.starts_with('[') == self.ipv6;
+        if same {
+            let plain = name.trim_end_matches('6');
+            notes.remark(
+                position,
+                only_with(&format!("{plain}{}", if self.ipv6 { "6" } else { "" })),
+            );
+        }
+        same
+    }
+
     fn scheduler(&mut self, value: &str, position: Position, notes: &mut Notes) -> Refusal {
         let letter = |c: char| c.is_ascii_lowercase();
         let start = value.find(letter).unwrap_or(value.len());
@@ -315,6 +362,15 @@ impl Section {
             (Target::Address(..), None) => "tcp",
         }
     }
+}
+
+/// Whether a value without quotes has none that were only forgotten on one side.
+fn is_bare(value: &str) -> bool {
+    !value.trim_end().is_empty() && !value.contains('"')
+}
+
+fn only_with(name: &str) -> String {
+    format!("ldirectord rejects the file here: the family requires `{name}`")
 }
 
 /// The first run of letters, digits, `_` and `-`.

@@ -653,6 +653,7 @@ fn guarded(
             | Action::Files(..) => access_rules(context, levels, notes),
             Action::Redirect { .. }
             | Action::Respond { .. }
+            | Action::Typed { .. }
             | Action::Restart { .. }
             | Action::Close => {
                 for line in node.inner() {
@@ -707,9 +708,9 @@ fn edits_of(
             edits(context, levels, clients, notes)
         }
         Action::Files(..) => of_files(context, levels, clients, notes),
-        Action::Redirect { status, .. } | Action::Respond { status, .. } => {
-            of_answer(context, levels, clients, *status, notes)
-        }
+        Action::Redirect { status, .. }
+        | Action::Respond { status, .. }
+        | Action::Typed { status, .. } => of_answer(context, levels, clients, *status, notes),
         Action::Close | Action::Restart { .. } => Edits::default(),
     }
 }

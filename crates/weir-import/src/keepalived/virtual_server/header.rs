@@ -14,6 +14,8 @@ use crate::note::{Notes, Position};
 pub(super) enum Header<'a> {
     Address(IpAddr, u16),
     Mark(u64),
+    /// A text that is not an address: a name, or a value that a template leaves open.
+    Unknown(&'a str, u16),
     Group(&'a str, &'a Group),
 }
 
@@ -53,8 +55,14 @@ pub(super) fn header<'a>(
             field::note_extra_words(notes, node, 2);
             match (word.parse().ok(), field::port(node)) {
                 (Some(address), Some(port)) => Some(Header::Address(address, port)),
-                (None, _) => reject(notes, &format!("{word} is not an address")),
                 (_, None) => reject(notes, "invalid port"),
+                (None, Some(port)) => {
+                    let why = format!(
+                        "not imported: {word} is not an address; the servers are imported as a pool without a service"
+                    );
+                    notes.add(node.position, why);
+                    Some(Header::Unknown(word, port))
+                }
             }
         }
     }
@@ -71,13 +79,30 @@ pub(super) fn is_ipv6(header: &Header<'_>, directives: &Directives, reals: &[&No
             .addresses
             .first()
             .and_then(|block| block.addresses.first()),
-        Header::Mark(_) => None,
+        Header::Mark(_) | Header::Unknown(..) => None,
     };
     if let Some(address) = first {
         return address.is_ipv6();
     }
     let word = reals.iter().find_map(|real| real.word(1));
     word.is_some_and(|word| word.contains(':'))
+}
+
+/// Adds notes for the lines that a pool has no keys for.
+fn of_service(directives: &Directives, notes: &mut Notes) {
+    let lines = [
+        directives.protocol.map(|(_, position)| position),
+        directives.method.map(|(_, position)| position),
+        directives.persistent.map(|(_, position)| position),
+        directives
+            .granularity
+            .as_ref()
+            .map(|(_, position)| *position),
+        directives.ops,
+    ];
+    for position in lines.into_iter().flatten() {
+        notes.add(position, "not imported, like its service");
+    }
 }
 
 /// Returns the listeners and their common port.
@@ -90,7 +115,7 @@ pub(super) fn listen(
 ) -> Option<(Vec<(String, Position)>, u16)> {
     let by_address = match header {
         Header::Mark(_) => false,
-        Header::Address(..) => true,
+        Header::Address(..) | Header::Unknown(..) => true,
         Header::Group(_, group) => !group.addresses.is_empty(),
     };
     if by_address && directives.protocol.is_none() {
@@ -118,6 +143,10 @@ pub(super) fn listen(
         return None;
     }
     Some(match header {
+        Header::Unknown(_, port) => {
+            of_service(directives, notes);
+            (Vec::new(), *port)
+        }
         Header::Mark(number) => (vec![(mark_listener(*number, ipv6), node.position)], 0),
         Header::Address(address, port) => {
             let listen = listener(protocol, *address, *port);

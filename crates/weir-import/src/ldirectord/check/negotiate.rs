@@ -21,13 +21,13 @@ const SIP_USER: &str = "ldirectord@localhost";
 type Written<'a> = (&'a str, Position);
 
 /// What the checks of one real server send and expect.
-struct Request<'a> {
-    section: &'a Section,
+pub(super) struct Request<'a> {
+    pub(super) section: &'a Section,
     /// The kind of service, and its line.
-    from: Position,
+    pub(super) from: Position,
     /// With a slash before it.
-    request: Text,
-    receive: Text,
+    pub(super) request: Text,
+    pub(super) receive: Text,
 }
 
 /// Returns the check of a service; `None` = ldirectord has none for it.
@@ -76,7 +76,8 @@ pub(super) fn negotiate(
         "simpletcp" => request.simple_tcp(udp, notes),
         "sip" => request.sip(udp),
         "radius" => radius::probe(section, from, notes),
-        "mysql" | "pgsql" => request.database(service, notes),
+        "mysql" | "pgsql" | "oracle" => request.sql(service, udp, notes),
+        "ldap" | "ldaps" => request.ldap(service, notes),
         "gprs" => {
             notes.remark(
                 from,
@@ -264,6 +265,10 @@ impl Request<'_> {
             ("", at) => (FTP_PASSWORD, at),
             password => password,
         };
+        let texts = ((user.0, Some(user.1)), (password.0, Some(password.1)));
+        if let Some(probe) = self.file_by_ftp(texts.0, texts.1, notes) {
+            return probe;
+        }
         let user = (format!("USER {}\r\n", user.0), user.1);
         let password = (format!("PASS {}\r\n", password.0), password.1);
         let steps = vec![
@@ -321,6 +326,15 @@ impl Request<'_> {
         }
         let steps = vec![step(Some((request, at)), "^SIP/2\\.0 200 OK", at)];
         self.exchange("tcp", steps)
+    }
+
+    /// A query; without one Weir connects as the user, or only opens a connection.
+    fn sql(&self, service: &str, udp: bool, notes: &mut Notes) -> Probe {
+        match (self.query(service, notes), service) {
+            (Some(probe), _) => probe,
+            (None, "oracle") => self.plain(service, udp, notes),
+            (None, _) => self.database(service, notes),
+        }
     }
 
     /// Weir connects as the user, and sends no query.

@@ -12,7 +12,7 @@ use crate::layer4::{
     Method, Persistent, Real, Sourced, Virtual, Writer, listener, mark_listener, mask_length,
     name_of,
 };
-use crate::ldirectord::check::{CheckKind, check};
+use crate::ldirectord::check::{CheckKind, check, maintenance};
 use crate::ldirectord::fatal;
 use crate::ldirectord::global::Globals;
 use crate::ldirectord::real::{Fallback, RealLine, address, fallback, port, real};
@@ -173,6 +173,10 @@ impl Section {
                 position,
                 notes,
             );
+            let maintenance = probe
+                .is_some()
+                .then(|| maintenance(self, globals, quiescent, notes))
+                .flatten();
             reals.push(Real {
                 from: position,
                 address: *address,
@@ -181,7 +185,7 @@ impl Section {
                 max_connections: at(line.max_connections),
                 min_connections: at(line.min_connections),
                 method: Some((Method::plain(line.forward), position)),
-                probes: probe.into_iter().collect(),
+                probes: probe.into_iter().chain(maintenance).collect(),
             });
         }
         if off {

@@ -1,0 +1,116 @@
+//! Negotiate checks with a dialogue that Weir does not speak: SQL with a password and a query, LDAP, and files by FTP.
+//! They become scripts for perl with the modules that ldirectord uses for them, and with the same steps.
+//!
+//! `$0` replaces the command line of the process, which contains the password.
+
+use super::PERL;
+use super::negotiate::Request;
+use crate::document::{Entry, Item};
+use crate::note::{Notes, Position};
+use crate::probe::Probe;
+
+/// `check_sql`: the query must return a row.
+const SQL: &str = r#"$0="weir-sql-check"; use DBI;
+my ($driver, $name, $database, $user, $password, $query) = @ARGV;
+my $db = DBI->connect("dbi:$driver:$name=$database;host=$ENV{WEIR_ADDRESS};port=$ENV{WEIR_PORT}",
+  $user, $password) or exit 1;
+my $rows = $db->prepare($query) or exit 1;
+$rows->execute or exit 1;
+$rows->fetchrow_hashref if $driver eq "Oracle";
+exit($rows->rows > 0 ? 0 : 1);"#;
+
+/// `check_ldap`: the entry must exist, and its name match.
+const LDAP: &str = r#"$0="weir-ldap-check"; use Net::LDAP;
+my ($scheme, $user, $password, $base, $receive) = @ARGV;
+my $ldap = Net::LDAP->new($ENV{WEIR_ADDRESS}, port => $ENV{WEIR_PORT}, scheme => $scheme) or exit 1;
+my $bind = $user ne "" && $password ne "" ? $ldap->bind($user, password => $password) : $ldap->bind;
+exit 1 if $bind->is_error;
+my $found = $ldap->search(base => $base, scope => "base", filter => "(objectClass=*)");
+exit 1 if $found->count != 1;
+exit($receive eq "" || $found->entry(0)->dn =~ /$receive/ ? 0 : 1);"#;
+
+/// `check_ftp`: the content of the file must match.
+const FTP: &str = r#"$0="weir-ftp-check"; use Net::FTP;
+my ($user, $password, $file, $receive) = @ARGV;
+my $text = ""; open(my $out, "+>", \$text);
+my $ftp = Net::FTP->new($ENV{WEIR_ADDRESS}, Port => $ENV{WEIR_PORT}) or exit 1;
+$ftp->login($user, $password); $ftp->cwd("/"); $ftp->binary; $ftp->pasv;
+$ftp->get($file, $out); $ftp->quit;
+exit($text =~ /$receive/ ? 0 : 1);"#;
+
+/// A text and the line it comes from; an empty one has no line.
+type Argument<'a> = (&'a str, Option<Position>);
+
+fn argument(text: Option<&(String, Position)>) -> Argument<'_> {
+    text.map_or(("", None), |(text, at)| (text.as_str(), Some(*at)))
+}
+
+fn script(
+    program: &str,
+    arguments: &[Argument<'_>],
+    (modules, from): (&str, Position),
+    notes: &mut Notes,
+) -> Probe {
+    let mut probe = Probe::new("script", from);
+    let fixed = [PERL, "-e", program].map(|word| Item::new(word, None));
+    let more = arguments.iter().map(|(text, at)| Item::new(*text, *at));
+    let command: Vec<Item> = fixed.into_iter().chain(more).collect();
+    probe.push(Entry::new("command", command, from).essential());
+    let why = format!("each probe starts perl with {modules}, as ldirectord does");
+    notes.remark(from, why);
+    probe
+}
+
+impl Request<'_> {
+    /// A query, if there are a user and a query: without them ldirectord never connects.
+    pub(super) fn query(&self, service: &str, notes: &mut Notes) -> Option<Probe> {
+        let section = self.section;
+        let (driver, name) = match service {
+            "mysql" => ("mysql", "database"),
+            "pgsql" => ("Pg", "dbname"),
+            _ => ("Oracle", "sid"),
+        };
+        let (query, at) = self.request.as_ref()?;
+        let login = section.login.as_ref()?;
+        let arguments = [
+            (driver, None),
+            (name, None),
+            argument(section.database.as_ref()),
+            argument(Some(login)),
+            argument(section.passwd.as_ref()),
+            (query.trim_start_matches('/'), Some(*at)),
+        ];
+        Some(script(SQL, &arguments, ("DBI", self.from), notes))
+    }
+
+    pub(super) fn ldap(&self, scheme: &str, notes: &mut Notes) -> Probe {
+        let section = self.section;
+        let (base, at) = argument(self.request.as_ref());
+        let arguments = [
+            (scheme, None),
+            argument(section.login.as_ref()),
+            argument(section.passwd.as_ref()),
+            (base.strip_prefix('/').unwrap_or(base), at),
+            argument(self.receive.as_ref()),
+        ];
+        script(LDAP, &arguments, ("Net::LDAP", self.from), notes)
+    }
+
+    /// The file that `request` names; the check of a login alone is an exchange.
+    pub(super) fn file_by_ftp(
+        &self,
+        user: Argument<'_>,
+        password: Argument<'_>,
+        notes: &mut Notes,
+    ) -> Option<Probe> {
+        let (file, at) = self.request.as_ref()?;
+        let receive = self.receive.as_ref()?;
+        let arguments = [
+            user,
+            password,
+            (file.as_str(), Some(*at)),
+            argument(Some(receive)),
+        ];
+        Some(script(FTP, &arguments, ("Net::FTP", self.from), notes))
+    }
+}
