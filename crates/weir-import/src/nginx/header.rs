@@ -278,7 +278,7 @@ fn expiry(text: &str) -> Option<u64> {
 const ADDED_TO: &str = "200-201,204,206,301-304,307-308";
 
 /// A field added to responses.
-fn added_field<'n>(
+pub(super) fn added_field<'n>(
     line: &'n Node,
     clients: Clients<'_>,
 ) -> Result<(&'n str, String), &'static str> {

@@ -361,10 +361,13 @@ fn location(
     let names = context.routes_per_location;
     context.routes_per_location = names * paths.len();
     let clients = (scheme, routes.name.as_str());
-    let edits = match &otherwise {
+    let mut edits = match &otherwise {
         Some(named) => edits_with_named(context, named.node, &levels, clients, notes),
         None => edits_of(context, &action, &levels, clients, notes),
     };
+    if matches!(action, Action::Files(..)) && otherwise.is_none() {
+        page::fields_of_missing((server, node), &levels, clients, &mut edits, notes);
+    }
     context.routes_per_location = names;
     let refused = refusals(context, node);
     note_unused_lines(context, node, notes);
