@@ -22,6 +22,12 @@ impl Fields {
         self.set.push((name.to_owned(), value.to_owned(), position));
     }
 
+    /// Whether the field is set.
+    pub(crate) fn sets(&self, name: &str) -> bool {
+        let mut set = self.set.iter();
+        set.any(|(known, ..)| known.eq_ignore_ascii_case(name))
+    }
+
     /// Removes the field.
     pub(crate) fn remove(&mut self, name: &str, position: Position) {
         self.forget(name);

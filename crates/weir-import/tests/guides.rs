@@ -170,3 +170,18 @@ fn missing_file_has_the_fields_of_its_page() {
         assert!(image.contains(part), "{part}: {image}");
     }
 }
+
+#[test]
+fn text_of_return_has_the_default_type() {
+    let toml = without_losses(of_server(
+        "default_type application/json;\n location /a { return 200 '{}'; }\n location /b { return 404; }\n \
+         location /c { return 200 x; add_header Content-Type text/x; }",
+    ));
+    let of = |path: &str| table(&toml, &["[[route]]", &format!("path = \"{path}*\"")]).to_owned();
+    assert!(
+        of("/a").contains("Content-Type: application/json"),
+        "{toml}"
+    );
+    assert!(!of("/b").contains("Content-Type"), "{toml}");
+    assert!(of("/c").contains("Content-Type: text/x"), "{toml}");
+}

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::action::action;
-use super::header::{edits, of_answer, of_files};
+use super::header::{content_type, edits, of_answer, of_files};
 use super::path::{absolute, candidates, endings, escaped, prefix};
 use super::rewrite::{of_location, of_server};
 use super::tree::{Node, inherited, lines_of, stops};
@@ -710,8 +710,13 @@ fn edits_of(
             edits(context, levels, clients, notes)
         }
         Action::Files(..) => of_files(context, levels, clients, notes),
-        Action::Redirect { status, .. } | Action::Respond { status, .. } => {
-            of_answer(context, levels, clients, *status, notes)
+        Action::Redirect { status, .. } => of_answer(context, levels, clients, *status, notes),
+        Action::Respond { status, body } => {
+            let mut edits = of_answer(context, levels, clients, *status, notes);
+            if !body.is_empty() {
+                content_type(context, levels, &mut edits);
+            }
+            edits
         }
         Action::Close | Action::Restart { .. } => Edits::default(),
     }
