@@ -127,9 +127,11 @@ def compare(arguments, kind, path):
                 return "not run", f"{pathlib.Path(ours[0]).name}: {own}"
         differences = []
         pools = groups(theirs, of_blocks(kind, prepared, world.names))
+        # Statistics are the program's own.
+        statistics = {where(request) for request, their in zip(requests, theirs)
+                      if their[0]["body"].startswith("Active connections: ")}
         for request, their, our in zip(requests, theirs, own):
-            # Statistics are the program's own.
-            if their[0]["server"] == FASTCGI or their[0]["body"].startswith("Active connections: "):
+            if their[0]["server"] == FASTCGI or where(request) in statistics:
                 continue
             why = differing(their, our, pools)
             if why:
@@ -138,6 +140,10 @@ def compare(arguments, kind, path):
         if not differences:
             return "identical", left_out
         return ("noted" if done.returncode else "different"), left_out + differences
+
+
+def where(request):
+    return request["host"], request["port"], request["path"]
 
 
 def choose(arguments, kind, file, prepared, world):
@@ -518,7 +524,8 @@ def listeners_of(kind, text):
                 found.append((host.replace("*", "") or "0.0.0.0", int(port), "ssl" in words))
         # Without `listen`, port 80.
         blocks = re.split(r"^\s*server\s*{", text, flags=re.M)[1:]
-        if "stream" not in text and any(not re.search(r"^\s*listen\s", block, re.M) for block in blocks):
+        has_none = any(not re.search(r"^\s*listen\s", block, re.M) for block in blocks)
+        if has_none and not re.search(r"^\s*stream\s*{", text, re.M):
             found.append(("0.0.0.0", 80, False))
     return sorted({(host, port, tls) for host, port, tls in found if ADDRESS.fullmatch(host)})
 

@@ -22,6 +22,12 @@ impl Fields {
         self.set.push((name.to_owned(), value.to_owned(), position));
     }
 
+    /// Whether the field is set.
+    pub(crate) fn sets(&self, name: &str) -> bool {
+        let mut set = self.set.iter();
+        set.any(|(known, ..)| known.eq_ignore_ascii_case(name))
+    }
+
     /// Removes the field.
     pub(crate) fn remove(&mut self, name: &str, position: Position) {
         self.forget(name);
@@ -50,6 +56,43 @@ impl Fields {
     ) {
         self.add(name, value, position);
         self.limit(name, statuses);
+    }
+
+    /// Adds fields to responses with the statuses `of`, which the fields so far do not get: these are for `others`. A
+    /// field that is in both with the same value stays. Returns the names that have another value.
+    pub(crate) fn replace_for(
+        &mut self,
+        of: &'static str,
+        others: &'static str,
+        fields: &[(String, String, Position)],
+    ) -> Vec<String> {
+        let own: Vec<(String, String)> = self
+            .set
+            .iter()
+            .chain(&self.add)
+            .map(|(name, value, _)| (name.to_ascii_lowercase(), value.clone()))
+            .collect();
+        let (mut different, mut new) = (Vec::new(), Vec::new());
+        for (name, value, position) in fields {
+            let lower = name.to_ascii_lowercase();
+            match own.iter().find(|(known, _)| *known == lower) {
+                None => new.push((name, value, *position)),
+                Some((_, known)) if known != value => different.push(name.clone()),
+                Some(_) => {}
+            }
+        }
+        for (name, value) in own {
+            let stays = fields
+                .iter()
+                .any(|(other, text, _)| other.eq_ignore_ascii_case(&name) && *text == value);
+            if !stays {
+                self.statuses.entry(name).or_insert(others);
+            }
+        }
+        for (name, value, position) in new {
+            self.add_for(name, value, Some(of), position);
+        }
+        different
     }
 
     fn limit(&mut self, name: &str, statuses: Option<&'static str>) {

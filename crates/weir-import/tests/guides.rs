@@ -153,3 +153,35 @@ fn rates_and_connections_of_clients_become_limits() {
     assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
     assert!(!imported.toml.contains("close = true"), "{}", imported.toml);
 }
+
+#[test]
+fn missing_file_has_the_fields_of_its_page() {
+    let toml = without_losses(of_server(
+        "root /srv;\n error_page 404 /index.html;\n \
+         location ~* \\.png$ { add_header X-Image yes always; add_header X-All a always; try_files $uri =404; }\n \
+         location / { try_files $uri /index.html; add_header X-Page yes always; add_header X-All a always; }",
+    ));
+    let image = table(&toml, &["[[route]]", "png"]);
+    for part in [
+        "{ header = \"X-Image: yes\", status = \"200-403,405-599\" }",
+        "{ header = \"X-Page: yes\", status = \"404\" }",
+        "\"X-All: a\"",
+    ] {
+        assert!(image.contains(part), "{part}: {image}");
+    }
+}
+
+#[test]
+fn text_of_return_has_the_default_type() {
+    let toml = without_losses(of_server(
+        "default_type application/json;\n location /a { return 200 '{}'; }\n location /b { return 404; }\n \
+         location /c { return 200 x; add_header Content-Type text/x; }",
+    ));
+    let of = |path: &str| table(&toml, &["[[route]]", &format!("path = \"{path}*\"")]).to_owned();
+    assert!(
+        of("/a").contains("Content-Type: application/json"),
+        "{toml}"
+    );
+    assert!(!of("/b").contains("Content-Type"), "{toml}");
+    assert!(of("/c").contains("Content-Type: text/x"), "{toml}");
+}

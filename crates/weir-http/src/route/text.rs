@@ -289,7 +289,9 @@ fn is_in_authority(written: &[u8], value: &[u8]) -> bool {
     let Some(at) = memchr::memmem::find(written, b"://") else {
         return written.is_empty() && !value.starts_with(b"/");
     };
-    !written[at + 3..].contains(&b'/') && !value.is_empty() && !value.starts_with(b"/")
+    // The authority ends with the next of these (RFC 3986 section 3.2).
+    let is_ended = written[at + 3..].iter().any(|byte| b"/?#".contains(byte));
+    !is_ended && !value.is_empty() && !value.starts_with(b"/")
 }
 
 /// Percent-encodes all characters except unreserved ones (RFC 3986 section 2.3).

@@ -194,6 +194,22 @@ pub(super) fn of_answer(
     edits
 }
 
+/// The type of a text that `return` sends: `default_type`.
+pub(super) fn content_type(context: &mut Context<'_>, levels: &[&[Node]], edits: &mut Edits) {
+    const NAME: &str = "Content-Type";
+    let lines = inherited(levels, "default_type");
+    let line = lines
+        .last()
+        .filter(|line| line.word(1) != Some("text/plain"));
+    if let Some(line) = line
+        && let Some(value) = line.word(1)
+        && !edits.response.sets(NAME)
+    {
+        context.used.insert(line.position);
+        edits.response.set(NAME, value, line.position);
+    }
+}
+
 /// Whether `add_header` without `always` applies to a status.
 const fn is_added_to(status: u64) -> bool {
     matches!(status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308)
@@ -278,7 +294,7 @@ fn expiry(text: &str) -> Option<u64> {
 const ADDED_TO: &str = "200-201,204,206,301-304,307-308";
 
 /// A field added to responses.
-fn added_field<'n>(
+pub(super) fn added_field<'n>(
     line: &'n Node,
     clients: Clients<'_>,
 ) -> Result<(&'n str, String), &'static str> {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::action::action;
-use super::header::{edits, of_answer, of_files};
+use super::header::{content_type, edits, of_answer, of_files};
 use super::path::{absolute, candidates, endings, escaped, prefix};
 use super::rewrite::{of_location, of_server};
 use super::tree::{Node, inherited, lines_of, stops};
@@ -361,10 +361,13 @@ fn location(
     let names = context.routes_per_location;
     context.routes_per_location = names * paths.len();
     let clients = (scheme, routes.name.as_str());
-    let edits = match &otherwise {
+    let mut edits = match &otherwise {
         Some(named) => edits_with_named(context, named.node, &levels, clients, notes),
         None => edits_of(context, &action, &levels, clients, notes),
     };
+    if matches!(action, Action::Files(..)) && otherwise.is_none() {
+        page::fields_of_missing((server, node), &levels, clients, &mut edits, notes);
+    }
     context.routes_per_location = names;
     let refused = refusals(context, node);
     note_unused_lines(context, node, notes);
@@ -708,9 +711,16 @@ fn edits_of(
             edits(context, levels, clients, notes)
         }
         Action::Files(..) => of_files(context, levels, clients, notes),
-        Action::Redirect { status, .. }
-        | Action::Respond { status, .. }
-        | Action::Typed { status, .. } => of_answer(context, levels, clients, *status, notes),
+        Action::Redirect { status, .. } | Action::Typed { status, .. } => {
+            of_answer(context, levels, clients, *status, notes)
+        }
+        Action::Respond { status, body } => {
+            let mut edits = of_answer(context, levels, clients, *status, notes);
+            if !body.is_empty() {
+                content_type(context, levels, &mut edits);
+            }
+            edits
+        }
         Action::Close | Action::Restart { .. } => Edits::default(),
     }
 }

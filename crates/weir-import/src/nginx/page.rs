@@ -1,8 +1,12 @@
 //! Pages: `error_page` with a file becomes `error_pages`; the last page of `try_files`.
 
 use super::Context;
+use super::header::added_field;
+use super::path::endings;
 use super::tree::{Node, inherited};
+use super::variable::Clients;
 use crate::document::{Entry, Item};
+use crate::edit::Edits;
 use crate::note::Notes;
 
 /// Returns the error pages of a server block.
@@ -98,20 +102,94 @@ fn page(line: &Node, server: &Node, outer: &[Node]) -> Result<(Vec<Entry>, Strin
 
 /// Whether a path without a location of its own gets to one that has a server.
 fn is_proxied(server: &Node, path: &str) -> bool {
-    let mut inner = server.inner().iter();
-    let is_expression = |word: &str| word.starts_with('~');
-    if inner.any(|node| node.keyword() == "location" && node.word(1).is_some_and(is_expression)) {
-        return false;
-    }
-    let prefixes = server.inner().iter().filter(|node| {
-        node.keyword() == "location" && node.word(2).is_none() && node.word(1).is_some()
-    });
-    let matching = prefixes.filter(|node| path.starts_with(node.word(1).unwrap_or_default()));
-    let longest = matching.max_by_key(|node| node.word(1).map_or(0, str::len));
-    longest.is_some_and(|node| {
+    let passes = |node: &Node| {
         let mut lines = node.inner().iter();
         lines.any(|line| line.keyword() == "proxy_pass")
-    })
+    };
+    location_of(server, path).is_some_and(passes)
+}
+
+/// The location of a path; `None` = it has none, or an expression may match it.
+fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> {
+    let locations = || {
+        server
+            .inner()
+            .iter()
+            .filter(|node| node.keyword() == "location")
+    };
+    let is_exact = |node: &&Node| node.word(1) == Some("=") && node.word(2) == Some(path);
+    if let Some(exact) = locations().find(is_exact) {
+        return Some(exact);
+    }
+    let ending = path.rsplit('.').next().unwrap_or_default();
+    let may_match = |node: &Node| {
+        let is_expression = matches!(node.word(1), Some("~" | "~*"));
+        let is_list = node.word(2).and_then(endings);
+        is_expression
+            && is_list.is_none_or(|all| all.iter().any(|it| it.ends_with(&format!(".{ending}"))))
+    };
+    if locations().any(may_match) {
+        return None;
+    }
+    let prefixes = locations().filter_map(|node| match (node.word(1)?, node.word(2)) {
+        ("^~", Some(prefix)) | (prefix, None) => Some((prefix, node)),
+        _ => None,
+    });
+    let matching = prefixes.filter(|(prefix, _)| path.starts_with(prefix));
+    let longest = matching.max_by_key(|(prefix, _)| prefix.len());
+    longest.map(|(_, node)| node)
+}
+
+/// The response fields of a missing file with an `error_page`: those of the page's location, instead of its own.
+pub(super) fn fields_of_missing(
+    (server, node): (&Node, &Node),
+    levels: &[&[Node]],
+    (scheme, name): (&str, &str),
+    edits: &mut Edits,
+    notes: &mut Notes,
+) {
+    let lines = inherited(levels, "error_page").into_iter();
+    let has_404 = |line: &&Node| line.words.iter().any(|word| word == "404");
+    let page = lines.filter(has_404).find_map(|line| {
+        let changes = line.words.iter().any(|word| word.starts_with('='));
+        line.words
+            .last()
+            .filter(|page| !changes && page.starts_with('/'))
+    });
+    let location = page.and_then(|page| location_of(server, page));
+    let passes = |node: &Node| {
+        node.inner()
+            .iter()
+            .any(|line| line.keyword().ends_with("_pass"))
+    };
+    let Some(location) = location.filter(|it| it.position != node.position && !passes(it)) else {
+        return;
+    };
+    let clients = Clients {
+        scheme,
+        name,
+        redirect: false,
+    };
+    let own: Vec<&[Node]> = [location.inner()]
+        .into_iter()
+        .chain(levels[1..].iter().copied())
+        .collect();
+    let mut fields = Vec::new();
+    for line in inherited(&own, "add_header") {
+        // A variable that Weir does not have is reported at the location of the page.
+        if line.word(3) == Some("always")
+            && let Ok((name, value)) = added_field(line, clients)
+        {
+            fields.push((name.to_owned(), value, line.position));
+        }
+    }
+    for name in edits
+        .response
+        .replace_for("404", "200-403,405-599", &fields)
+    {
+        let why = format!("a missing file has {name} of its own location, not of that of its page");
+        notes.add(node.position, why);
+    }
 }
 
 /// Notes that nginx sends the last page of `try_files`, and the index, with the fields of the page's own location.

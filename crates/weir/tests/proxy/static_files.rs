@@ -138,6 +138,8 @@ fn files_directories_and_links() {
     let (head, _) = curl(&proxy, "/", &["-X", "POST", "-d", "x"]);
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
     assert_eq!(field(&head, "Allow"), Some("GET, HEAD"), "{head}");
+    assert_eq!(field(&head, "Cache-Control"), Some("max-age=60"), "{head}");
+    assert_eq!(field(&head, "X-Error"), Some("/"), "{head}");
     let (head, body) = curl(&proxy, "/page.html", &["-I"]);
     assert_eq!(
         (field(&head, "Content-Length"), body.len()),

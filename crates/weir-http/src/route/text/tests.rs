@@ -160,6 +160,16 @@ fn redirect_contains_host_and_path() {
         redirected("https://a/x{path}?{query}", &get("a", "/b?c"), None),
         "https://a/x/b?c"
     );
+    assert_eq!(
+        redirected("https://a/x?{query}", &get("a", "/b"), None),
+        "https://a/x",
+        "without a query, no question mark"
+    );
+    assert_eq!(
+        redirected("https://a?{query}", &get("a", "/b?c=d"), None),
+        "https://a?c=d",
+        "the authority ends with `?`"
+    );
 }
 
 #[test]
