@@ -63,6 +63,15 @@ pub(crate) use vrrp::{
 
 use Presence::{Absent, Default, Required};
 
+/// Requests of a client, per second or per minute.
+const RATE: Kind = Kind::Either(
+    &Kind::Integer {
+        min: 0,
+        max: 60_000,
+    },
+    &Kind::DescribedText("`N/s` or `N/m`"),
+);
+
 const fn integer((min, max): (u32, u32)) -> Kind {
     Kind::Integer { min, max }
 }

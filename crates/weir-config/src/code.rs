@@ -315,6 +315,16 @@ codes! {
         "With [sync] each director assigns its own part of the ports, so that flows that two directors accept at the \
          same time never have the same port. The parts follow from the sorted addresses of `listen` and `peers`.",
         "No change is required. If the part is too small, use more `ports` or `addresses`.";
+    /// An interface that a virtual router names does not exist.
+    InterfaceAbsent = "N006",
+        "The virtual router is in state fault until the interface exists and has a carrier. It may be created later, \
+         or the file is for another machine.",
+        "Correct the name, or create the interface.";
+    /// A program that the configuration names does not exist, or is not executable.
+    ProgramAbsent = "N007",
+        "Programs of checks and notifications are started only when they are needed. One that is missing is reported \
+         in the log then; a check by a missing program fails.",
+        "Install the program, make it executable with `chmod +x`, or correct the path.";
 }
 
 impl Code {

@@ -251,9 +251,9 @@ pool = "web"
         };
         assert_eq!(web.timeouts.server, Duration::from_secs(30));
         assert_eq!(web.timeouts.client, Duration::from_secs(8));
-        assert_eq!(web.limits.rate, 9);
+        assert_eq!(web.limits.per_minute, 9 * 60);
         assert_eq!(db.protocol, ProxyProtocol::Tcp);
-        assert_eq!((db.limits.connections, db.limits.rate), (5, 0));
+        assert_eq!((db.limits.connections, db.limits.per_minute), (5, 0));
         let pools: Vec<&str> = desired
             .pools
             .iter()

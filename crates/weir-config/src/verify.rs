@@ -42,6 +42,10 @@ pub trait Machine {
     fn has_interface(&self, _name: &str) -> Option<bool> {
         None
     }
+    /// Whether an executable file with this absolute path exists.
+    fn has_program(&self, _path: &str) -> Option<bool> {
+        None
+    }
     /// Reads a secret from its source, or returns the reason why it cannot be read. The value of [`SecretSource::Text`]
     /// is in the configuration; the file mode is checked for it too.
     fn secret(&self, _source: &SecretSource) -> Option<Result<SecretValue, String>> {

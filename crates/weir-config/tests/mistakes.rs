@@ -146,6 +146,25 @@ impl Machine for OneInterface {
     fn has_interface(&self, name: &str) -> Option<bool> {
         Some(name == "eth0")
     }
+
+    fn has_program(&self, path: &str) -> Option<bool> {
+        Some(path == "/bin/sh")
+    }
+}
+
+#[test]
+fn missing_interfaces_of_routers_and_missing_programs_are_notes() {
+    let text = "[vrrp.a]\ninterface = \"eth1\"\nvirtual_router_id = 1\naddresses = [\"10.0.0.9/24\"]\n\
+                track = [{ interface = \"eth0\" }, { script = [\"/opt/alive\"] }]\n\
+                notify = [\"/bin/sh\", \"/opt/none\"]\nnotify_master = [\"/opt/tell\"]\n\
+                [pool.p]\nservers = [\"10.0.0.5\"]\nnotify = \"/opt/pool\"\n\
+                check = { kind = \"script\", command = [\"/opt/check\", \"x\"] }\n\
+                [notify.n]\ncommand = [\"/opt/mail\"]\n\
+                [service.s]\nlisten = [\"10.0.0.9:80\"]\nforward = \"nat\"\npool = \"p\"\n";
+    let found = parse(text, &OneInterface).unwrap().findings;
+    insta::assert_snapshot!(render(&found, text, "weir.toml", false));
+    // Nothing is known about another machine.
+    assert!(parse(text, &HOST).unwrap().findings.is_empty());
 }
 
 #[test]

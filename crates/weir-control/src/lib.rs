@@ -14,6 +14,7 @@ pub mod daemon;
 pub mod dashboard;
 pub mod explain;
 mod group_configuration;
+mod haproxy_commands;
 mod hex;
 mod history;
 pub mod import;

@@ -86,6 +86,8 @@ pub struct ProxyStatus {
     pub regime: Option<PoolState>,
     /// Name and counts, without servers: `servers` has those with their states.
     pub numbers: weir_proxy::ServiceStatus,
+    /// When it was read.
+    pub now: SystemTime,
     /// In file order.
     pub servers: Vec<ProxyServerStatus>,
 }

@@ -86,9 +86,9 @@ pub struct ProxyLimits {
     pub resets: u32,
     /// Maximum size of a request body, in bytes; 0 = no limit.
     pub body: u32,
-    /// Requests per second of one client; 0 = no limit.
-    pub rate: u32,
-    /// Requests at once after an idle period; 0 = as many as `rate`.
+    /// Requests of one client per minute; 0 = no limit.
+    pub per_minute: u32,
+    /// Requests at once after an idle period; 0 = those of one second, at least one.
     pub burst: u32,
     /// Concurrent requests of one client; 0 = no limit.
     pub concurrent: u32,
@@ -97,6 +97,14 @@ pub struct ProxyLimits {
 }
 
 impl ProxyLimits {
+    /// Requests of one client at once.
+    pub fn burst(&self) -> u32 {
+        match self.burst {
+            0 => (self.per_minute / 60).max(1),
+            burst => burst,
+        }
+    }
+
     /// Smallest and largest `head`.
     pub const HEAD: (u32, u32) = (1 << 10, 64 << 10);
     /// Smallest and largest `fields`.
@@ -113,7 +121,7 @@ impl ProxyLimits {
     pub const STREAMS: (u32, u32) = (1, 1_000);
     /// Smallest and largest `resets`.
     pub const RESETS: (u32, u32) = (0, 60_000);
-    /// Smallest and largest `rate` and `burst`.
+    /// Smallest and largest `burst`.
     pub const RATE: (u32, u32) = (0, 60_000);
     /// Smallest and largest `retry_budget`.
     pub const RETRY_BUDGET: (u32, u32) = (0, 1_000);
@@ -131,7 +139,7 @@ impl Default for ProxyLimits {
             streams: 128,
             resets: 100,
             body: 0,
-            rate: 0,
+            per_minute: 0,
             burst: 0,
             concurrent: 0,
             retry_budget: 100,

@@ -55,9 +55,9 @@ pub use plan::Detail;
 pub use proxy::{Prepared, Proxy};
 pub use status::{Conduct, ServerStatus, ServiceStatus};
 pub use tls::{
-    CertificateError, NoCertificateVerification, Peer, Problem, ServiceTickets, TicketKey,
-    certificate_files, describe_error, describe_io_error, listener_tls, number_of_files,
-    server_verifier,
+    CertificateError, CertificateExpiry, EXPIRY_WARNING_DAYS, NoCertificateVerification, Peer,
+    Problem, ServiceTickets, TicketKey, certificate_files, describe_error, describe_io_error,
+    listener_tls, number_of_files, server_verifier,
 };
 
 /// Checks the files and limits that `desired` needs, as of `now`.

@@ -32,7 +32,7 @@ use crate::log::tap::Taps;
 use crate::misdirect::Misdirect;
 use crate::page::Page;
 use crate::queue::Queue;
-use crate::tls::TlsConnector;
+use crate::tls::{CertificateExpiry, TlsConnector};
 use crate::trace::Tracer;
 
 pub use detail::Detail;
@@ -206,6 +206,8 @@ pub(crate) struct Service {
     /// Limit of HTTP/2 stream resets.
     pub(crate) resets: Option<Arc<ResetLimit>>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// Its certificates, the first to expire first.
+    pub(crate) expiries: Vec<CertificateExpiry>,
     /// `None` = no request is misdirected.
     pub(crate) misdirect: Option<Misdirect>,
     /// Whether clients may use HTTP/2.
@@ -250,8 +252,8 @@ pub(crate) struct Service {
     pub(crate) counters: Arc<Sharded>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
     pub(crate) details: Arc<PerWorker<Details>>,
-    /// Maximum number of requests of a client per second; 0 = no limit.
-    pub(crate) rate: u32,
+    /// Maximum number of requests of a client per minute; 0 = no limit.
+    pub(crate) rate_per_minute: u32,
     /// One per route, with its conditions.
     pub(crate) route_exchanges: Vec<(String, Arc<PerWorker<Exchanges>>)>,
     /// Current clients of all workers.

@@ -11,6 +11,7 @@ use weir_sys::{Clock, now_ns};
 use crate::plan::Detail;
 use crate::plan::{Plan, Service, Target};
 use crate::times::{Quantiles, Results};
+use crate::tls::CertificateExpiry;
 
 /// One service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub struct ServiceStatus {
     pub tls_resumed: u64,
     /// TLS handshakes with clients that failed.
     pub tls_failures: u64,
+    /// The certificates in use, the first to expire first; at most 1000.
+    pub certificates: Vec<CertificateExpiry>,
     /// Idle clients that were closed for want of descriptors.
     pub shed: u64,
     /// How often accepting was paused for want of descriptors.
@@ -61,8 +64,8 @@ pub struct ServiceStatus {
     pub rate_max: [u64; 2],
     /// Maximum number of clients at the same time, as configured.
     pub clients_limit: u64,
-    /// Maximum number of requests of a client per second, as configured; 0 = no limit.
-    pub rate_limit: u64,
+    /// Maximum number of requests of a client per minute, as configured; 0 = no limit.
+    pub rate_limit_per_minute: u64,
     /// In the order of [`Detail::ALL`].
     pub details: [u64; Detail::ALL.len()],
     /// Requests to servers over HTTP/2: in progress, and ever sent.
@@ -228,6 +231,7 @@ fn service_status(service: &Service) -> ServiceStatus {
         tls_handshakes: counters.sum(|c| &c.tls_done),
         tls_resumed: counters.sum(|c| &c.tls_resumed),
         tls_failures: counters.sum(|c| &c.tls_failed),
+        certificates: service.expiries.clone(),
         shed: counters.sum(|c| &c.shed),
         accept_pauses: counters.sum(|c| &c.pauses),
         servers: service
@@ -247,7 +251,7 @@ fn service_status(service: &Service) -> ServiceStatus {
             .unwrap_or(0),
         rate_max: service.exchanges.rates.get(),
         clients_limit: service.connections.into(),
-        rate_limit: service.rate.into(),
+        rate_limit_per_minute: service.rate_per_minute.into(),
         details: Detail::ALL.map(|detail| service.details.sum(|it| it.of(detail))),
         h2_upstream: h2_upstream(service),
         results: service.exchanges.results(),

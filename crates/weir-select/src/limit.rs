@@ -62,6 +62,11 @@ impl Rate {
         Self::with_interval(UNITS / u64::from(per_second.max(1)), burst, ENTRIES)
     }
 
+    /// Limits of a service: as [`new`](Self::new), with requests per minute. `burst` is limited as that of a route.
+    pub fn of_service(per_minute: u32, burst: u32) -> Self {
+        Self::with_interval(60 * UNITS / u64::from(per_minute.max(1)), burst, ENTRIES)
+    }
+
     /// Limits of a route: as [`new`](Self::new), with requests per minute and a smaller table. `burst` is at most what
     /// the rate allows in nine hours, because arrival times wrap.
     pub fn of_route(per_minute: u32, burst: u32) -> Self {

@@ -199,7 +199,11 @@ name = "manual"
 "#;
 
 /// Labels of families whose series appear with the first event, which this test does not cause.
-const LABELS: [(&str, &[&str]); 5] = [
+const LABELS: [(&str, &[&str]); 6] = [
+    (
+        "weir_certificate_not_after_timestamp_seconds",
+        &["certificate", "service"],
+    ),
     ("weir_cluster_member_present", &["member"]),
     ("weir_cluster_member_version", &["member"]),
     ("weir_sync_ignored_total", &["peer", "reason"]),

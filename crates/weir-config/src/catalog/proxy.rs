@@ -181,17 +181,17 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         .known_as(&["client_max_body_size"]),
         Key::new(
             "rate",
-            integer(ProxyLimits::RATE),
+            RATE,
             Default("0"),
-            "Maximum requests per second of one client of an `http` service, counted over all workers; further \
-             requests are answered with 429. 0 = no limit. `limits` of a route also accept a rate per minute.",
+            "Maximum requests of one client of an `http` service, per second or, as in `30/m`, per minute, counted \
+             over all workers; further requests are answered with 429. 0 = no limit.",
             "rate = 100",
         )
         .known_as(&["limit_req", "requests_per_second"]),
         Key::new(
             "burst",
             integer(ProxyLimits::RATE),
-            Absent("the value of `rate`"),
+            Absent("the requests of one second, at least one"),
             "Number of requests that a client may send at once after an idle period.",
             "burst = 200",
         ),

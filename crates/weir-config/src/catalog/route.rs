@@ -478,13 +478,7 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
     keys: &[
         Key::new(
             "rate",
-            Kind::Either(
-                &Kind::Integer {
-                    min: 0,
-                    max: 60_000,
-                },
-                &Kind::DescribedText("`N/s` or `N/m`"),
-            ),
+            RATE,
             Absent("no limit"),
             "Maximum requests of one client, per second or, as in `30/m`, per minute.",
             "rate = \"30/m\"",

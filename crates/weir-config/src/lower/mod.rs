@@ -17,6 +17,7 @@ mod node;
 mod notify;
 mod path;
 mod pool;
+mod present;
 mod proxy;
 mod response;
 mod retry;

@@ -247,7 +247,7 @@ fn timeouts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyTimeouts {
 
 fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyLimits {
     let default = ProxyLimits::default();
-    ProxyLimits {
+    let limits = ProxyLimits {
         head: view.size(sink, "head").unwrap_or(default.head),
         fields: view.integer(sink, "fields").unwrap_or(default.fields),
         connections: view
@@ -263,7 +263,7 @@ fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyLimits {
         streams: view.integer(sink, "streams").unwrap_or(default.streams),
         resets: view.integer(sink, "resets").unwrap_or(default.resets),
         body: view.size(sink, "body").unwrap_or(default.body),
-        rate: view.integer(sink, "rate").unwrap_or(default.rate),
+        per_minute: super::route::rate(sink, view).unwrap_or(default.per_minute),
         burst: view.integer(sink, "burst").unwrap_or(default.burst),
         concurrent: view
             .integer(sink, "concurrent")
@@ -271,7 +271,9 @@ fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyLimits {
         retry_budget: view
             .integer(sink, "retry_budget")
             .unwrap_or(default.retry_budget),
-    }
+    };
+    super::route::burst(sink, view, limits.per_minute, limits.burst());
+    limits
 }
 
 pub(super) fn limit_key(sink: &mut Sink<'_>, view: &View<'_, '_>) -> HashKey {

@@ -108,7 +108,7 @@ fn router(
 ) -> (VirtualRouter, Vec<Range<usize>>) {
     let interface = view
         .text(sink, "interface")
-        .and_then(|(name, span)| super::node::interface(sink, name, span))
+        .and_then(|(name, span)| super::present::interface(sink, name, span))
         .map(str::to_owned);
     let small = |number: Option<u32>, default: u8| optional_byte(number).unwrap_or(default);
     let mut spans = Vec::new();
@@ -491,8 +491,11 @@ fn plain_address(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option
 /// Program and arguments; empty: none.
 fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Vec<String> {
     let items = view.list(sink, key).unwrap_or_default();
-    let words = items.iter().filter_map(|item| {
+    let words = items.iter().enumerate().filter_map(|(at, item)| {
         let (word, span) = text(sink, item, &Kind::Text)?;
+        if at == 0 {
+            super::present::program(sink, word, span);
+        }
         line(sink, word, span)
     });
     words.collect()
@@ -637,7 +640,7 @@ fn one_address(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<Ip
 
 fn one_interface(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let (name, span) = view.text(sink, "interface")?;
-    super::node::interface(sink, name, span).map(str::to_owned)
+    super::present::interface(sink, name, span).map(str::to_owned)
 }
 
 fn route(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<VirtualRoute> {
@@ -716,7 +719,7 @@ fn track(
     let view = View::open(sink, &VRRP_TRACK, table, &item.span);
     let interface = view
         .text(sink, "interface")
-        .and_then(|(name, span)| super::node::interface(sink, name, span))
+        .and_then(|(name, span)| super::present::interface(sink, name, span))
         .map(str::to_owned);
     let mut named = |key| {
         let (name, span) = view.text(sink, key)?;

@@ -94,6 +94,7 @@ const ORDINARY: &[(&str, &str)] = &[
     ("map", "entries"),
     ("map", "key"),
     ("route-limits", "key"),
+    ("proxy-limits", "rate"),
     ("route-limits", "rate"),
     ("route-pool", "default"),
     ("route-mirror", "path"),

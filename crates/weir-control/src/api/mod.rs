@@ -8,6 +8,7 @@
 
 mod body;
 mod caller;
+mod command_line;
 mod connection_limit;
 mod failure;
 mod host;

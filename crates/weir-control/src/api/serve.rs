@@ -25,6 +25,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::body::{MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES, collect};
 use super::caller::{Caller, Peer, Role};
+use super::command_line;
 use super::connection_limit::{ConnectionLimit, Limits, Progress, Slot};
 use super::failure::Failure;
 use super::policy::{SharedPolicy, Via, required};
@@ -175,6 +176,25 @@ async fn connection(
     slot: &Slot,
 ) {
     let peer = accepted.peer();
+    let accepted = match accepted {
+        Accepted::Unix(stream) => match command_line::begins(&stream, HEADER_DEADLINE).await {
+            Ok(false) => Accepted::Unix(stream),
+            Ok(true) => {
+                let router = router.layer(Extension(caller)).layer(Extension(peer));
+                let router = router.layer(Extension(Arc::clone(&slot.progress)));
+                let stream = WriteTimeout::new(stream, WRITE_DEADLINE);
+                if let Err(error) = command_line::serve(stream, router, HEADER_DEADLINE).await {
+                    tracing::debug!(%error, "a line of commands ended early");
+                }
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a connection to the API sent nothing");
+                return;
+            }
+        },
+        Accepted::Tcp(..) => accepted,
+    };
     let (stream, via) = match listener.open(accepted).await {
         Ok(opened) => opened,
         Err(error) => {

@@ -11,6 +11,7 @@ mod include;
 mod secret;
 mod vip;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -309,6 +310,18 @@ impl Machine for ThisMachine<'_> {
         match name_to_index(socket, name) {
             Ok(_) => Some(true),
             Err(Errno::NODEV) => Some(false),
+            Err(_) => None,
+        }
+    }
+
+    /// Unknown if this user may not see the directory.
+    fn has_program(&self, path: &str) -> Option<bool> {
+        if matches!(self.secrets, Secrets::Unread) {
+            return None;
+        }
+        match std::fs::metadata(path) {
+            Ok(found) => Some(found.is_file() && found.permissions().mode() & 0o111 != 0),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(false),
             Err(_) => None,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::SystemTime;
 
 use crate::api::{Refusal, Reloaded};
-use crate::status::{Reload, rfc3339};
+use crate::status::{Reload, ReloadCounts, rfc3339};
 
 /// Number of reloads, and of changes of each, that are kept.
 const KEPT: usize = 20;
@@ -12,7 +12,10 @@ const CHANGES_MAX: usize = 50;
 
 /// The last reloads of this process, the newest last.
 #[derive(Debug, Default)]
-pub(super) struct ReloadHistory(VecDeque<Reload>);
+pub(super) struct ReloadHistory {
+    last: VecDeque<Reload>,
+    counts: ReloadCounts,
+}
 
 impl ReloadHistory {
     /// Adds the result of a reload at `at`.
@@ -23,6 +26,7 @@ impl ReloadHistory {
         };
         match result {
             Ok(reloaded) => {
+                self.counts.applied += 1;
                 reload.revision = Some(reloaded.revision);
                 reload.changes = reloaded.changes.iter().take(CHANGES_MAX).cloned().collect();
                 let rest = reloaded.changes.len().saturating_sub(CHANGES_MAX);
@@ -30,17 +34,25 @@ impl ReloadHistory {
                     reload.changes.push(format!("and {rest} more changes"));
                 }
             }
-            Err(refusal) => reload.error = Some(refusal.error.clone()),
+            Err(refusal) => {
+                self.counts.refused += 1;
+                reload.error = Some(refusal.error.clone());
+            }
         }
-        if self.0.len() == KEPT {
-            self.0.pop_front();
+        if self.last.len() == KEPT {
+            self.last.pop_front();
         }
-        self.0.push_back(reload);
+        self.last.push_back(reload);
     }
 
     /// The oldest first.
     pub(super) fn all(&self) -> Vec<Reload> {
-        self.0.iter().cloned().collect()
+        self.last.iter().cloned().collect()
+    }
+
+    /// All of this process, forgotten ones included.
+    pub(super) const fn counts(&self) -> ReloadCounts {
+        self.counts
     }
 }
 
@@ -61,6 +73,8 @@ mod tests {
             history.add(&Ok(reloaded), SystemTime::UNIX_EPOCH);
         }
         history.add(&Err(Refusal::new("no")), SystemTime::UNIX_EPOCH);
+        let counts = history.counts();
+        assert_eq!((counts.applied, counts.refused), (30, 1));
         let all = history.all();
         assert_eq!(all.len(), KEPT);
         assert_eq!(all[0].revision, Some(12));

@@ -393,8 +393,12 @@ async fn malformed_requests_are_rejected_and_later_ones_served() {
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
         let answer = daemon.raw(&post(17, r#"{"path": "x.tom"}"#)).await;
         assert!(answer.contains("the path must be absolute"), "{answer}");
-        let answer = daemon.raw("no HTTP\r\n\r\n").await;
+        let answer = daemon.raw("NO HTTP\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+        let answer = daemon.raw("no command\r\n\r\n").await;
+        assert!(answer.starts_with("Unknown command: \"no command\""), "{answer}");
+        let answer = daemon.raw("show info\nmore").await;
+        assert!(answer.starts_with("Name: Weir\n"), "{answer}");
         let answer = daemon.raw("GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
         daemon.client.status().await.unwrap();

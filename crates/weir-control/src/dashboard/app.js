@@ -4,6 +4,9 @@
 const WINDOW_MS = 15 * 60 * 1000;
 const PERIOD_MS = 2000;
 const ROW = 30;
+const CERTIFICATES_MAX = 100;
+// As in weir-proxy.
+const EXPIRY_WARNING_DAYS = 14;
 // The bounds of the histograms in microseconds, as in weir-proxy.
 const BOUNDS_US = [500, 1000, 2500, 5000, 10000, 25000, 100000, 250000, 1000000, 5000000, 30000000];
 
@@ -396,6 +399,18 @@ function draw() {
   at("list").tBodies[0].replaceChildren(space(first), ...body, space(shown.length - last));
 }
 
+const urgency = (days) => days < 0 ? "down" : days < EXPIRY_WARNING_DAYS ? "warning" : "";
+
+// The first to expire first.
+function certificates() {
+  const found = report.services.flatMap((it) => (it.certificates || []).map((one) => ({ service: it.name, ...one })));
+  found.sort((a, b) => a.not_after_s - b.not_after_s);
+  at("certificates-section").hidden = !found.length;
+  table("certificates", [["Service"], ["Host"], ["File", "wide"], ["Expires"], ["Days left", "number"]],
+    found.slice(0, CERTIFICATES_MAX).map((it) => [it.service, it.name || "–", it.file, it.not_after,
+      make("td", it.days_left, "number " + urgency(it.days_left))]));
+}
+
 function others() {
   table("interfaces", [["Interface"], ["Mode"], ["Reason"]],
     report.xdp.map((it) => [it.interface, it.mode, it.reason || ""]));
@@ -428,12 +443,14 @@ function scopes() {
 function summary() {
   const count = {};
   for (const it of rows) count[it.server.state] = (count[it.server.state] || 0) + 1;
+  const known = new Set(rows.map((it) => it.pool + " " + it.address));
   // In the order of `weir status`.
   const order = ["up", "down", "starting", "drain", "maint", "unchecked"];
   const states = order.filter((state) => count[state]).map((state) => count[state] + " " + state).join(", ");
   const counted = (number, noun) => number + " " + noun + (number === 1 ? "" : "s");
   at("summary").textContent = "revision " + report.revision + ", " + counted(report.services.length, "service") + ", "
-    + counted(rows.length, "server") + (states ? ": " + states : "");
+    + counted(known.size, "server") + (known.size === rows.length ? "" : ", counted in each service")
+    + (states ? ": " + states : "");
 }
 
 // --- one server ------------------------------------------------------------------------------------------------------
@@ -579,6 +596,7 @@ async function refresh() {
   scopes();
   summary();
   services();
+  certificates();
   others();
   filter();
   charts();

@@ -4,12 +4,14 @@
 //! counts nothing: all values come from the [`Report`] and the [`Process`] that the caller read.
 
 mod announce;
+mod certificate;
 mod check;
 mod exchanges;
 mod group;
 mod latency;
 mod process;
 mod proxy;
+mod reload;
 mod server_row;
 mod sync;
 mod text;
@@ -22,6 +24,7 @@ use server_row::{ServerRow, all_servers, of_service};
 use text::Text;
 
 pub use process::Process;
+pub(crate) use process::uptime_s;
 pub use text::Format;
 
 type Count = (&'static str, &'static str, fn(&Counters) -> u64);
@@ -120,6 +123,8 @@ pub fn render(
         "1 = changed certificate files cannot be used, and the former ones are in use.",
         u64::from(report.certificate_error.is_some()),
     );
+    reload::reloads(&mut text, report);
+    certificate::certificates(&mut text, report);
     text.family("weir_xdp_attached", "gauge", "XDP by interface and mode.");
     for at in &report.xdp {
         let labels = [("interface", at.interface.as_str()), ("mode", &at.mode)];

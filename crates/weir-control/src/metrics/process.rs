@@ -36,6 +36,16 @@ fn started_ms() -> Option<u64> {
     Some(boot * 1_000 + ticks * 1_000 / rustix::param::clock_ticks_per_second())
 }
 
+/// How long this process has run, in seconds; 0 where `/proc` is unreadable.
+pub(crate) fn uptime_s(now: std::time::SystemTime) -> u64 {
+    let now = now.duration_since(std::time::UNIX_EPOCH);
+    let started = started_ms().map(std::time::Duration::from_millis);
+    match (now, started) {
+        (Ok(now), Some(started)) => now.saturating_sub(started).as_secs(),
+        _ => 0,
+    }
+}
+
 pub(super) fn process(text: &mut Text, process: Process) {
     let name = "weir_build_info";
     text.family(name, "gauge", "1, with the version of the program.");

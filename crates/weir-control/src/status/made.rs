@@ -68,6 +68,7 @@ impl From<&Snapshot> for Report {
             tracing: snapshot.traces.as_ref().map(Traces::from),
             cluster: None,
             reloads: Vec::new(),
+            reload_counts: super::ReloadCounts::default(),
             certificate_error: None,
             list_error: None,
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),

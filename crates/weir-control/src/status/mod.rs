@@ -5,6 +5,7 @@
 //! difference of two documents ([`table`]).
 
 pub(crate) mod announce;
+mod certificate;
 mod doctor;
 pub mod exchanges;
 mod group;
@@ -26,11 +27,13 @@ use weir_discovery::Source;
 use made::{state, vip};
 
 pub use announce::Announced;
+pub use certificate::Certificate;
 pub use group::{Group, GroupMember};
 pub use latency::{Latency, Milliseconds};
 pub use proxy::{Proxied, ProxiedServer};
 pub use sync::Sync;
 pub use time::rfc3339;
+pub(crate) use time::seconds_of;
 pub use traces::Traces;
 pub use vrrp::Vrrp;
 
@@ -101,12 +104,24 @@ pub struct Report {
     /// The last reloads of this process, the oldest first; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reloads: Vec<Reload>,
+    /// Number of reloads of this process; absent before the first.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reload_counts: ReloadCounts,
     /// Why changed certificate files are not in use; absent if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_error: Option<String>,
     /// Why changed lists (networks, hosts, users, maps) are not in use; absent if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list_error: Option<String>,
+}
+
+/// Reloads of the daemon's process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadCounts {
+    /// Those that took effect, without a change too.
+    pub applied: u64,
+    /// Those that were refused; nothing changed.
+    pub refused: u64,
 }
 
 /// One reload.

@@ -7,7 +7,7 @@ use weir_proxy::Detail;
 
 use super::exchanges::{Exchanges, Part};
 use super::latency::Latency;
-use super::{Check, Counters, Ejected, Server, Service, rfc3339, state, vip};
+use super::{Certificate, Check, Counters, Ejected, Server, Service, rfc3339, state, vip};
 use crate::snapshot::{ProxyServerStatus, ProxyStatus};
 
 /// Additional data of a proxy service.
@@ -50,6 +50,9 @@ pub struct Proxied {
     /// TLS handshakes with clients that failed.
     #[serde(default)]
     pub tls_failures: u64,
+    /// The certificates for clients, the first to expire first, at most 1000; absent without TLS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<Certificate>,
     /// Idle clients that were closed because descriptors ran short.
     #[serde(default)]
     pub shed: u64,
@@ -68,9 +71,12 @@ pub struct Proxied {
     /// Maximum number of clients at the same time, as configured.
     #[serde(default)]
     pub clients_limit: u64,
-    /// Maximum number of requests of a client per second, as configured; 0 = no limit.
+    /// Maximum number of requests of a client per second, as configured, rounded up; 0 = no limit.
     #[serde(default)]
     pub rate_limit: u64,
+    /// The same per minute, not rounded.
+    #[serde(default)]
+    pub rate_limit_per_minute: u64,
     /// Further numbers by name: see `weir_proxy_*` in the reference of metrics.
     #[serde(default)]
     pub details: BTreeMap<String, u64>,
@@ -164,13 +170,19 @@ impl From<&ProxyStatus> for Service {
                 tls_handshakes: numbers.tls_handshakes,
                 tls_resumed: numbers.tls_resumed,
                 tls_failures: numbers.tls_failures,
+                certificates: numbers
+                    .certificates
+                    .iter()
+                    .map(|it| Certificate::new(it, status.now))
+                    .collect(),
                 shed: numbers.shed,
                 accept_pauses: numbers.accept_pauses,
                 queued_max: numbers.queued_max,
                 connections_per_second_max: numbers.rate_max[0],
                 requests_per_second_max: numbers.rate_max[1],
                 clients_limit: numbers.clients_limit,
-                rate_limit: numbers.rate_limit,
+                rate_limit: numbers.rate_limit_per_minute.div_ceil(60),
+                rate_limit_per_minute: numbers.rate_limit_per_minute,
                 details: Detail::ALL
                     .iter()
                     .zip(numbers.details)

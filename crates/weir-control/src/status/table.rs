@@ -8,6 +8,7 @@ mod row;
 mod select;
 mod view;
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -70,15 +71,35 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
     }
 }
 
-/// Services and servers in one line; a server of several services counts once for each.
+/// Services and servers in one line.
 fn summary(report: &Report) -> String {
-    let servers = || report.services.iter().flat_map(|service| &service.servers);
+    let servers = report.services.iter().flat_map(|service| &service.servers);
     format!(
         "{}, {}: {}",
         counted(report.services.len() as u64, "service"),
-        counted(servers().count() as u64, "server"),
-        states(servers())
+        servers_text(report),
+        states(servers)
     )
+}
+
+/// The servers as `weir check` counts them: those of a pool once. Their states are counted for each service, because
+/// they may differ.
+pub fn servers_text(report: &Report) -> String {
+    let mut known = HashSet::new();
+    let mut all = 0;
+    for service in &report.services {
+        for server in &service.servers {
+            all += 1;
+            let pool = server.pool.as_deref().unwrap_or(&service.pool);
+            known.insert((pool, server.address.as_str()));
+        }
+    }
+    let servers = counted(known.len() as u64, "server");
+    if all == known.len() {
+        servers
+    } else {
+        format!("{servers}, counted in each service")
+    }
 }
 
 /// `3 up, 1 down`.
@@ -205,6 +226,9 @@ fn block(
         }
     );
     traffic(out, service, before);
+    if let Some(proxy) = &service.proxy {
+        super::certificate::lines(out, &proxy.certificates);
+    }
     if let (Some(state), Some(cause)) = (&service.pool_state, &service.pool_cause) {
         let _ = writeln!(out, "  pool {}: {state}, {cause}", service.pool);
     }

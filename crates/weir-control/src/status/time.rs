@@ -20,6 +20,11 @@ pub fn rfc3339(moment: SystemTime) -> String {
     )
 }
 
+/// Seconds since 1970 of what [`rfc3339`] formats.
+pub(crate) fn seconds_of(text: &str) -> Option<u64> {
+    parse(text).map(|since| since.as_secs())
+}
+
 /// Parses what [`rfc3339`] formats; time since 1970.
 pub(super) fn parse(text: &str) -> Option<Duration> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<u8>().ok();

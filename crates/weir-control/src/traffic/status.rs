@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_model::{Metrics, Pool, Protocol, Server};
 use weir_state::{Override, state_before_first_result};
@@ -25,6 +25,7 @@ impl Traffic {
         let added = self.added().into_iter().map(|(_, address)| address);
         let added: BTreeSet<IpAddr> = added.collect();
         let mut pools = HashMap::new();
+        let now = SystemTime::now();
         let running = self.proxy.status().into_iter();
         running
             .filter_map(|mut numbers| {
@@ -51,6 +52,7 @@ impl Traffic {
                     regime: self.states.exceptional_state(&proxy.pool),
                     servers: servers.collect(),
                     numbers,
+                    now,
                 })
             })
             .collect()

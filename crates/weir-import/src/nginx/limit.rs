@@ -49,13 +49,7 @@ pub(super) fn limits(
         }
     }
     let lines = ["limit_req", "limit_conn"].map(|keyword| find(levels, keyword));
-    of_clients(
-        context,
-        (levels[1], Per::Second),
-        lines,
-        &mut entries,
-        notes,
-    );
+    of_clients(context, levels[1], lines, &mut entries, notes);
     entries
 }
 
@@ -73,28 +67,21 @@ pub(super) fn of_route(
         context.routes_per_location == 1 && uses == Some(&1)
     };
     let lines = [requests.filter(is_counted), connections.filter(is_counted)];
-    of_clients(context, (outer, Per::Minute), lines, &mut entries, notes);
+    of_clients(context, outer, lines, &mut entries, notes);
     entries
-}
-
-/// The smallest unit of a rate: a service has rates per second, a route also per minute.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Per {
-    Second,
-    Minute,
 }
 
 /// Adds the keys for a `limit_req` and a `limit_conn`.
 fn of_clients(
     context: &mut Context<'_>,
-    (outer, per): (&[Node], Per),
+    outer: &[Node],
     [requests, connections]: [Option<&Node>; 2],
     entries: &mut Vec<Entry>,
     notes: &mut Notes,
 ) {
     let mut key = None;
     if let Some(line) = requests {
-        match rate(outer, line, per) {
+        match rate(outer, line) {
             Ok((limit_key, zone, rate, burst)) => {
                 context.used.extend([line.position, zone]);
                 if !line.words.iter().any(|word| word == "nodelay") {
@@ -180,11 +167,7 @@ fn zone<'n>(
 }
 
 /// `limit_req zone=one burst=20`: key, zone, rate, burst.
-fn rate(
-    outer: &[Node],
-    line: &Node,
-    per: Per,
-) -> Result<(String, Position, Value, u64), &'static str> {
+fn rate(outer: &[Node], line: &Node) -> Result<(String, Position, Value, u64), &'static str> {
     let option = |name: &str| line.words.iter().find_map(|word| word.strip_prefix(name));
     let name = option("zone=").ok_or("the zone is missing")?;
     let (zone, key) = zone(outer, "limit_req_zone", name)?;
@@ -199,8 +182,8 @@ fn rate(
     });
     let rate = match per_minute.filter(|rate| *rate > 0) {
         Some(rate) if rate % 60 == 0 => Value::from(rate / 60),
-        Some(rate) if per == Per::Minute => Value::from(format!("{rate}/m")),
-        _ => return Err("`limits.rate` is in whole requests per second"),
+        Some(rate) => Value::from(format!("{rate}/m")),
+        None => return Err("the rate is not a number of requests per second or minute"),
     };
     let burst = option("burst=").and_then(|word| word.parse::<u64>().ok());
     Ok((key, zone.position, rate, burst.unwrap_or(0) + 1))

@@ -251,6 +251,14 @@ fn map_of(route: &Route) -> Option<&ValueMap> {
     }
 }
 
+/// Requests per second, or per minute if they are not whole.
+fn rate_text(per_minute: u32) -> String {
+    match per_minute % 60 {
+        0 => (per_minute / 60).to_string(),
+        _ => format!("{per_minute}/m"),
+    }
+}
+
 fn limits_text(limits: &&RouteLimits) -> String {
     let RouteLimits {
         per_minute,
@@ -333,7 +341,9 @@ fn limits(edits: Edits, old: &ProxyLimits, new: &ProxyLimits) -> Edits {
         .compare("limits.streams", old.streams, new.streams, number)
         .compare("limits.resets", old.resets, new.resets, number)
         .compare("limits.body", old.body, new.body, number)
-        .compare("limits.rate", old.rate, new.rate, number)
+        .compare("limits.rate", old.per_minute, new.per_minute, |it| {
+            rate_text(*it)
+        })
         .compare("limits.burst", old.burst, new.burst, number)
         .compare("limits.concurrent", old.concurrent, new.concurrent, number)
         .compare(

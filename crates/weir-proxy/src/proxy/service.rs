@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
 use weir_http::{HeadLimits, cookie};
 use weir_model::{HeaderEdit, HeaderEdits, Pool, ProxyProtocol, RetryOn, Secret, Server, Template};
 use weir_select::RetryPolicy;
@@ -48,7 +47,14 @@ pub(super) fn service(
         ..
     } = tables(known, proxy);
     file_root::check_roots(proxy)?;
-    let (tls, names) = secure(known, proxy)?.unzip();
+    let (tls, names, expiries) = match secure(known, proxy)? {
+        Some(tls::Secured {
+            config,
+            names,
+            expiries,
+        }) => (Some(config), Some(names), expiries),
+        None => (None, None, Vec::new()),
+    };
     let mut options_of_routes = proxy.routes.iter().filter_map(|it| it.options.as_ref());
     let has_body_limits = options_of_routes.any(|options| options.max_body.is_some());
     let service = Service {
@@ -79,6 +85,7 @@ pub(super) fn service(
             .map(|pool| targets(known, workers, proxy, pool))
             .collect::<Result<_>>()?,
         tls,
+        expiries,
         misdirect: None,
         http2: proxy.http2,
         timeouts: (&proxy.timeouts).into(),
@@ -127,7 +134,7 @@ pub(super) fn service(
                 .entry(proxy.name.clone())
                 .or_insert_with(|| Arc::new(PerWorker::new(workers))),
         ),
-        rate: limits.rate,
+        rate_per_minute: limits.per_minute,
         route_exchanges: proxy
             .routes
             .iter()
@@ -317,10 +324,7 @@ pub(super) fn misdirect(services: &mut [Service], parts: Vec<(&weir_model::Proxy
 }
 
 /// TLS with a service's clients, from the current certificate files.
-fn secure(
-    known: &mut Known,
-    proxy: &weir_model::Proxy,
-) -> Result<Option<(Arc<ServerConfig>, Names)>> {
+fn secure(known: &mut Known, proxy: &weir_model::Proxy) -> Result<Option<tls::Secured>> {
     let Some(wanted) = &proxy.tls else {
         return Ok(None);
     };
@@ -348,7 +352,7 @@ fn secure(
         ProxyProtocol::Http => &[b"http/1.1"],
         ProxyProtocol::Tcp => &[],
     };
-    let config =
+    let secured =
         tls::server_config(wanted, protocols, Arc::<tls::Tickets>::clone(&keys)).map_err(failed)?;
     let tickets = Tickets {
         client_ca: wanted.client_ca.clone(),
@@ -356,7 +360,7 @@ fn secure(
         keys,
     };
     known.tickets.insert(proxy.name.clone(), tickets);
-    Ok(Some(config))
+    Ok(Some(secured))
 }
 
 /// The servers of a pool for a service: the known ones, as far as their settings are the same.
@@ -515,12 +519,9 @@ fn listeners(
 /// The tables that limit a service's clients: the former ones if the limits are the same.
 fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
     let limits = &proxy.limits;
-    let burst = match limits.burst {
-        0 => limits.rate,
-        burst => burst,
-    };
+    let burst = limits.burst();
     let kind = (
-        limits.rate,
+        limits.per_minute,
         burst,
         limits.concurrent,
         proxy.limit_key.clone(),
@@ -528,7 +529,8 @@ fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
     let tables = known.tables.entry(proxy.name.clone()).or_default();
     if tables.kind != kind {
         *tables = Tables {
-            rate: (limits.rate > 0).then(|| Arc::new(Rate::new(limits.rate, burst))),
+            rate: (limits.per_minute > 0)
+                .then(|| Arc::new(Rate::of_service(limits.per_minute, burst))),
             concurrent: (limits.concurrent > 0)
                 .then(|| Arc::new(Concurrent::new(limits.concurrent))),
             resets: tables.resets.take(),

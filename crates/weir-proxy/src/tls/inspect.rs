@@ -9,11 +9,8 @@ use weir_model::{Desired, HostPattern, Proxy, ServiceTls, Source};
 
 use super::TlsConnector;
 use super::certificate::{self, Certificate, CertificateError};
+use super::expiry::{DAY, EXPIRY_WARNING_DAYS};
 use super::server::client_verifier;
-
-/// Certificates that expire within this time cause a warning: certbot renews 30 days ahead, so renewal has failed.
-const AHEAD_DAYS: i64 = 14;
-const DAY: i64 = 86_400;
 
 /// A problem with a file that the configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +130,7 @@ fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Probl
         )
     } else {
         let days = (info.not_after - now) / DAY;
-        if days >= AHEAD_DAYS {
+        if days >= EXPIRY_WARNING_DAYS {
             return None;
         }
         let plural = if days == 1 { "" } else { "s" };

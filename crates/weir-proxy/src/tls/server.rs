@@ -15,6 +15,7 @@ use rustls::sign::CertifiedKey;
 use weir_model::{ClientAuth, ServiceTls};
 
 use super::certificate::{self, Certificate, CertificateError};
+use super::expiry::{CertificateExpiry, first_to_expire};
 use super::{suite, versions};
 use crate::misdirect::Names;
 
@@ -106,12 +107,19 @@ pub fn listener_tls(
     tls: &ServiceTls,
     protocols: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, CertificateError> {
-    server_config(tls, protocols, Arc::new(NoTickets)).map(|(config, _)| config)
+    server_config(tls, protocols, Arc::new(NoTickets)).map(|secured| secured.config)
 }
 
-/// Builds the configuration of a service's `tls`, and returns it with the names in its certificates. `protocols` are
-/// the ALPN protocols. Tickets are shared by all workers, and by later configurations with the same client
-/// authentication.
+/// The TLS configuration of a service, and facts about its certificates.
+pub(crate) struct Secured {
+    pub(crate) config: Arc<ServerConfig>,
+    /// The names in the certificates.
+    pub(crate) names: Names,
+    pub(crate) expiries: Vec<CertificateExpiry>,
+}
+
+/// Builds the configuration of a service's `tls`. `protocols` are the ALPN protocols. Tickets are shared by all
+/// workers, and by later configurations with the same client authentication.
 ///
 /// # Errors
 /// A certificate cannot be used.
@@ -119,7 +127,7 @@ pub(crate) fn server_config(
     tls: &ServiceTls,
     protocols: &[&[u8]],
     tickets: Arc<dyn ProducesTickets>,
-) -> Result<(Arc<ServerConfig>, Names), CertificateError> {
+) -> Result<Secured, CertificateError> {
     let provider = Arc::new(suite::provider(&tls.ciphers, &tls.groups));
     let certificates: Result<Vec<Certificate>, _> = certificate::all(&tls.certificates, &provider)?
         .into_iter()
@@ -152,7 +160,11 @@ pub(crate) fn server_config(
         config.ticketer = tickets;
     }
     let names = certificates.iter().flat_map(|one| &one.info.names);
-    Ok((Arc::new(config), Names::new(names.map(String::as_str))))
+    Ok(Secured {
+        config: Arc::new(config),
+        names: Names::new(names.map(String::as_str)),
+        expiries: first_to_expire(&certificates),
+    })
 }
 
 fn refused(path: &str, source: rustls::Error) -> CertificateError {

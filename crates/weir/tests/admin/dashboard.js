@@ -57,7 +57,13 @@ setImmediate(async () => {
   await vm.runInContext("change(shown[0], 'maint', { state: 'maint' })", page);
   await vm.runInContext("opened = shown[0].id, panel()", page);
   const rows = vm.runInContext("shown.map(({ server, ...row }) => row)", page);
+  const shown = (row) => row.children.map((cell) => String(cell.textContent));
+  const certificates = document.getElementById("certificates").tBodies[0].children.map(shown);
+  const marks = document.getElementById("certificates").tBodies[0].children.map((row) => row.children[4].className);
   const times = vm.runInContext("series.get('all').map((it) => it.time)", page);
-  process.stdout.write(JSON.stringify({ rows, history: times.filter((time) => time < now - 4000).length, times: times.length, posted, summary: document.getElementById("summary").textContent,
+  const hidden = document.getElementById("certificates-section").hidden;
+  const summary = document.getElementById("summary").textContent;
+  const history = times.filter((time) => time < now - 4000).length;
+  process.stdout.write(JSON.stringify({ rows, certificates, marks, hidden, history, times: times.length, posted, summary,
     problem: document.getElementById("problem").textContent }));
 });

@@ -96,21 +96,14 @@ fn pages_of_other_origins_change_nothing() {
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
 }
 
-/// Runs the page's script without a browser, with the documents of this daemon.
-#[test]
-fn script_shows_what_the_status_says() {
-    let daemon = AdminDaemon::start_with(
-        "",
-        "\"127.0.0.1:1\", { address = \"127.0.0.1:2\", weight = 3 }",
-    );
-    assert!(daemon.weir(&["server", "p/127.0.0.1:2", "drain"]).0);
-    let (_, status) = daemon.weir(&["status", "--json"]);
+/// What the page's script makes of a status document, without a browser.
+fn script_output(status: &str) -> serde_json::Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let script = root.join("../weir-control/src/dashboard/app.js");
     let output = Command::new("node")
         .arg(root.join("tests/admin/dashboard.js"))
         .arg(script)
-        .arg(&status)
+        .arg(status)
         .stdin(Stdio::null())
         .output()
         .expect("node runs");
@@ -120,7 +113,50 @@ fn script_shows_what_the_status_says() {
         "{text}{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let shown: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn certificates_are_listed_by_their_end() {
+    let daemon = AdminDaemon::start("");
+    let (_, status) = daemon.weir(&["status", "--json"]);
+    let mut status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let certificate = |file: &str, days: i64| {
+        serde_json::json!({
+            "file": file, "not_after": "2027-01-01T00:00:00Z", "not_after_s": days * 86_400, "days_left": days,
+        })
+    };
+    status["services"][0]["certificates"] = serde_json::json!([
+        certificate("/later.pem", 60),
+        certificate("/soon.pem", 13),
+        certificate("/past.pem", -1)
+    ]);
+    let shown = script_output(&status.to_string());
+    assert_eq!(shown["problem"], "", "{shown:#}");
+    assert_eq!(shown["hidden"], false, "{shown:#}");
+    let row =
+        |file: &str, days: &str| serde_json::json!(["s", "–", file, "2027-01-01T00:00:00Z", days]);
+    let rows = [
+        row("/past.pem", "-1"),
+        row("/soon.pem", "13"),
+        row("/later.pem", "60"),
+    ];
+    assert_eq!(shown["certificates"], serde_json::json!(rows), "{shown:#}");
+    let marks = serde_json::json!(["number down", "number warning", "number "]);
+    assert_eq!(shown["marks"], marks, "{shown:#}");
+}
+
+/// Runs the page's script without a browser, with the documents of this daemon.
+#[test]
+fn script_shows_what_the_status_says() {
+    let daemon = AdminDaemon::start_with(
+        "",
+        "\"127.0.0.1:1\", { address = \"127.0.0.1:2\", weight = 3 }",
+    );
+    assert!(daemon.weir(&["server", "p/127.0.0.1:2", "drain"]).0);
+    let (_, status) = daemon.weir(&["status", "--json"]);
+    let shown = script_output(&status);
+    assert_eq!(shown["hidden"], true, "no certificates: {shown:#}");
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!(
         shown["summary"], "revision 1, 1 service, 2 servers: 1 drain, 1 unchecked",

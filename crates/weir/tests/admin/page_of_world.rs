@@ -342,7 +342,10 @@ fn others(scene: &Scene, status: &Value) {
     let summary = scene
         .browser
         .run("return document.getElementById('summary').textContent");
-    assert_eq!(summary, "revision 2, 2 services, 8 servers: 6 up, 2 down");
+    assert_eq!(
+        summary,
+        "revision 2, 2 services, 5 servers, counted in each service: 6 up, 2 down"
+    );
 }
 
 #[test]

@@ -66,6 +66,37 @@ fn included_files_and_defaults_apply_on_reload() {
 }
 
 #[test]
+fn check_notes_interfaces_and_programs_that_are_absent() {
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let file = proxy.directory.join("router.toml");
+    let (script, path) = (proxy.directory.join("tell"), file.to_str().expect("plain"));
+    let router = |interface: &str, program: &str| {
+        let text = format!(
+            "[vrrp.a]\ninterface = \"{interface}\"\nvirtual_router_id = 1\naddresses = [\"192.0.2.9/24\"]\n\
+             notify = [\"{program}\"]\n"
+        );
+        fs::write(&file, text).expect("written");
+        proxy.weir(&["check", "--strict", "-c", path])
+    };
+    let tell = script.to_str().expect("plain");
+    let (done, output) = router("weirnone0", tell);
+    assert!(
+        done && output.contains("note[N006]") && output.contains("router.toml:2:13"),
+        "{output}"
+    );
+    assert!(
+        output.contains("note[N007]") && output.contains("router.toml:5:11"),
+        "{output}"
+    );
+    // A file that is not executable is as good as none.
+    fs::write(&script, "#!/bin/sh\n").expect("written");
+    assert!(router("lo", tell).1.contains("note[N007]"));
+    let (done, output) = router("lo", "/bin/sh");
+    assert!(done && !output.contains("note"), "{output}");
+}
+
+#[test]
 fn fmt_writes_the_canonical_form_once() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");

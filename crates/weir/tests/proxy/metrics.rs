@@ -7,6 +7,7 @@ use serde_json::Value;
 use weir_testing::{free_address, output_with_input};
 
 use super::origin::Origin;
+use super::tls::Authority;
 use super::{Client, Proxy, configuration};
 
 fn metrics(proxy: &Proxy, accept: &str) -> String {
@@ -211,10 +212,108 @@ fn histograms_of_servers_are_exported_on_request() {
     parse_open_metrics(&metrics(&proxy, "application/openmetrics-text"));
     let reloads = proxy.status()["reloads"].clone();
     assert_eq!(reloads[0]["revision"], 2, "{reloads:#}");
+    let gauge = |text: &str, name: &str| -> f64 {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.expect(name).parse().expect("a number")
+    };
+    assert_eq!(gauge(&text, "weir_last_reload_successful"), 1.0);
+    let file = proxy.directory.join("weir.toml");
+    std::fs::write(&file, "[nod]\n").expect("written");
+    assert!(!proxy.weir(&["reload"]).0);
+    let text = metrics(&proxy, "*/*");
+    promtool(&text);
+    let count = |result: &str| value(&text, "weir_reloads_total", &[result]);
+    assert_eq!((count("applied"), count("refused")), (1.0, 1.0));
+    assert_eq!(gauge(&text, "weir_last_reload_successful"), 0.0);
+    assert!(gauge(&text, "weir_last_reload_timestamp_seconds") > 1.7e9);
+    assert_eq!(proxy.status()["reload_counts"]["refused"], 1);
     assert!(
         reloads[0]["changes"].to_string().contains("metrics"),
         "{reloads:#}"
     );
+}
+
+/// The certificates of service `s` in the status document, and the series with this name.
+fn expiries(proxy: &Proxy, name: &str) -> (Value, Vec<f64>) {
+    let status = proxy.status()["services"][0]["certificates"].clone();
+    let text = metrics(proxy, "*/*");
+    let lines = text.lines().filter(|line| line.starts_with(name));
+    let values = lines.map(|line| {
+        assert!(line.contains("{service=\"s\",certificate=\"/"), "{line}");
+        line.rsplit(' ')
+            .next()
+            .unwrap_or_default()
+            .parse()
+            .expect("a number")
+    });
+    (status, values.collect())
+}
+
+#[test]
+fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
+    const FAMILY: &str = "weir_certificate_not_after_timestamp_seconds{";
+    let authority = Authority::new("expiry");
+    let soon = authority.sign("soon", "DNS:soon.example", 9);
+    authority.sign("later", "DNS:later.example", 60);
+    let origin = Origin::start("o");
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let proxy = Proxy::start("http", &[origin.address()], &tls);
+    let end = authority.openssl("x509 -in soon.crt -noout -enddate -dateopt iso_8601");
+    let end = end.trim().replace("notAfter=", "").replace(' ', "T");
+    // Full days, so one less as soon as a second has passed.
+    super::keeper::until("the days that are left", || {
+        let (status, _) = expiries(&proxy, FAMILY);
+        status[0]["days_left"] == 8 && status[1]["days_left"] == 59
+    });
+    let (status, values) = expiries(&proxy, FAMILY);
+    assert_eq!(status.as_array().map(Vec::len), Some(2), "{status:#}");
+    let first = &status[0];
+    assert_eq!(first["file"], soon.to_str().expect("plain"), "{status:#}");
+    assert_eq!(
+        (&first["name"], &first["not_after"]),
+        (&Value::from("soon.example"), &Value::from(end))
+    );
+    let seconds: Vec<f64> = status
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|it| it["not_after_s"].as_f64())
+        .collect();
+    assert_eq!(values, seconds);
+    promtool(&metrics(&proxy, "*/*"));
+    parse_open_metrics(&metrics(&proxy, "application/openmetrics-text"));
+    let (_, text) = proxy.weir(&["status"]);
+    let warning = format!(
+        "  warning: certificate {}: expires in 8 days\n",
+        soon.display()
+    );
+    assert!(
+        text.contains(&warning) && !text.contains("later.pem"),
+        "{text}"
+    );
+    // Without a reload.
+    authority.sign("soon", "DNS:soon.example", 40);
+    super::keeper::until("the renewed certificate", || {
+        expiries(&proxy, FAMILY).0[0]["days_left"] == 39
+    });
+    let (_, text) = proxy.weir(&["status", "p"]);
+    let line = format!(
+        "  certificate {}: expires in 39 days, 1 later\n",
+        soon.display()
+    );
+    assert!(text.contains(&line) && !text.contains("warning"), "{text}");
+    // By a reload, with fewer certificates, then without TLS.
+    let (_, before) = expiries(&proxy, FAMILY);
+    let later = format!("{}/later.pem", authority.certs());
+    let own = |more: &str| configuration(proxy.listen, "http", &[origin.address()], more);
+    proxy.reload(&own(&format!("tls = {{ certificates = \"{later}\" }}")));
+    let (status, after) = expiries(&proxy, FAMILY);
+    assert_eq!(status[0]["file"], later, "{status:#}");
+    assert_eq!(after, before[1..]);
+    proxy.reload(&own(""));
+    assert_eq!(expiries(&proxy, FAMILY), (Value::Null, Vec::new()));
 }
 
 #[test]
@@ -249,8 +348,18 @@ fn status_shows_one_pool_or_servers_that_are_down() {
     );
 }
 
-/// The names of the fields that the installed HAProxy shows.
-fn installed_haproxy_fields() -> Vec<String> {
+/// What the socket answers to a line of HAProxy's commands.
+fn command(socket: &std::path::Path, line: &str) -> std::io::Result<String> {
+    let mut stream = std::os::unix::net::UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(30)))?;
+    stream.write_all(line.as_bytes())?;
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut text)?;
+    Ok(text)
+}
+
+/// What the installed HAProxy answers to a line of commands.
+fn installed_haproxy(line: &str) -> String {
     let directory = std::env::temp_dir().join(format!("weir-haproxy-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let (file, socket) = (directory.join("haproxy.cfg"), directory.join("socket"));
@@ -269,23 +378,85 @@ fn installed_haproxy_fields() -> Vec<String> {
         .stderr(Stdio::null())
         .spawn()
         .expect("haproxy runs; `make deps` installs it");
-    let mut fields = Vec::new();
+    let mut answer = String::new();
     super::keeper::until("HAProxy's statistics", || {
-        let Ok(mut stream) = std::os::unix::net::UnixStream::connect(&socket) else {
-            return false;
-        };
-        let mut text = String::new();
-        stream.write_all(b"show stat typed\n").expect("it reads");
-        std::io::Read::read_to_string(&mut stream, &mut text).expect("it responds");
-        // `F.2.0.0.pxname.1:KNSV:str:a`
-        let names = text.lines().filter_map(|line| line.split('.').nth(4));
-        fields.extend(names.map(str::to_owned));
-        !fields.is_empty()
+        answer = command(&socket, line).unwrap_or_default();
+        !answer.is_empty()
     });
     let _ = haproxy.kill();
     let _ = haproxy.wait();
     let _ = std::fs::remove_dir_all(&directory);
-    fields
+    answer
+}
+
+/// The names of the fields that the installed HAProxy shows.
+fn installed_haproxy_fields() -> Vec<String> {
+    let text = installed_haproxy("show stat typed\n");
+    // `F.2.0.0.pxname.1:KNSV:str:a`
+    let names = text.lines().filter_map(|line| line.split('.').nth(4));
+    names.map(str::to_owned).collect()
+}
+
+/// Fields have the numbers that HAProxy gives them, because exporters find them by number.
+#[test]
+fn commands_of_haproxy_show_the_numbers_of_the_status() {
+    let origin = Origin::start("o");
+    let dead = free_address();
+    let proxy = Proxy::start("http", &[origin.address(), dead], ROUTES);
+    let mut client = Client::connect(proxy.listen);
+    for _ in 0..6 {
+        client.fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    }
+    client.fetch("GET /moved/x HTTP/1.1\r\nHost: h\r\n\r\n");
+    let order = format!("p/{dead}");
+    assert!(proxy.weir(&["server", &order, "maint"]).0);
+    let socket = proxy.directory.join("run/weir.sock");
+    let text = command(&socket, "show stat\n").expect("an answer");
+    let header = text.lines().next().unwrap_or_default();
+    let real = installed_haproxy("show stat\n");
+    assert!(header.starts_with("# pxname,svname,qcur,"), "{text}");
+    assert!(real.starts_with(header), "{header}\n{real}");
+    let names: Vec<&str> = header.trim_start_matches("# ").split(',').collect();
+    let field = |proxy: &str, server: &str, name: &str| -> String {
+        let start = format!("{proxy},{server},");
+        let line = text.lines().find(|line| line.starts_with(&start));
+        let at = names.iter().position(|it| *it == name).expect(name);
+        let line = line.unwrap_or_else(|| panic!("{start}: {text}"));
+        line.split(',').nth(at).expect(name).to_owned()
+    };
+    let server = origin.address().to_string();
+    for (proxy, name, of, value) in [
+        ("s", "FRONTEND", "req_tot", "7"),
+        ("s", "FRONTEND", "hrsp_2xx", "6"),
+        ("s", "FRONTEND", "hrsp_3xx", "1"),
+        ("s", "FRONTEND", "scur", "1"),
+        ("s", "FRONTEND", "mode", "http"),
+        ("p", &server, "hrsp_2xx", "6"),
+        ("p", &server, "status", "no check"),
+        ("p", &server, "weight", "1"),
+        ("p", &dead.to_string(), "status", "MAINT"),
+        ("p", &dead.to_string(), "weight", "0"),
+        ("p", "BACKEND", "hrsp_2xx", "6"),
+        ("p", "BACKEND", "act", "1"),
+        ("p", "BACKEND", "status", "UP"),
+        ("p", "BACKEND", "type", "1"),
+    ] {
+        assert_eq!(field(proxy, name, of), value, "{proxy} {name} {of}: {text}");
+    }
+    assert_ne!(field("p", &server, "bout"), "0");
+    assert!(text.ends_with("\n\n"), "{text}");
+    let info = command(&socket, "show info\r\n").expect("an answer");
+    let pid = format!("\nPid: {}\n", proxy.status()["pid"]);
+    assert!(
+        info.starts_with("Name: Weir\n") && info.contains(&pid) && info.contains("\nCumReq: 7\n"),
+        "{info}"
+    );
+    // Nothing is changed, and a line without an end is answered when the client closes its direction.
+    let refused = command(&socket, "enable server p/x\n").expect("an answer");
+    assert!(refused.contains("Unknown command") && refused.contains("weir server"));
+    let endless = command(&socket, &"x".repeat(1024)).expect("an answer");
+    assert!(endless.starts_with("Unknown command"), "{endless}");
+    assert_eq!(field("p", &dead.to_string(), "status"), "MAINT");
 }
 
 /// Every field of HAProxy's statistics has a row, and every name of Weir in it exists.

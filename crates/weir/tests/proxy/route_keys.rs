@@ -141,6 +141,21 @@ fn retry_after_of_a_limit_per_minute_is_when_a_request_succeeds() {
 }
 
 #[test]
+fn limit_per_minute_applies_to_a_service() {
+    let origin = Origin::start("o");
+    let routes = "[[route]]\nservice = \"s\"\npath = \"/*\"\nstatus = 204";
+    let proxy = proxy(&origin, "limits = { rate = \"1/m\", burst = 1 }", routes);
+    let mut answers = (0..1000).map(|_| curl(&proxy, "/", &[]));
+    let wait = answers
+        .find_map(|seen| retry_after(&seen))
+        .expect("a limit");
+    assert!((2..=60).contains(&wait), "{wait}");
+    let service = proxy.status()["services"][0].clone();
+    assert_eq!(service["rate_limit_per_minute"], 1, "{service:#}");
+    assert_eq!(service["rate_limit"], 1, "rounded up");
+}
+
+#[test]
 fn access_log_contains_values_of_maps() {
     let origin = Origin::start("o");
     let directory = std::env::temp_dir().join(format!("weir-log-maps-{}", std::process::id()));

@@ -160,6 +160,7 @@ pub(crate) fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> V
         };
         if command.is_empty() {
             absolute(sink, argument, span);
+            crate::lower::present::program(sink, argument, span);
         }
         command.push(argument.to_owned());
     }
@@ -188,6 +189,7 @@ fn program(sink: &mut Sink<'_>, item: &Item<'_>) -> Vec<String> {
         sink.push(diagnostic.fix(format!("write [{}]", words.join(", "))));
     } else {
         absolute(sink, path, span);
+        crate::lower::present::program(sink, path, span);
     }
     vec![path.to_owned()]
 }

@@ -27,20 +27,7 @@ pub(super) fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteLimits {
         concurrent: view.integer(sink, "concurrent").unwrap_or(0),
         key: limit_key(sink, &view),
     };
-    let ahead = u64::from(limits.burst()) * 60 / u64::from(limits.per_minute.max(1));
-    if let Some((entry, _)) = view.get("burst")
-        && limits.per_minute > 0
-        && ahead > AHEAD_MAX_S
-    {
-        let message = "`burst` is too large for this rate";
-        sink.push(
-            Diagnostic::new(Code::OutOfRange, &entry.item.span, message)
-                .cause(format!(
-                    "it is more than the rate allows in {AHEAD_MAX_S} seconds"
-                ))
-                .fix("reduce `burst`"),
-        );
-    }
+    burst(sink, &view, limits.per_minute, limits.burst());
     if limits.per_minute == 0 && limits.concurrent == 0 {
         let message = "these limits limit nothing";
         let key = limits.key != HashKey::default() || limits.burst > 0;
@@ -54,8 +41,31 @@ pub(super) fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteLimits {
     limits
 }
 
+/// Rejects a burst that is too large for its rate.
+pub(in crate::lower) fn burst(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    per_minute: u32,
+    burst: u32,
+) {
+    let ahead = u64::from(burst) * 60 / u64::from(per_minute.max(1));
+    if let Some((entry, _)) = view.get("burst")
+        && per_minute > 0
+        && ahead > AHEAD_MAX_S
+    {
+        let message = "`burst` is too large for this rate";
+        sink.push(
+            Diagnostic::new(Code::OutOfRange, &entry.item.span, message)
+                .cause(format!(
+                    "it is more than the rate allows in {AHEAD_MAX_S} seconds"
+                ))
+                .fix("reduce `burst`"),
+        );
+    }
+}
+
 /// Requests per minute: an integer per second, or `N/s`, `N/m`.
-fn rate(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<u32> {
+pub(in crate::lower) fn rate(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<u32> {
     let (entry, kind) = view.get("rate")?;
     let per_minute = match &entry.item.value {
         Value::Integer(number) => {

@@ -48,9 +48,8 @@ impl Peer {
             source: Source::default(),
         };
         let tickets = Arc::new(Tickets::new(Vec::new()).expect("randomness"));
-        let (config, _) =
-            server_config(&tls, &[b"h2", b"http/1.1"], tickets).expect("a configuration");
-        Self::new(Channel::accept(&config).expect("a channel"), socket)
+        let secured = server_config(&tls, &[b"h2", b"http/1.1"], tickets).expect("a configuration");
+        Self::new(Channel::accept(&secured.config).expect("a channel"), socket)
     }
 
     fn client(verify: bool, protocol: &[u8], socket: UnixStream) -> Self {

@@ -6,6 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row as Line_, Table, TableState};
 use weir_control::count::counted;
+use weir_control::status::table::servers_text;
 
 use super::rows::{Level, Row};
 use super::screen::{Mode, Screen};
@@ -33,7 +34,7 @@ fn headline(screen: &Screen) -> Vec<Line<'static>> {
         "weir top  revision {}  {}, {}, {down} down  {} of {} flow places in use",
         report.revision,
         counted(report.services.len() as u64, "service"),
-        counted(servers().count() as u64, "server"),
+        servers_text(report),
         report.flows.entries,
         report.flows.places,
     );

@@ -1,0 +1,41 @@
+//! Notes about interfaces and programs that this machine does not have.
+//!
+//! They may exist on the director that the file is for, or later: a virtual router waits for its interface.
+
+use std::ops::Range;
+
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::view::Sink;
+
+/// Checks the name of an interface, and notes if it does not exist now.
+pub(super) fn interface<'a>(
+    sink: &mut Sink<'_>,
+    name: &'a str,
+    span: &Range<usize>,
+) -> Option<&'a str> {
+    let name = super::node::interface(sink, name, span)?;
+    let is_missing = |machine: &dyn crate::Machine| machine.has_interface(name) == Some(false);
+    if sink.machine.is_some_and(is_missing) {
+        let message = format!("interface `{}` does not exist now", name.escape_debug());
+        sink.push(
+            Diagnostic::new(Code::InterfaceAbsent, span, message)
+                .cause("the virtual router is in state fault until it exists")
+                .fix("`ip -brief link` lists the interfaces; correct the name, or create it"),
+        );
+    }
+    Some(name)
+}
+
+/// Notes if a program does not exist, or is not executable.
+pub(super) fn program(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {
+    let is_missing = |machine: &dyn crate::Machine| machine.has_program(path) == Some(false);
+    if path.starts_with('/') && sink.machine.is_some_and(is_missing) {
+        let message = format!("there is no executable file `{}`", path.escape_debug());
+        sink.push(
+            Diagnostic::new(Code::ProgramAbsent, span, message)
+                .cause("it cannot be run, which is reported in the log only when it is needed")
+                .fix("install it, make it executable, or correct the path"),
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! A line of HAProxy's commands on the unix socket, instead of a request of HTTP.
+//!
+//! The status document comes from the router, so the same rights apply as for `GET /v1/status`.
+
+use std::io::{Error, ErrorKind, Result};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header;
+use http_body_util::BodyExt;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use rustix::net::{RecvFlags, recv};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use crate::haproxy_commands::{LINE_BYTES_MAX, is_command, reply};
+use crate::metrics::uptime_s;
+use crate::status::Report;
+
+/// What is read after the line, at most, and for how long.
+const UNREAD_BYTES_MAX: u64 = 64 << 10;
+const UNREAD_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Whether the first byte, which must arrive within `deadline`, is not that of a request of HTTP. Leaves it unread.
+pub(super) async fn begins(stream: &UnixStream, deadline: Duration) -> Result<bool> {
+    let mut first = [0_u8; 1];
+    let peek = async {
+        loop {
+            stream.readable().await?;
+            let read = || Ok(recv(stream, &mut first[..], RecvFlags::PEEK)?.0);
+            match stream.try_io(Interest::READABLE, read) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+        }
+    };
+    let length = timeout(deadline, peek).await??;
+    // Without a byte the connection is closed, which HTTP handles.
+    Ok(length == 1 && is_command(first[0]))
+}
+
+/// Answers one line, and closes the connection, as HAProxy does outside its interactive mode.
+pub(super) async fn serve(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    deadline: Duration,
+) -> Result<()> {
+    let line = timeout(deadline, line(&mut stream)).await??;
+    let request = Request::get("/v1/status").header(header::HOST, "weir");
+    let request = request.body(Body::empty()).map_err(Error::other)?;
+    let response = TowerToHyperService::new(router).call(request).await;
+    let response = response.map_err(Error::other)?;
+    let body = response.into_body().collect().await.map_err(Error::other)?;
+    let body = body.to_bytes();
+    let text = match serde_json::from_slice::<Report>(&body) {
+        Ok(report) => {
+            let now = SystemTime::now();
+            let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+            reply(&line, &report, (since.as_secs(), uptime_s(now)))
+        }
+        // A refusal, which is JSON.
+        Err(_) => String::from_utf8_lossy(&body).into_owned() + "\n\n",
+    };
+    stream.write_all(text.as_bytes()).await?;
+    stream.shutdown().await?;
+    // The kernel reports a connection that is closed with unread input as reset, and the reply would be lost.
+    let mut rest = stream.take(UNREAD_BYTES_MAX);
+    let _ = timeout(
+        UNREAD_DEADLINE,
+        tokio::io::copy(&mut rest, &mut tokio::io::sink()),
+    )
+    .await;
+    Ok(())
+}
+
+/// The first line; the end of the input ends it too.
+async fn line(stream: &mut (impl AsyncRead + Unpin)) -> Result<String> {
+    let mut bytes = Vec::new();
+    while bytes.len() < LINE_BYTES_MAX {
+        match stream.read_u8().await {
+            Ok(b'\n') => break,
+            Ok(byte) => bytes.push(byte),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,22 @@
+//! When certificates of proxy services expire.
+
+use super::text::Text;
+use crate::status::Report;
+
+/// The family without series if there are no proxy services: an alert rule may name it.
+pub(super) fn certificates(text: &mut Text, report: &Report) {
+    let name = "weir_certificate_not_after_timestamp_seconds";
+    let help =
+        "When a certificate expires, since the Unix epoch; at most the first 1000 of a service.";
+    text.family(name, "gauge", help);
+    for service in &report.services {
+        let certificates = service.proxy.iter().flat_map(|proxy| &proxy.certificates);
+        for certificate in certificates {
+            let labels = [
+                ("service", service.name.as_str()),
+                ("certificate", certificate.file.as_str()),
+            ];
+            text.sample(name, &labels, certificate.not_after_s);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Certificates of proxy services in the status document.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use weir_proxy::{CertificateExpiry, EXPIRY_WARNING_DAYS};
+
+use super::rfc3339;
+use crate::count::counted;
+
+/// Maximum number of certificates that the text warns about, per service.
+const WARNED_MAX: usize = 5;
+
+/// A certificate that a service uses for its clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// The file that it was read from.
+    pub file: String,
+    /// The first host name in it; absent if it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// End of its validity, RFC 3339.
+    pub not_after: String,
+    /// The same in seconds since 1970.
+    pub not_after_s: i64,
+    /// Full days until then; negative if it has expired.
+    pub days_left: i64,
+}
+
+impl Certificate {
+    /// `now`: the present time, which the days are counted from.
+    pub(crate) fn new(expiry: &CertificateExpiry, now: SystemTime) -> Self {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let end = u64::try_from(expiry.not_after).unwrap_or(0);
+        Self {
+            file: expiry.file.clone(),
+            name: expiry.name.clone(),
+            not_after: rfc3339(UNIX_EPOCH + Duration::from_secs(end)),
+            not_after_s: expiry.not_after,
+            days_left: expiry.days_left(i64::try_from(now.as_secs()).unwrap_or(i64::MAX)),
+        }
+    }
+
+    /// Whether it should have been renewed.
+    pub(super) const fn needs_attention(&self) -> bool {
+        self.days_left < EXPIRY_WARNING_DAYS
+    }
+
+    /// `certificate /etc/weir/a.pem: expires in 9 days`.
+    pub(super) fn sentence(&self) -> String {
+        let days = self.days_left;
+        let ending = match days {
+            ..0 => format!("expired at {}", self.not_after),
+            0 => format!("expires within a day, at {}", self.not_after),
+            _ => format!("expires in {}", counted(days.unsigned_abs(), "day")),
+        };
+        format!("certificate {}: {ending}", self.file)
+    }
+}
+
+/// The lines of a service: the certificate that expires first, and a warning for each that should have been renewed.
+pub(super) fn lines(out: &mut String, certificates: &[Certificate]) {
+    let due: Vec<&Certificate> = certificates
+        .iter()
+        .filter(|it| it.needs_attention())
+        .collect();
+    for certificate in due.iter().take(WARNED_MAX) {
+        let _ = writeln!(out, "  warning: {}", certificate.sentence());
+    }
+    if due.len() > WARNED_MAX {
+        let more = due.len() - WARNED_MAX;
+        let _ = writeln!(
+            out,
+            "  warning: {more} more expire within {EXPIRY_WARNING_DAYS} days"
+        );
+    }
+    if let Some(first) = certificates.first().filter(|_| due.is_empty()) {
+        let others = match certificates.len() - 1 {
+            0 => String::new(),
+            others => format!(", {others} later"),
+        };
+        let _ = writeln!(out, "  {}{others}", first.sentence());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certificate(file: &str, days: i64) -> Certificate {
+        let expiry = CertificateExpiry {
+            file: file.to_owned(),
+            name: String::new(),
+            not_after: 1_795_201_200 + days * 86_400,
+        };
+        Certificate::new(&expiry, UNIX_EPOCH + Duration::from_secs(1_795_201_200))
+    }
+
+    fn text(certificates: &[Certificate]) -> String {
+        let mut out = String::new();
+        lines(&mut out, certificates);
+        out
+    }
+
+    #[test]
+    fn certificates_that_should_have_been_renewed_are_warnings() {
+        assert_eq!(text(&[]), "");
+        assert_eq!(
+            text(&[certificate("/a.pem", 14), certificate("/b.pem", 60)]),
+            "  certificate /a.pem: expires in 14 days, 1 later\n"
+        );
+        assert_eq!(
+            text(&[
+                certificate("/a.pem", -3),
+                certificate("/b.pem", 0),
+                certificate("/c.pem", 1),
+                certificate("/d.pem", 13),
+                certificate("/e.pem", 14)
+            ]),
+            "  warning: certificate /a.pem: expired at 2026-11-17T19:00:00Z\n\
+             \x20 warning: certificate /b.pem: expires within a day, at 2026-11-20T19:00:00Z\n\
+             \x20 warning: certificate /c.pem: expires in 1 day\n\
+             \x20 warning: certificate /d.pem: expires in 13 days\n"
+        );
+        let many: Vec<Certificate> = (0..20).map(|_| certificate("/a.pem", 2)).collect();
+        let text = text(&many);
+        assert_eq!(text.lines().count(), 6, "{text}");
+        assert!(text.ends_with("  warning: 15 more expire within 14 days\n"));
+    }
+}
