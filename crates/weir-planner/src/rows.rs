@@ -341,7 +341,7 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
 
 /// Whether servers of a service forward packets of unknown connections to a second hop: in a group, with GUE and
 /// `maglev`.
-pub fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
+pub(crate) fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
     let Some(pool) = desired.pool(&service.pool) else {
         return false;
     };
