@@ -1,4 +1,4 @@
-//! The status document: JSON for programs, and a table for people.
+//! The status document: JSON for programs, and a text table.
 //!
 //! The daemon creates it from a [`Snapshot`](crate::snapshot::Snapshot), or the command from the pinned data plane. The
 //! API transfers it, and the table is rendered from it alone, so both show the same. It contains no rates: they are the

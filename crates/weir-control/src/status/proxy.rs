@@ -50,10 +50,10 @@ pub struct Proxied {
     /// TLS handshakes with clients that failed.
     #[serde(default)]
     pub tls_failures: u64,
-    /// Idle clients that were closed because descriptors ran short.
+    /// Idle clients that were closed because descriptors were scarce.
     #[serde(default)]
     pub shed: u64,
-    /// Number of times clients were left in the backlog because descriptors ran short.
+    /// Number of times clients were left in the backlog because descriptors were scarce.
     #[serde(default)]
     pub accept_pauses: u64,
     /// Peak number of clients that waited in the queue of one of its pools.
