@@ -99,10 +99,7 @@ fn failing_server_is_ejected_and_retried() {
             true
         })
     });
-    assert!(
-        output.contains("were answered 5xx, none did well"),
-        "{output}"
-    );
+    assert!(output.contains("with status 5xx"), "{output}");
     let status = proxy.status();
     let server = &status["services"][0]["servers"][1];
     assert_eq!(server["state"], "unchecked", "apart from checks");
@@ -166,8 +163,5 @@ fn no_ejection_when_all_fail_or_when_disabled() {
         assert!(ejected.is_null(), "{service:#}");
         before.0.elapsed() > Duration::from_secs(4)
     });
-    assert!(
-        all[0].requests() > before.1 + 10,
-        "it is asked all the same"
-    );
+    assert!(all[0].requests() > before.1 + 10, "it gets requests anyway");
 }
