@@ -325,7 +325,7 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
     let port = match service.listen.as_slice() {
         [only] => match only.ports {
             Ports::One(port) => port,
-            _ => 0,
+            Ports::Range(..) | Ports::Any => 0,
         },
         _ => 0,
     };

@@ -366,7 +366,7 @@ pub struct Server {
     /// The active override: `drain`, `maint`, `weight 3`.
     #[serde(rename = "override", default, skip_serializing_if = "Option::is_none")]
     pub overridden: Option<String>,
-    /// Removed from the configuration; its flows live on.
+    /// Removed from the configuration; its flows continue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
     /// The weight that its checks set instead of the configured or overridden one; absent if they set none.
