@@ -42,7 +42,7 @@ CARGO = os.environ.get("CARGO", "cargo")
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 
 # The programs in the order of a run; the first three are those that are compared.
-COMPARED = ["packet", "beside", "secure"]
+COMPARED = ["packet", "peers", "secure"]
 PROGRAMS = [*COMPARED, "scale", "checks", "connect", "sync"]
 
 # Rows that are compared by default: (program, the argument that selects the row).
@@ -63,11 +63,11 @@ ROWS = [
     ("packet", "direct, wlc SYN, each makes an entry"),
     ("packet", "direct not a VIP"),
     ("packet", "pipeline"),
-    ("beside", "small, keep-alive, 64 connections"),
-    ("beside", "16 KB, keep-alive, 64 connections"),
-    ("beside", "1 MB, keep-alive, 16 connections"),
-    ("beside", "small, a connection each, 64 connections"),
-    ("beside", "memory of an idle keep-alive connection"),
+    ("peers", "small, keep-alive, 64 connections"),
+    ("peers", "16 KB, keep-alive, 64 connections"),
+    ("peers", "1 MB, keep-alive, 16 connections"),
+    ("peers", "small, a connection each, 64 connections"),
+    ("peers", "memory of an idle keep-alive connection"),
     ("secure", "TLS 1.3, small, keep-alive, 64 connections"),
     ("secure", "TLS 1.3, small, a handshake each, 64 connections"),
     ("secure", "HTTP/2 over TLS, small, 8 connections, 100 streams each"),
@@ -156,7 +156,7 @@ def parse(text):
     ... small, keep-alive, 64 connections: CPU per request, and to haproxy in the same round
     ...   haproxy    12.34 us   1.00
     ...   weir        9.10 us   0.74
-    ... memory of an idle keep-alive connection: weir     531 octets, with 5000 of them
+    ... memory of an idle keep-alive connection: weir     531 bytes, with 5000 of them
     ... | what | ms | least…most | of it on the CPU | goal | |
     ... | --- | --- | --- | --- | --- | --- |
     ... | a weight by the API | 0.27 | 0.23…16 | 0.27 | < 10 | met |
@@ -323,7 +323,7 @@ def one_run(arguments):
         argument = arguments.only[0] if len(arguments.only) == 1 else None
         print(f"\n--- {name} ---", flush=True)
         # The proxy's programs state no spread: each round is a run of its own.
-        times = arguments.rounds if name in ("beside", "secure") else 1
+        times = arguments.rounds if name in ("peers", "secure") else 1
         samples = {}
         for _ in range(times):
             found, broke = run(programs[name], argument, arguments.rounds if times == 1 else 1, show=True)

@@ -40,7 +40,7 @@ openssl                          | openssl        | makes certificates in the te
 bird                             | bird2          | peer: the BGP speaker that [announce] controls
 etcd                             | etcd-server    | peer: the store of [cluster]
 etcdctl                          | etcd-client    | asks etcd in the tests
-keepalived                       | keepalived     | peer: its configuration check, beside weir import
+keepalived                       | keepalived     | peer: its configuration check, compared with weir import
 /usr/lib/frr/vrrpd               | frr            | peer: VRRP by FRR
 corosync                         | corosync       | the cluster of clustered-rest --pacemaker
 pacemakerd                       | pacemaker      | the cluster of clustered-rest --pacemaker

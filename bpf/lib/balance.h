@@ -188,7 +188,7 @@ static __always_inline void flow_close(const struct packet *p, struct weir_entry
 
 /*
  * Returns the entry if the flow continues. Returns 0 if the packet must be bound to a server first or ends here;
- * `bind_flags` tells which.
+ * `bind_flags` shows which.
  */
 static __always_inline struct weir_entry *established_entry(struct packet *p, struct flow *flow, __u32 now,
 							    struct weir_entry *entry, struct weir_settings *settings,

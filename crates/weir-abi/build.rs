@@ -6,7 +6,8 @@
     reason = "a build script reads and writes files"
 )]
 
-use std::fmt::Write as _;
+use std::error::Error;
+use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::{env, fs};
 
@@ -17,28 +18,27 @@ struct Reason {
     text: String,
 }
 
-fn main() {
-    let abi =
-        Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../bpf/abi");
+fn main() -> Result<(), Box<dyn Error>> {
+    let abi = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../bpf/abi");
     let read = |name: &str| {
         let path = abi.join(name);
         println!("cargo::rerun-if-changed={}", path.display());
         fs::read_to_string(&path)
-            .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))
     };
-    let reasons = parse_reasons(&read("weir_reasons.h"));
-    let hash = fnv1a(&without_comments(&read("weir_abi.h")));
+    let reasons = parse_reasons(&read("weir_reasons.h")?);
+    let hash = fnv1a(&without_comments(&read("weir_abi.h")?));
 
-    let latency = parse_reasons(&read("weir_latency_reasons.h"));
+    let latency = parse_reasons(&read("weir_latency_reasons.h")?);
 
-    let mut out = render_reasons(&reasons);
-    out.push_str(&render_latency(&latency));
+    let mut out = render_reasons(&reasons)?;
+    out.push_str(&render_latency(&latency)?);
     let doc = "FNV-1a over `weir_abi.h` without comments and white space: equal in builds with the same structs.";
-    writeln!(out, "/// {doc}").expect("writing to a string");
-    writeln!(out, "pub const ABI_HASH: u64 = {hash:#018x};").expect("writing to a string");
-    let path = Path::new(&env::var("OUT_DIR").expect("cargo sets it")).join("generated.rs");
+    writeln!(out, "/// {doc}")?;
+    writeln!(out, "pub const ABI_HASH: u64 = {hash:#018x};")?;
+    let path = Path::new(&env::var("OUT_DIR")?).join("generated.rs");
     fs::write(&path, out)
-        .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+        .map_err(|error| format!("cannot write {}: {error}", path.display()).into())
 }
 
 /// Reads the `X(number, NAME, "label", "text")` lines.
@@ -87,7 +87,7 @@ fn parse_reasons(header: &str) -> Vec<Reason> {
     reasons
 }
 
-fn render_reasons(reasons: &[Reason]) -> String {
+fn render_reasons(reasons: &[Reason]) -> Result<String, fmt::Error> {
     let mut out = String::from(
         "/// Why a packet was dropped, passed or counted; the number is the index into `weir_reasons`.\n\
          #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\n#[repr(u8)]\npub enum Reason {\n",
@@ -99,15 +99,13 @@ fn render_reasons(reasons: &[Reason]) -> String {
             reason.text,
             camel(&reason.name),
             reason.number
-        )
-        .expect("writing to a string");
+        )?;
     }
     writeln!(
         out,
         "}}\n\n/// Every reason, by number.\npub const REASONS: [ReasonInfo; {}] = [",
         reasons.len()
-    )
-    .expect("writing to a string");
+    )?;
     for reason in reasons {
         writeln!(
             out,
@@ -115,40 +113,36 @@ fn render_reasons(reasons: &[Reason]) -> String {
             camel(&reason.name),
             reason.label,
             reason.text
-        )
-        .expect("writing to a string");
+        )?;
     }
     out.push_str("];\n");
-    out
+    Ok(out)
 }
 
-fn render_latency(reasons: &[Reason]) -> String {
+fn render_latency(reasons: &[Reason]) -> Result<String, fmt::Error> {
     let mut out = String::from(
         "\n/// A counter of the latency estimator; the number is the index into `weir_latency_counts`.\n\
          #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\n#[repr(u8)]\npub enum LatencyReason {\n",
     );
     for reason in reasons {
         let (name, number) = (camel(&reason.name), reason.number);
-        writeln!(out, "    /// {}\n    {name} = {number},", reason.text)
-            .expect("writing to a string");
+        writeln!(out, "    /// {}\n    {name} = {number},", reason.text)?;
     }
     let count = reasons.len();
     let doc =
         "/// Every counter of the latency estimator by number, with its label and description.";
-    writeln!(out, "}}\n\n{doc}").expect("writing to a string");
+    writeln!(out, "}}\n\n{doc}")?;
     writeln!(
         out,
         "pub const LATENCY_REASONS: [(LatencyReason, &str, &str); {count}] = ["
-    )
-    .expect("writing to a string");
+    )?;
     for reason in reasons {
         let (label, text) = (&reason.label, &reason.text);
         let name = camel(&reason.name);
-        writeln!(out, "    (LatencyReason::{name}, \"{label}\", \"{text}\"),")
-            .expect("writing to a string");
+        writeln!(out, "    (LatencyReason::{name}, \"{label}\", \"{text}\"),")?;
     }
     out.push_str("];\n\n");
-    out
+    Ok(out)
 }
 
 fn camel(name: &str) -> String {

@@ -41,7 +41,7 @@ fn main() {
         .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
 }
 
-/// The files of a directory whose names end so, in order.
+/// The files of a directory whose names have this end, sorted.
 fn files(directory: &Path, suffix: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory)
         .unwrap_or_else(|error| panic!("cannot read {}: {error}", directory.display()));

@@ -82,7 +82,7 @@ structs! {
         seq: u32,
         /// Bytes acknowledged in the window.
         acked: u32,
-        /// So many bytes of the server may precede its first answer; 0 = none.
+        /// Maximum number of bytes from the server that may precede its first answer; 0 = none.
         window: u32,
         /// Payload bytes of the pending request.
         sent: u32,

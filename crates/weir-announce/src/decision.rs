@@ -105,7 +105,7 @@ impl Decisions {
     }
 
     /// Applies the daemon's facts.
-    pub fn handle_facts(&mut self, facts: &Facts, (now, unix): (Duration, Duration)) {
+    pub(crate) fn handle_facts(&mut self, facts: &Facts, (now, unix): (Duration, Duration)) {
         self.withdraw_after = facts.settings.withdraw_after;
         self.drain_delay = facts.settings.drain_delay;
         self.facts_at = now;

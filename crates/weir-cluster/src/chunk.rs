@@ -72,7 +72,7 @@ pub(crate) fn join(
             (false, None) => text.extend_from_slice(&stored.value),
             (false, Some(_)) => {
                 return Err(
-                    "the configuration is not sealed with the group key; publish it again"
+                    "the configuration is not encrypted with the group key; publish it again"
                         .to_owned(),
                 );
             }
@@ -82,7 +82,7 @@ pub(crate) fn join(
             }
             (true, None) => {
                 return Err(
-                    "the configuration is sealed, and `group_key` is not configured".to_owned(),
+                    "the configuration is encrypted, and `group_key` is not configured".to_owned(),
                 );
             }
         }

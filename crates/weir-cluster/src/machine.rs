@@ -786,11 +786,6 @@ impl Machine {
     pub(crate) const fn verdicts(&self) -> &Verdicts {
         &self.verdicts
     }
-
-    /// Whether the daemon is applying a configuration of the group.
-    pub const fn is_applying(&self) -> bool {
-        self.rollout.is_applying()
-    }
 }
 
 fn plain(put: Put) -> Txn {

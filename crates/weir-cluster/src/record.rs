@@ -60,7 +60,7 @@ pub struct MemberRecord {
     pub digest: String,
     /// A number of its process.
     pub instance: u64,
-    /// A number of the director, which stays over restarts.
+    /// A number of the director, which is kept across restarts.
     pub identity: u64,
     /// Version of its program.
     pub weir: String,

@@ -149,10 +149,6 @@ impl Rollout {
         }
     }
 
-    pub(crate) const fn is_applying(&self) -> bool {
-        self.applying.is_some()
-    }
-
     /// The result of [`Step::Apply`].
     pub(crate) fn finish(&mut self, result: Result<(), String>) {
         let Some(applied) = self.applying.take() else {

@@ -15,7 +15,7 @@ use crate::hex::hex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// Another key, or a damaged value.
-    #[error("the value was sealed with another group key, or is damaged")]
+    #[error("the value was encrypted with another group key, or is damaged")]
     Forged,
     /// The cipher failed.
     #[error("the cipher failed")]

@@ -235,10 +235,10 @@ pub(crate) static ROOT: Section = Section {
             "include",
             Kind::List(&Kind::DescribedText("the path of a file, with `*` and `?` in its last part")),
             Absent("no other files"),
-            "Further files of the configuration, relative to the file with the key; a pattern's files are read in the \
-             order of their names, those that begin with `.` are not. Their tables are added to those of this file; a \
-             key that two files set, and a file that is included twice, are errors. All files are read at start and at \
-             each `weir reload`.",
+            "More configuration files, relative to the file that contains the key. Files that match a pattern are read \
+             in the order of their names, except those that begin with `.`. Their tables are added to those of this \
+             file. It is an error if two files set the same key, or if a file is included twice. All files are read at \
+             start and at each `weir reload`.",
             "include = [\"conf.d/*.toml\"]",
         ),
         Key::new(
@@ -306,7 +306,7 @@ pub(crate) static ROOT: Section = Section {
             "map",
             Kind::Named(&MAP),
             Absent("no maps"),
-            "Tables of keys and values, to choose pools and as variables of texts.",
+            "Tables of keys and values that select pools, or provide variables for texts.",
             "",
         )
         .known_as(&["maps"]),
@@ -322,7 +322,7 @@ pub(crate) static ROOT: Section = Section {
             "notify",
             Kind::Named(&NOTIFY),
             Absent("no notifications"),
-            "Messages about changes of state by a program, a web request or a mail.",
+            "Notifications of state changes, by a program, a web request or a mail.",
             "",
         )
         .known_as(&["notifications", "mailers"]),
@@ -370,9 +370,9 @@ pub(crate) static ROOT: Section = Section {
 pub(crate) static DEFAULTS: Section = Section {
     path: "defaults",
     page: "defaults",
-    purpose: "Values for all services, pools and checks that do not set the key themselves. They are used only where \
-              the key is valid: those for `http` services not in `tcp` services, those of one kind of check not in \
-              others. Of `timeouts` and `limits`, each key has its own default.",
+    purpose: "Values for all services, pools and checks that do not set the key themselves. A value applies only where \
+              its key is valid: a key for `http` services does not apply to `tcp` services, and a key of one kind of \
+              check does not apply to other kinds. Each key of `timeouts` and `limits` has its own default.",
     example: "[defaults.service]\ntimeouts = { server = \"30s\" }\n\n[defaults.check]\ninterval = \
               \"5s\"\n\n[pool.web]\nservers = [\"10.0.0.5\"]\ncheck = {}\n\n[service.web]\nlisten = \
               [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n",
@@ -395,7 +395,7 @@ pub(crate) static DEFAULTS: Section = Section {
             "check",
             Kind::Table(&CHECK),
             Absent("no defaults"),
-            "Keys of checks, for those of pools, servers and `[check.NAME]`. Pools without a check get none.",
+            "Keys of checks: those of pools, of servers, and `[check.NAME]`. They add no check to a pool without one.",
             "check = { interval = \"5s\", fall = 2 }",
         ),
     ],
@@ -464,8 +464,8 @@ pub(crate) static NODE: Section = Section {
             Kind::Flag,
             Default("true"),
             "Estimates the latency of layer 4 servers from the packets of clients, as `weir status --json` shows it. \
-             If `false`, packets cost nothing for it, `least-time` behaves as `lc`, and `adapt` and `max_latency` of \
-             pools have no effect at layer 4.",
+             If `false`, packets have no additional cost, `least-time` behaves as `lc`, and `adapt` and `max_latency` \
+             of pools have no effect at layer 4.",
             "latency = false",
         ),
         Key::new(

@@ -282,8 +282,8 @@ codes! {
         "Write the path in normalized form, or set `normalize_path = false` in the service.";
     /// The source addresses of `snat` do not move with the VIP.
     SnatStays = "W040",
-        "The director's own address ends with the director: the replies to flows that the other director takes over \
-         reach neither of them.",
+        "The director's own address does not move when the other director takes over the flows, so their replies are \
+         lost.",
         "List addresses that move with the VIP, with `excluded_addresses` of the same [vrrp.NAME], for example.";
     /// Every user of the machine can read a secret.
     ExposedSecret = "W070",

@@ -189,7 +189,7 @@ impl Reader<'_> {
         let size = self.text.len() + text.len();
         if self.parts.len() >= MOST_FILES || size as u64 > MAX_FILE_BYTES {
             let message = format!(
-                "the files have more than {MAX_FILE_BYTES} bytes, or are more than {MOST_FILES}"
+                "there are more than {MOST_FILES} files, or they have more than {MAX_FILE_BYTES} bytes in total"
             );
             self.errors
                 .push(Diagnostic::new(Code::NoInclude, span, message).fix("include fewer files"));

@@ -121,7 +121,7 @@ fn allowed() -> String {
     let [first @ .., check] = MEMBER_KEYS;
     let quoted: Vec<String> = first.iter().map(|key| format!("`{key}`")).collect();
     format!(
-        "a server of a list may have {}, and `{check}` with the name of a [check.NAME]",
+        "a listed server may have {}, and `{check}` with the name of a [check.NAME]",
         quoted.join(", ")
     )
 }

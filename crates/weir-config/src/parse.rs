@@ -263,7 +263,7 @@ fn report_unread_includes(sink: &mut Sink<'_>, root: &Table<'_>) {
         let message = "`include` is only possible in a file";
         sink.push(
             Diagnostic::new(Code::NoInclude, &entry.key_span, message)
-                .cause("this text is not a file, so that no directory is known")
+                .cause("relative paths need a directory, and this text does not come from a file")
                 .fix("insert the text of the included files here"),
         );
     }

@@ -325,7 +325,7 @@ fn divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Option<&Fl
         return;
     };
     let message = format!(
-        "this director assigns the source ports {first}-{last} of {from}-{to}: {directors} directors divide them"
+        "this director assigns the source ports {first}-{last}: {directors} directors share {from}-{to}"
     );
     sink.push(Diagnostic::new(Code::DividedPorts, location, message));
     if snat.addresses.is_empty() {

@@ -1,4 +1,4 @@
-//! When an operator wants a key: one sentence for each key whose purpose does not say it already. The manual's cards
+//! When an operator wants a key: one sentence for each key whose purpose does not state it already. The manual's cards
 //! show it below the purpose.
 
 /// A line for each key: page of the section, key, sentence.

@@ -19,7 +19,7 @@ use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
 use crate::snapshot::Snapshot;
 use crate::status::Sync;
-use weir_engine::{Claim, Engine};
+use weir_engine::{Engine, ListenerConflict};
 use weir_engine_host::AddedServer;
 use weir_probing::PathTable;
 
@@ -158,7 +158,7 @@ pub trait Plane {
     }
 
     /// The first listener of a file that ipvsadm already uses.
-    fn claim(&self, desired: &Desired) -> Option<Claim>;
+    fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict>;
 
     /// Executes a request of ipvsadm. `client` is the unix socket of the client that asks for it.
     fn ipvsadm(

@@ -163,7 +163,7 @@ impl<T: Pod> Mapped<T> {
     ///
     /// # Errors
     /// They do not all fit, or the map was opened for reading; no element is written.
-    pub fn set_all(&self, first: u32, values: &[T]) -> Result<()> {
+    pub(crate) fn set_all(&self, first: u32, values: &[T]) -> Result<()> {
         let Some(last) = values.len().checked_sub(1) else {
             return Ok(());
         };
@@ -231,7 +231,7 @@ impl<T: Pod> Mapped<T> {
     ///
     /// # Errors
     /// As for [`Self::set`].
-    pub fn store_u64(&self, index: u32, offset: usize, value: u64) -> Result<()> {
+    pub(crate) fn store_u64(&self, index: u32, offset: usize, value: u64) -> Result<()> {
         self.atomic_u64(index, offset)?
             .store(value, Ordering::Release);
         Ok(())

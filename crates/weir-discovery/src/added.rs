@@ -129,7 +129,9 @@ impl Membership {
 fn parse_entry(address: &str, entry: Value) -> Result<Member, String> {
     let members = weir_config::members(&Value::from(vec![entry]).to_string());
     let mut members = members.map_err(|error| format!("{address}: {}", error.reason))?;
-    members.pop().ok_or_else(|| format!("{address}: no server"))
+    members
+        .pop()
+        .ok_or_else(|| format!("{address}: the entry contains no server"))
 }
 
 /// Returns whether an entry has the address and port of a server.
@@ -211,7 +213,7 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
 
-        // The server is kept over a restart and a reload.
+        // The server is kept across a restart and a reload.
         let mut restarted = Membership::new(&directory);
         let lists = restarted.lists_of(&configured);
         assert_eq!(lists.added_to(&configured).pools[0].servers.len(), 2);

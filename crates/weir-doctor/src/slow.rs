@@ -36,7 +36,7 @@ pub(crate) fn slow_servers(service: &ServiceReport) -> Vec<Diagnosis> {
                     ms(*p50_us),
                     ms(usual)
                 ),
-                "its clients wait longer; a scheduler other than least-time sends it as many as the others",
+                "its clients wait longer; a scheduler other than least-time sends it as many flows as the others",
             )
         })
     });

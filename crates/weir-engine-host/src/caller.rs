@@ -1,6 +1,6 @@
 //! Who may edit the services of ipvsadm: root, and members of `socket_group` if its mode lets them use the socket.
 //!
-//! The daemon passes the client's socket, and the kernel says who connected it (SO_PEERCRED). A daemon with foreign
+//! The daemon passes the client's socket, and the kernel reports who connected it (SO_PEERCRED). A daemon with foreign
 //! code could pass a socket of its own, so its own account is refused, whatever groups it has. For a socket that it
 //! connected itself, the kernel names the process that listens, which may be root (`/run/systemd/journal/stdout`, a
 //! system bus). So the socket must be one that the API's socket accepted: it has the name of the API's socket, and its

@@ -245,7 +245,7 @@ impl Host {
             return Reply::NotOpen;
         };
         let Some(socket) = files.first() else {
-            return refused("an edit of ipvsadm came without its client".to_owned());
+            return refused("an edit of ipvsadm arrived without its client".to_owned());
         };
         let directory = &self.paths.runtime_dir;
         match caller::check(socket.as_fd(), &engine.desired().node, directory) {

@@ -1,13 +1,13 @@
 //! `weir helper --engine`: the process that owns the layer 4 engine for a daemon without rights.
 //!
 //! It loads and attaches programs, writes maps, adds VIPs, repairs drift. The daemon at the other end of the channel
-//! reads what clients send and has no rights; this process believes it as little as possible:
+//! reads what clients send and has no rights; this process trusts it as little as possible:
 //!
 //! - A configuration is applied only if its layer 4 part is that of the configuration file, which this process reads
 //!   itself and only if root alone can write it, or of the one that was applied last (`policy`). No message names an
 //!   interface, a VIP or a map.
 //! - The daemon may add servers to the pools of that configuration, as lists and the API do, and it decides weights.
-//! - Edits of ipvsadm come with the socket of the client, so that the kernel and not the daemon says who asks
+//! - Edits of ipvsadm come with the socket of the client, so that the kernel, not the daemon, identifies the caller
 //!   (`caller`).
 //! - Flows are exchanged with the peers of `[sync]` in that configuration, whose key this process reads (`flow_sync`).
 //! - Probes of the daemon take the path of a configured service to one of its servers (`probe`).

@@ -94,7 +94,7 @@ impl Policy {
         let accepted = Arc::new(Accepted { text, desired });
         let path = self.path.display();
         let file = weir_helper::read_trusted(&self.path).map_err(|error| {
-            format!("layer 4 services come from {path} alone, and it cannot be used: {error}")
+            format!("layer 4 services are only read from {path}, which cannot be used: {error}")
         });
         let file = file.and_then(|own| {
             let published =

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::claim::Claim;
+use crate::listener_conflict::ListenerConflict;
 
 /// Why a change was not, or not completely, applied.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum Error {
     },
     /// The file uses a listener of ipvsadm's.
     #[error(transparent)]
-    Claimed(Claim),
+    ListenerConflict(ListenerConflict),
     /// No such pool or server.
     #[error("no server {server} in pool {pool}")]
     NoServer {
@@ -96,7 +96,7 @@ pub enum Error {
         elements: u32,
     },
     /// A change failed midway, and the rollback failed too.
-    #[error("{cause}; the former configuration could not be restored completely: {back}")]
+    #[error("{cause}; the previous configuration could not be restored completely: {back}")]
     Halfway {
         /// Why the change failed.
         cause: Box<Error>,

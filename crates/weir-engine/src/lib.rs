@@ -24,12 +24,12 @@
 
 mod adopt;
 mod allocate;
-mod claim;
 mod clean;
 mod engine;
 mod error;
 mod ipvsadm_term;
 mod journal;
+mod listener_conflict;
 mod listing;
 mod mark_routing;
 mod memory;
@@ -48,13 +48,13 @@ mod tree;
 pub mod vip;
 mod write;
 
-pub use self::claim::Claim;
 pub use self::clean::{Cleaned, clean, clean_unused, discard_changes, is_pinned};
 pub use self::engine::{
     Adjusted, Applied, Engine, Handshakes, Opening, SyncCounts, WeightOrder, weight_order,
 };
 pub use self::error::{Error, Result};
 pub use self::ipvsadm_term::is_from_ipvsadm;
+pub use self::listener_conflict::ListenerConflict;
 pub use self::origin::Origin;
 pub use self::packet::{Explanation, Packet, PacketError};
 pub use self::paths::Paths;

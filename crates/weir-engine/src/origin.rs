@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use weir_ipvsadm::{Edit, Errno, Refusal, ServiceKey, Table, Timeouts, lower, name_of};
 use weir_model::Desired;
 
-use crate::claim::Claim;
 use crate::error::Error;
 use crate::ipvsadm_term::{key_of, key_of_mark};
+use crate::listener_conflict::ListenerConflict;
 use crate::snapshot::Totals;
 
 /// What ipvsadm changed.
@@ -38,7 +38,7 @@ pub(crate) struct Zero {
 
 impl Origin {
     /// The first listener of a file that ipvsadm already uses.
-    pub fn claim(&self, desired: &Desired) -> Option<Claim> {
+    pub fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
         if self.table.is_empty() {
             return None;
         }
@@ -50,7 +50,7 @@ impl Origin {
             let marks = service.marks.iter();
             let mut all = listeners.chain(marks.map(|it| (key_of_mark(it), it.to_string())));
             let (key, listener) = all.find(|(key, _)| made.contains(key))?;
-            Some(Claim {
+            Some(ListenerConflict {
                 service: service.name.clone(),
                 listener,
                 at: service.source,
@@ -62,10 +62,10 @@ impl Origin {
     /// Adds ipvsadm's services to a configuration.
     ///
     /// # Errors
-    /// [`Error::Claimed`].
+    /// [`Error::ListenerConflict`].
     pub fn merged(&self, mut merged: Desired) -> Result<Desired, Error> {
-        if let Some(claim) = self.claim(&merged) {
-            return Err(Error::Claimed(claim));
+        if let Some(conflict) = self.listener_conflict(&merged) {
+            return Err(Error::ListenerConflict(conflict));
         }
         // The table lists the newest first; status lists the oldest first.
         for entry in self.table.services().iter().rev() {

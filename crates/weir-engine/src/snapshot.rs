@@ -186,7 +186,7 @@ pub struct ServerStatus {
     pub overloaded: bool,
     /// Totals since the server was created.
     pub totals: Totals,
-    /// Removed from the configuration; its flows live on.
+    /// Removed from the configuration; its flows continue.
     pub removed: bool,
     /// The active ejection by failed handshakes.
     pub ejected: Option<Ejection>,

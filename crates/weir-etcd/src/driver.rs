@@ -304,7 +304,7 @@ fn log_changes(former: &Status, now: &Status, endpoint: &str) {
         (Link::Connected, Link::Away { error, .. }) => {
             tracing::warn!(
                 error,
-                "etcd does not respond; the group continues with what it has"
+                "etcd does not respond; this director continues with its current state"
             );
         }
         (Link::Away { error: old, .. }, Link::Away { error, .. })

@@ -71,7 +71,7 @@ async fn read(client: &Client, response: Response<Incoming>, report: &impl Fn(In
 /// Reports a line; `Some` = the watch has ended.
 fn line_of(client: &Client, line: &[u8], report: &impl Fn(Input)) -> Option<Input> {
     let Ok(line) = serde_json::from_slice::<Value>(line) else {
-        return Some(ended(client.protocol("a watch response is no JSON")));
+        return Some(ended(client.protocol("a watch response is not JSON")));
     };
     let result = &line["result"];
     if let Some(error) = line.get("error") {

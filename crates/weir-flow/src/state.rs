@@ -114,7 +114,7 @@ pub const fn is_active(state: State) -> bool {
 /// Whether a SYN for a flow in this state begins a new connection: `conn_reuse_mode = 1`
 /// (net/netfilter/ipvs/ip_vs_core.c).
 #[must_use]
-pub const fn allows_reuse(state: State) -> bool {
+pub(crate) const fn allows_reuse(state: State) -> bool {
     matches!(state, TW | CL)
 }
 

@@ -49,7 +49,7 @@ impl Machine {
     }
 
     /// A machine that starts in a known state: after a restart, or after the check's settings changed.
-    pub fn resuming(timing: Timing, state: State) -> Self {
+    pub(crate) fn resuming(timing: Timing, state: State) -> Self {
         Self {
             state,
             note: "no result yet; keeping the previous state".to_owned(),

@@ -48,7 +48,7 @@ impl Standing {
     }
 
     /// The services in which the server is down although it is not down as a whole.
-    pub fn broken_paths(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn broken_paths(&self) -> impl Iterator<Item = &str> {
         let paths = self.paths.iter().filter(|_| self.state != State::Down);
         paths
             .filter(|(_, path)| path.state == State::Down)
@@ -57,7 +57,7 @@ impl Standing {
 
     /// The services that joined [`Self::broken_paths`], and those that left it because their path works again, each
     /// with the former state. Empty if the server went down as a whole.
-    pub fn changed_paths(&self, before: &Self) -> Vec<(String, State)> {
+    pub(crate) fn changed_paths(&self, before: &Self) -> Vec<(String, State)> {
         let is_broken = |of: &Self, service: &str| of.broken_paths().any(|it| it == service);
         let paths = self.paths.iter().filter(|(service, path)| {
             let broken = is_broken(self, service);

@@ -33,7 +33,7 @@ impl Addresses {
         } else {
             base.clone()
         };
-        // First, so that no packet is accepted. Without it the addresses are added all the same: the other director
+        // First, so that no packet is accepted. Without it the addresses are added anyway: the other director
         // has released them.
         let filtered = extra::set_filter(self, router);
         self.remove_former(router, &link).await?;

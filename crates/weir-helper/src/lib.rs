@@ -37,7 +37,7 @@ pub use published::with_published_part;
 pub use root_section::RootSection;
 pub use serve::serve;
 
-/// The environment variable by which the keeper tells the helper of the VRRP agent that a daemon without rights has
+/// The environment variable by which the keeper informs the helper of the VRRP agent that a daemon without rights has
 /// written the recorded configuration, whoever owns the file now.
 pub const CONFINED: &str = "WEIR_HELPER_CONFINED";
 

@@ -1,6 +1,6 @@
 //! A part of root's configuration file that a daemon without rights may have a process of root use, but not change.
 //!
-//! The daemon says which content it wants to be active. It is accepted if it is that of
+//! The daemon requests which content becomes active. It is accepted if it is that of
 //! - the configuration file now, if root alone can write it and its included files,
 //! - the content that is active, or the one before, to which a guarded reload may return, or
 //! - the one that was last active, as recorded in the runtime directory, because a process that is restarted uses it

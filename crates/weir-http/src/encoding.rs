@@ -77,8 +77,8 @@ fn thousandths(text: &[u8]) -> Option<Quality> {
     (value <= BEST).then_some(value)
 }
 
-/// Whether the response could be compressed for some client. If so, `Vary` tells clients and caches that it depends on
-/// `Accept-Encoding`.
+/// Whether the response could be compressed for some client. If so, `Vary` informs clients and caches that it depends
+/// on `Accept-Encoding`.
 pub(crate) fn is_compressible(
     head: &[u8],
     response: &Response,

@@ -310,7 +310,7 @@ impl Exchange {
         self.server_persists && self.stage == Stage::Done && self.request == Body::Done
     }
 
-    /// Processes bytes from the server; `edit` applies to the head of the final response. `closing` = tell the client
+    /// Processes bytes from the server; `edit` applies to the head of the final response. `closing` = inform the client
     /// that this is the last response. Output that must be sent first is appended to `out`; `fields` is scratch space.
     ///
     /// # Errors

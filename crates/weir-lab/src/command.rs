@@ -80,10 +80,10 @@ pub struct RunArguments {
     /// Number of runs; medians are reported.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
-    /// Stop a server under load and restart it, instead of the measurement (small-box-nat, clustered-rest).
+    /// Instead of measuring, stop a server under load and restart it (small-box-nat, clustered-rest).
     #[arg(long)]
     pub fail: bool,
-    /// Run the cluster of the report under Corosync and Pacemaker, and let its active node fail (clustered-rest).
+    /// Run the cluster of the report under Corosync and Pacemaker, and make its active node fail (clustered-rest).
     #[arg(long, conflicts_with = "fail")]
     pub pacemaker: bool,
     /// The scheduler, as named in Weir.
@@ -92,7 +92,7 @@ pub struct RunArguments {
     /// Run only these methods.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub methods: Vec<String>,
-    /// Let only these faults happen (director-failover, scale-out, clustered-rest --pacemaker).
+    /// Inject only these faults (director-failover, scale-out, clustered-rest --pacemaker).
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub faults: Vec<String>,
     /// Number of directors at the beginning [default: 4] (scale-out).
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_contracts_options() {
+    fn documented_options_are_parsed() {
         let line = "lab run saturated-uplink --json --rate 100mbit --requests 20 --concurrency 4 --repeat 3 \
                     --scheduler wlc --methods direct,nat --report out";
         let parsed = Line::try_parse_from(line.split_whitespace())
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_values_that_cannot_be() {
+    fn impossible_values_are_rejected() {
         for wrong in [
             "--rate 10",
             "--requests 0",
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_names_all() {
+    fn list_contains_all_experiments() {
         insta::assert_snapshot!(list(false));
     }
 }

@@ -1,4 +1,4 @@
-//! A server's latency from samples: a moving average for the scheduler, a histogram for people.
+//! A server's latency from samples: a moving average for the scheduler, a histogram for the status.
 
 /// How latency was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -35,9 +35,9 @@ const WINDOW_NS: u64 = 30_000_000_000;
 pub const FRESH_NS: u64 = 5_000_000_000;
 
 /// Weight of a sample in the moving average: about 130 samples, which reduces the noise of a 1 ms clock to 0.04 ms.
-const CALM: f64 = 1.0 / 64.0;
+const AVERAGE_GAIN: f64 = 1.0 / 64.0;
 /// The same in the average of recent samples, which shows whether the latency is changing.
-const RECENT: f64 = 1.0 / 8.0;
+const RECENT_GAIN: f64 = 1.0 / 8.0;
 /// A smaller difference between the averages is noise: three standard deviations with a 1 ms clock.
 const NOISE_US: f64 = 500.0;
 /// The same in mean absolute deviations of the samples: 4.5 standard deviations of the average of recent ones.
@@ -87,7 +87,7 @@ pub struct Statistics {
     previous: Window,
 }
 
-/// The numbers for people.
+/// The values that the status shows.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
     /// Arithmetic mean, milliseconds. Zero if the samples, which may be negative, have a negative mean.
@@ -141,13 +141,13 @@ impl Statistics {
     fn follow(&mut self, us: f64) {
         let equal = 1.0 / self.total as f64;
         if self.total > 1 {
-            // A change is not noise: what it adds is limited.
+            // A change is not noise: its contribution is limited.
             let deviation = (us - self.recent_us).abs();
             let deviation = deviation.min(NOISE_US.max(self.deviation_us * 4.0));
-            self.deviation_us += CALM.max(equal) * (deviation - self.deviation_us);
+            self.deviation_us += AVERAGE_GAIN.max(equal) * (deviation - self.deviation_us);
         }
-        self.average_us += CALM.max(equal) * (us - self.average_us);
-        self.recent_us += RECENT.max(equal) * (us - self.recent_us);
+        self.average_us += AVERAGE_GAIN.max(equal) * (us - self.average_us);
+        self.recent_us += RECENT_GAIN.max(equal) * (us - self.recent_us);
         let away = (self.recent_us - self.average_us).abs();
         let noise = NOISE_US.max(self.deviation_us * NOISE_DEVIATIONS);
         if away > noise.max(self.average_us / 2.0) {
@@ -191,7 +191,7 @@ impl Statistics {
         self.last_ns
     }
 
-    /// The numbers for people; `None` without samples.
+    /// The values that the status shows; `None` without samples.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         let count = self.current.count + self.previous.count;

@@ -194,7 +194,7 @@ fn samples_of_recorded_connections_are_what_the_servers_interface_shows() {
         );
         let least = outcome.answers * parameters.coverage / 100;
         assert!(all >= least, "{name}: {count} of {}", outcome.answers);
-        // If an answer and the client's probe for it are lost, nothing tells the second answer from a late one.
+        // If an answer and the client's probe for it are lost, nothing distinguishes the second answer from a late one.
         let far = outcome.pairs.iter().find(|it| !near(it));
         assert!((all - count) * 500 <= all, "{name}: {far:?}");
         // The clock's unit adds the difference of two uniform errors, with a standard deviation of 0.41 units.

@@ -77,7 +77,7 @@ impl BasicAuth {
     }
 
     /// The hash of the password of one of the users, by a number. It is verified for an unknown user, so that the time
-    /// of the response does not tell which users exist.
+    /// of the response does not reveal which users exist.
     pub fn any_hash(&self, number: u64) -> Option<&str> {
         let at = number.checked_rem(self.users.len() as u64)?;
         let mut hashes = self.users.values().skip(usize::try_from(at).ok()?);

@@ -96,11 +96,6 @@ impl Variable {
             .map(|(_, variable)| variable)
     }
 
-    /// Whether its value is known before a server is selected.
-    pub const fn is_known_early(&self) -> bool {
-        !matches!(self, Self::Server)
-    }
-
     /// Whether it needs to know the TLS connection.
     pub fn needs_tls(&self) -> bool {
         if let Self::Map(MapRef { map: Some(map), .. }) = self {

@@ -35,11 +35,6 @@ impl XdpFeatures {
     pub const fn transmit(self) -> bool {
         self.bits & 4 != 0
     }
-
-    /// Returns whether programs can receive packets in several buffers (larger than a page).
-    pub const fn receive_fragments(self) -> bool {
-        self.bits & 32 != 0
-    }
 }
 
 impl Netlink {
@@ -83,7 +78,7 @@ mod tests {
             .with(NETDEV_A_DEV_IFINDEX, &7_u32.to_ne_bytes())
             .with(NETDEV_A_DEV_XDP_FEATURES, &0b100011_u64.to_ne_bytes());
         let features = features_of(&answer).unwrap();
-        assert!(features.basic() && features.redirect() && features.receive_fragments());
+        assert!(features.basic() && features.redirect());
         assert!(!features.transmit());
         let short = GenericMessage::new(30, 1).with(NETDEV_A_DEV_XDP_FEATURES, &[1]);
         assert_eq!(features_of(&short), None);

@@ -106,7 +106,7 @@ pub fn switches(ipvs: &Ipvs) -> u32 {
 }
 
 /// Whether `drop_entry` drops entries of the flow table now (ip_vs_ctl.c, `update_defense_level`).
-pub const fn defends(ipvs: &Ipvs, memory_is_short: bool) -> bool {
+pub(crate) const fn defends(ipvs: &Ipvs, memory_is_short: bool) -> bool {
     match ipvs.drop_entry {
         0 => false,
         1 | 2 => memory_is_short,

@@ -325,7 +325,7 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
     let port = match service.listen.as_slice() {
         [only] => match only.ports {
             Ports::One(port) => port,
-            _ => 0,
+            Ports::Range(..) | Ports::Any => 0,
         },
         _ => 0,
     };
@@ -341,7 +341,7 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
 
 /// Whether servers of a service forward packets of unknown connections to a second hop: in a group, with GUE and
 /// `maglev`.
-pub fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
+pub(crate) fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
     let Some(pool) = desired.pool(&service.pool) else {
         return false;
     };

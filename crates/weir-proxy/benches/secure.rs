@@ -1,4 +1,4 @@
-//! TLS and HTTP/2 beside HAProxy and nginx; see `rig`.
+//! TLS and HTTP/2 compared with HAProxy and nginx; see `rig`.
 //!
 //! `WEIR_BENCH_SECONDS` and `WEIR_BENCH_ROUNDS` change 2 and 3.
 
@@ -22,7 +22,7 @@ fn main() {
     }
     let programs = ["nginx", "haproxy", "wrk", "h2load", "openssl", "taskset"];
     if let Some(why) = rig::missing(&programs) {
-        println!("TLS and HTTP/2 beside their peers: skipped, {why}");
+        println!("TLS and HTTP/2 compared with their peers: skipped, {why}");
         return;
     }
     let directory = rig::directory();

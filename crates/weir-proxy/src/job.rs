@@ -1,15 +1,15 @@
-//! Work that would block a worker: verifying passwords, reading files. Threads of their own do it, and call the session
+//! Work that would block a worker: verifying passwords, reading files. Separate threads do it, and call the session
 //! when it is done.
 //!
-//! The threads start with the first job. The number of waiting jobs is limited; a job that is not accepted is the
-//! caller's to refuse.
+//! The threads start with the first job. The number of waiting jobs is limited; the caller must handle a job that is
+//! not accepted.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::done::{Done, Ticket};
+use crate::job_result::{JobResult, Ticket};
 use crate::queue::{Call, Inbox};
 use crate::slab::Key;
 
@@ -18,7 +18,7 @@ pub(crate) static PASSWORDS: Jobs = Jobs::new("weir-password", 2, 256);
 /// Opens and reads files.
 pub(crate) static FILES: Jobs = Jobs::new("weir-file", 4, 4096);
 
-type Work = Box<dyn FnOnce() -> Done + Send>;
+type Work = Box<dyn FnOnce() -> JobResult + Send>;
 
 struct Job {
     key: Key,
@@ -63,7 +63,7 @@ impl Jobs {
         key: Key,
         ticket: Ticket,
         inbox: &Arc<Inbox>,
-        work: impl FnOnce() -> Done + Send + 'static,
+        work: impl FnOnce() -> JobResult + Send + 'static,
     ) -> bool {
         let mut state = lock(&self.state);
         if state.waiting.len() >= self.waiting_max {
@@ -100,7 +100,7 @@ impl Jobs {
             let done = catch_unwind(AssertUnwindSafe(job.work));
             let done = done.unwrap_or_else(|_| {
                 tracing::error!("panic in a thread for {}", self.name);
-                Done::Failed
+                JobResult::Failed
             });
             job.inbox.put(job.key, Call::Done(job.ticket, done));
         }

@@ -10,7 +10,7 @@
 
 mod context;
 mod descriptor;
-mod done;
+
 mod encoder;
 mod error;
 mod file_root;
@@ -20,6 +20,7 @@ mod h2;
 mod handover;
 mod idle_pool;
 mod job;
+mod job_result;
 mod log;
 mod misdirect;
 mod page;

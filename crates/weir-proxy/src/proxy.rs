@@ -320,7 +320,7 @@ impl Proxy {
         }
     }
 
-    /// The former services besides these, as long as another process may hand over their clients.
+    /// The previous services that are not among these, as long as another process may hand over their clients.
     fn former(&self, services: &[Arc<Service>]) -> Vec<Arc<Service>> {
         if self.arriving.strong_count() == 0 {
             return Vec::new();

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::done::{Done, Ticket};
+use crate::job_result::{JobResult, Ticket};
 use crate::slab::Key;
 
 /// Calls from other threads to a worker.
@@ -25,7 +25,7 @@ pub(crate) enum Call {
     /// It is its turn in a queue.
     Turn(Arc<Queue>),
     /// A job is done.
-    Done(Ticket, Done),
+    Done(Ticket, JobResult),
 }
 
 impl Inbox {

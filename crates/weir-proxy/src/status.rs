@@ -52,9 +52,9 @@ pub struct ServiceStatus {
     pub tls_failures: u64,
     /// The certificates in use, the first to expire first; at most 1000.
     pub certificates: Vec<CertificateExpiry>,
-    /// Idle clients that were closed for want of descriptors.
+    /// Idle clients that were closed because descriptors were scarce.
     pub shed: u64,
-    /// How often accepting was paused for want of descriptors.
+    /// How often accepting was paused because descriptors were scarce.
     pub accept_pauses: u64,
     /// In file order; backups behind the others, then the sorry server.
     pub servers: Vec<ServerStatus>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::done::Ticket;
+use crate::job_result::Ticket;
 use crate::plan::ForwardAuth;
 use crate::slab::Key;
 

@@ -87,7 +87,7 @@ impl Desired {
     }
 
     /// Returns the VIPs that must be on `lo`.
-    pub fn loopback_vips(&self) -> BTreeSet<IpAddr> {
+    pub(crate) fn loopback_vips(&self) -> BTreeSet<IpAddr> {
         self.entries
             .iter()
             .filter(|entry| entry.role.needs_loopback_vip())

@@ -33,7 +33,7 @@ pub enum Role {
 
 impl Role {
     /// Returns whether the VIP must be an address of `lo`.
-    pub const fn needs_loopback_vip(self) -> bool {
+    pub(crate) const fn needs_loopback_vip(self) -> bool {
         !matches!(self, Self::L3dsr { dscp: 0 })
     }
 }

@@ -128,7 +128,7 @@ pub(crate) fn read_unlocked(options: &Options) -> Result<(Desired, Record)> {
 }
 
 /// Reads the file. The account of a daemon can write the directory too, so its files are ignored: root would change the
-/// machine as they say.
+/// machine as they specify.
 fn read(path: &Path) -> Result<Option<Content>> {
     let text = match read_own(path) {
         Ok(text) => text,

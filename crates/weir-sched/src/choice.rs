@@ -89,34 +89,21 @@ impl Service<'_> {
             .map(|percent| Bound::new(percent, self.members, counts));
         let state = |dest| self.availability(dest, bound.as_ref(), counts);
         let (fold, port) = self.key(arrival);
-        match self.kind {
-            Kind::Dh => {
+        match HashTable::of(self.kind) {
+            Some(HashTable::Destination) => {
                 let index = bucket::dh_index(hash::fold(arrival.destination));
                 bucket::lookup(&bucket::dh_owners(self.members), index, self.mode, &state)
             }
-            Kind::Sh => {
+            Some(HashTable::Source) => {
                 let index = bucket::sh_index(fold, port);
                 bucket::lookup(&bucket::sh_owners(self.members), index, self.mode, &state)
             }
-            Kind::Mh => {
+            Some(HashTable::Maglev) => {
                 let table = mh::table(self.entries).ok()?;
                 mh::lookup(&table, fold, port, self.mode, &state)
             }
-            Kind::Maglev => maglev::lookup(self.spread, arrival.hash, self.mode, &state),
-            Kind::Rr
-            | Kind::Wrr
-            | Kind::Lc
-            | Kind::Wlc
-            | Kind::Sed
-            | Kind::Nq
-            | Kind::Fo
-            | Kind::Ovf
-            | Kind::Twos
-            | Kind::Lblc
-            | Kind::Lblcr
-            | Kind::P2c
-            | Kind::LeastTime
-            | Kind::Hash => None,
+            // The caller selects this function for hashing schedulers only; `maglev` has the spread table.
+            None => maglev::lookup(self.spread, arrival.hash, self.mode, &state),
         }
     }
 

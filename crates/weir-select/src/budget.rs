@@ -36,7 +36,7 @@ impl Budget {
     }
 
     /// Takes one retry from the budget; false if there is none.
-    pub fn spend(&self, now_ms: u64) -> bool {
+    pub(crate) fn spend(&self, now_ms: u64) -> bool {
         if let Some(rest) = self.saved.get().checked_sub(RETRY_COST) {
             self.saved.set(rest);
             return true;

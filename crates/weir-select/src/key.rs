@@ -44,7 +44,7 @@ pub fn hash_of_request(
 }
 
 /// MurmurHash2 with 32 bits and seed 0, as nginx has it (ngx_murmurhash.c), so that the same texts get the same shares.
-pub fn murmur_hash(text: &[u8]) -> u32 {
+pub(crate) fn murmur_hash(text: &[u8]) -> u32 {
     const M: u32 = 0x5bd1_e995;
     #[expect(
         clippy::cast_possible_truncation,

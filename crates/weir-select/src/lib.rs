@@ -26,6 +26,8 @@ mod pool;
 mod retry;
 pub mod route;
 mod selection;
+#[cfg(test)]
+mod test_server;
 
 pub use balance::{Balancer, Criteria};
 pub use budget::Budget;

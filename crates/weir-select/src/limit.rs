@@ -119,7 +119,7 @@ impl Rate {
     }
 
     /// Seconds until a request of the client would be within its rate, rounded up; at least 1.
-    pub fn wait_s(&self, key: u64, now_ns: u64) -> u32 {
+    pub(crate) fn wait_s(&self, key: u64, now_ns: u64) -> u32 {
         let now = Self::units(now_ns);
         let (row, tag) = self.table.row(key);
         let entries = row.iter().map(|entry| split(entry.load(Ordering::Relaxed)));

@@ -44,7 +44,7 @@ impl Load {
     }
 
     /// Whether it accepts a request of a client that it served before.
-    pub fn accepts_sticky(&self) -> bool {
+    pub(crate) fn accepts_sticky(&self) -> bool {
         !self.is_withdrawn() && !self.is_full()
     }
 
@@ -75,7 +75,7 @@ impl Load {
     }
 
     /// Acquires a slot; false if the server is full. The limit holds however many threads acquire at the same time.
-    pub fn try_acquire(&self) -> bool {
+    pub(crate) fn try_acquire(&self) -> bool {
         let before = self.active.fetch_add(1, Ordering::AcqRel);
         let limit = self.limit.load(Ordering::Relaxed);
         let acquired = limit == 0 || before < limit;

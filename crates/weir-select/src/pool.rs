@@ -63,13 +63,13 @@ impl<'a, S: Server> Pool<'a, S> {
     }
 
     /// Whether a server that was not tried is usable.
-    pub fn has_untried(&self, tried: Tried) -> bool {
+    pub(crate) fn has_untried(&self, tried: Tried) -> bool {
         let mut untried = (0..self.servers.len()).filter(|index| !tried.contains(*index));
         untried.any(|index| self.servers[index].load().is_usable())
     }
 
     /// Whether a server would be chosen if it were not full.
-    pub fn is_saturated(&self) -> bool {
+    pub(crate) fn is_saturated(&self) -> bool {
         let loads = self.servers.iter().map(Server::load);
         loads
             .into_iter()
@@ -108,7 +108,8 @@ impl Tried {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::SchedulerKind;
+    use crate::test_server::TestServer;
+    use weir_model::{SchedulerKind, finalize_64};
 
     #[test]
     fn tried_servers_are_remembered_up_to_64() {
@@ -122,32 +123,12 @@ mod tests {
         assert_eq!(found, [0, 5, 63]);
     }
 
-    struct One(Load);
-
-    impl Server for One {
-        fn load(&self) -> &Load {
-            &self.0
-        }
-
-        fn hash_seed(&self) -> u64 {
-            7
-        }
-
-        fn address(&self) -> IpAddr {
-            [10, 0, 0, 1].into()
-        }
-
-        fn port(&self) -> Option<u16> {
-            Some(80)
-        }
-    }
-
     /// A server by weight, limit, and requests in progress.
-    fn server((weight, limit, active): (u32, u32, u32)) -> Arc<One> {
+    fn server((weight, limit, active): (u32, u32, u32)) -> Arc<TestServer> {
         let load = Load::new(weight, limit);
         load.active
             .store(active, std::sync::atomic::Ordering::Relaxed);
-        Arc::new(One(load))
+        Arc::new(TestServer { number: 1, load })
     }
 
     #[test]
@@ -186,7 +167,8 @@ mod tests {
     #[test]
     fn shared_server_is_the_server() {
         let shared = server((3, 0, 0));
-        assert_eq!((shared.load().weight(), shared.hash_seed()), (3, 7));
+        assert_eq!(shared.load().weight(), 3);
+        assert_eq!(Server::hash_seed(&shared), finalize_64(1));
         assert_eq!(Server::address(&shared), IpAddr::from([10, 0, 0, 1]));
         assert_eq!(Server::port(&shared), Some(80));
     }

@@ -1,6 +1,6 @@
 //! Selection of a server for one request: queue, connect, retry, answer.
 //!
-//! The driver calls [`Selection::select`] and does what the [`Output`] says. What happens then comes back as
+//! The driver calls [`Selection::select`] and executes the [`Output`]. What happens then comes back as
 //! [`handle_queue_turn`](Selection::handle_queue_turn), [`handle_queue_exit`](Selection::handle_queue_exit),
 //! [`handle_connect_error`](Selection::handle_connect_error), [`handle_failure`](Selection::handle_failure) or
 //! [`handle_unwanted`](Selection::handle_unwanted). An [`Output::Connect`] has acquired a slot of the server's limit;

@@ -70,7 +70,7 @@ impl Server for TestServer {
     }
 }
 
-/// One request, and what the simulation knows of it.
+/// One request, and what the simulation knows about it.
 struct Request {
     selection: Selection,
     client: u32,

@@ -22,7 +22,7 @@ pub struct StateCopy {
     pub(crate) ejections: Vec<(Ejected, Ejection)>,
     /// Percentages of weights, by layer 4 service and server.
     pub(crate) adjusted: BTreeMap<String, BTreeMap<String, u32>>,
-    /// `Some`: this is the whole state, and replaces the former one.
+    /// `Some`: this is the whole state, and replaces the previous one.
     pub(crate) regimes: Option<BTreeMap<String, Regime>>,
 }
 

@@ -22,10 +22,6 @@ pub const LRO: &str = "rx-lro";
 pub const GRO_HW: &str = "rx-gro-hw";
 /// Transmit checksum offload for any protocol (veth, virtio).
 pub const TX_CHECKSUM: &str = "tx-checksum-ip-generic";
-/// Transmit checksum offload for IPv4, on devices without [`TX_CHECKSUM`].
-pub const TX_CHECKSUM_V4: &str = "tx-checksum-ipv4";
-/// Transmit checksum offload for IPv6, on devices without [`TX_CHECKSUM`].
-pub const TX_CHECKSUM_V6: &str = "tx-checksum-ipv6";
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 /// Size of `struct ethtool_drvinfo`. The driver's name follows the command.

@@ -13,7 +13,7 @@ use rustix::fs::{
 /// Mode of created files.
 pub(crate) const PRIVATE: u32 = 0o600;
 
-/// Mode of files that everybody can read.
+/// Mode of files that all users can read.
 const PUBLIC: u32 = 0o644;
 
 /// Flags of open(2): a symbolic link is not followed, and a pipe does not block.

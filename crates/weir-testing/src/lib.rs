@@ -8,7 +8,7 @@ mod program;
 mod statistics;
 
 pub use address::free_address;
-pub use program::output_with_input;
+pub use program::{output_with_input, successful_output};
 pub use statistics::p_value;
 
 /// The environment variable that forbids to skip a test; `make test` sets it.

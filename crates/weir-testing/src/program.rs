@@ -22,3 +22,18 @@ pub fn output_with_input(command: &mut Command, input: &[u8]) -> Output {
     drop(stdin);
     child.wait_with_output().expect("a child of this process")
 }
+
+/// Runs a program and returns its standard output.
+///
+/// # Panics
+/// The program cannot be started, or fails.
+pub fn successful_output(command: &mut Command) -> String {
+    let output = command.output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}

@@ -356,7 +356,7 @@ impl Agent {
                 tracing::error!(router, reason, "failed to remove addresses");
             }
             (Awaited::Settle, Reply::Failed { reason }) => {
-                tracing::error!(reason, "failed to remove addresses of a former agent");
+                tracing::error!(reason, "failed to remove addresses of a previous agent");
             }
             (Awaited::Notify, Reply::Failed { reason }) => {
                 tracing::warn!(reason, "failed to run a notification program");

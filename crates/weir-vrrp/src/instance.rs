@@ -306,7 +306,7 @@ impl Instance {
         }
     }
 
-    /// Why it cannot be active, its group aside.
+    /// Why it cannot be active, apart from its group.
     fn fault(&self) -> Option<String> {
         if let Some(blocked) = self.blocked {
             return Some(blocked.to_owned());

@@ -55,7 +55,7 @@ pub struct Config {
     pub preempt_delay: Duration,
     /// How long it waits before it takes part, from its creation.
     pub start_delay: Duration,
-    /// Missed advertisements after which a backup becomes active, 1 to 100; the RFC says 3.
+    /// Missed advertisements after which a backup becomes active, 1 to 100; 3 in the RFC.
     pub down_adverts: u32,
     /// The lowest accepted TTL or hop limit of unicast packets; 255 accepts only those that no router has forwarded.
     pub unicast_min_ttl: u8,

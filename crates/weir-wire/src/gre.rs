@@ -18,7 +18,7 @@ impl<'a> GreView<'a> {
     /// Offset of the checksum, if present.
     pub const CHECKSUM_OFFSET: usize = 4;
 
-    /// Checks flags, version and length. Bits that RFC 2784 tells receivers to ignore (5 to 12) are ignored.
+    /// Checks flags, version and length. Bits that receivers must ignore by RFC 2784 (5 to 12) are ignored.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadVersion`], [`ParseError::UnsupportedFlags`].

@@ -1,4 +1,5 @@
-//! Laws that hold for every input: nothing panics, what is built is read back, and what is taken apart is whole again.
+//! Properties for every input: no parser panics, built packets parse to the same fields, and fragments reassemble to
+//! the original packet.
 
 use std::net::IpAddr;
 

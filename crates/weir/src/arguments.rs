@@ -96,7 +96,7 @@ pub(crate) enum Command {
     Run,
     /// Validate a configuration; changes nothing
     Check {
-        /// Exit with 1 on warnings, too
+        /// Also exit with 1 on warnings
         #[arg(long)]
         strict: bool,
         /// Print the findings as JSON
@@ -118,11 +118,11 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show services, servers, their states and flows
+    /// Show services, and servers with their states and flows
     Status {
-        /// Only this pool, with every server and its reason
+        /// Show only this pool, with the reason for the state of each server
         pool: Option<String>,
-        /// Only servers that are down or ejected
+        /// Show only servers that are down or ejected
         #[arg(long)]
         down: bool,
         /// Print JSON
@@ -136,10 +136,10 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Change a server at run time
     Server(Server),
-    /// Remove what Weir left in the kernel
+    /// Remove the programs, maps and addresses that Weir left in the kernel
     Clean {
-        /// Continue when a change made by `real-server` cannot be undone, and if the daemon ran in another network
-        /// namespace: what it added there stays
+        /// Continue if a change made by `real-server` cannot be undone, or if the daemon ran in another network
+        /// namespace (what it added there is not removed)
         #[arg(long)]
         force: bool,
     },
@@ -182,10 +182,10 @@ pub(crate) enum Command {
         #[arg(long)]
         standby: bool,
     },
-    /// Do what needs rights for another process; started by `weir run`
+    /// Perform privileged operations for another process; started by `weir run`
     #[command(hide = true)]
     Helper {
-        /// Keep the addresses of a former helper
+        /// Keep the addresses of a previous helper
         #[arg(long)]
         adopt: bool,
         /// For the daemon, instead of the VRRP agent
@@ -230,13 +230,13 @@ pub(crate) enum Command {
     },
     /// Move work away from this director: withdraw announced routes, release virtual routers
     Node {
-        /// drain: move the work away, also over restarts; ready: end that
+        /// drain: move work away until `ready`, also across restarts; ready: accept work again
         action: NodeAction,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// The group of directors: its members, and its configuration
+    /// Manage the group of directors: its members and its configuration
     Cluster {
         #[command(subcommand)]
         command: Cluster,
@@ -277,7 +277,7 @@ pub(crate) enum NodeAction {
 /// What is generated from the definition of the command line.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Generate {
-    /// Print the completion of a shell
+    /// Print the completion script for a shell
     Completion {
         /// Shell
         #[arg(value_enum)]
@@ -296,7 +296,7 @@ pub(crate) enum Generate {
 pub(crate) struct Tap {
     /// Name of the service
     pub(crate) service: String,
-    /// Only requests where a variable of the access log has this value; * is any text; all must match
+    /// Only requests in which a variable of the access log has this value; * matches any text; all must match
     #[arg(long = "match", value_name = "NAME=PATTERN")]
     pub(crate) matches: Vec<String>,
     /// Print JSON, one object per line
@@ -320,7 +320,7 @@ pub(crate) struct Vrrp {
 /// Orders to a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum VrrpAction {
-    /// Stop being active, and stay so
+    /// Become backup, and do not become active until `resume`
     Release,
     /// End a release
     Resume,
@@ -412,7 +412,7 @@ pub(crate) struct Explain {
     pub(crate) json: bool,
 }
 
-/// The usage line lists the actions, so an error about an unknown one shows them.
+/// The usage line lists the actions, so that the error about an unknown one shows them.
 #[derive(Debug, Args)]
 #[command(subcommand_value_name = "drain|maint|ready|weight N")]
 pub(crate) struct Server {
@@ -434,7 +434,7 @@ pub(crate) struct ServerName {
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum ServerAction {
-    /// No new flows
+    /// Send no new flows to the server
     Drain {
         /// Return when its last connection has ended
         #[arg(long)]
@@ -443,11 +443,11 @@ pub(crate) enum ServerAction {
         #[arg(long, value_name = "TIME", value_parser = duration, requires = "wait")]
         timeout: Option<Duration>,
     },
-    /// No new flows and no checks
+    /// Send no new flows to the server, and do not check it
     Maint,
-    /// Remove the override: the configured weight, and checks
+    /// Remove the override: restore the configured weight and the checks
     Ready,
-    /// Use another weight; 0 quiesces
+    /// Override the weight; 0 quiesces the server
     Weight {
         /// 0 to 65535
         #[arg(value_parser = clap::value_parser!(u32).range(0..=i64::from(weir_model::MAX_WEIGHT)))]

@@ -118,7 +118,7 @@ fn servers() {
         &doctor,
         &["not prepared for any VIP", "weir real-server up"],
     );
-    world.prepare_servers(&["--forward", "direct", "--vip", &format!("{vip}:80")]);
+    world.prepare_direct_servers(&format!("{vip}:80"));
     fixes(&world, "server0", &doctor, "until the next boot only");
     assert_eq!(
         run_on(&world, "server0", &doctor).0,
@@ -176,7 +176,7 @@ fn directors() {
     let mut world = World::new(2);
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     let path = world.write_config(&config("direct"));
     let path = path.to_str().expect("a plain path").to_owned();
     let doctor = ["doctor", "-c", &path];

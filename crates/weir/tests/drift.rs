@@ -223,7 +223,7 @@ fn real_server_settings_are_restored() {
     let mut world = World::new(1);
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     world.start_director(&format!(
         "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{}\"]\n\
          [service.web]\nlisten = [\"{vip}:80\"]\nforward = \"direct\"\npool = \"web\"\n",

@@ -98,7 +98,7 @@ fn neighbours_are_resolved_while_the_daemon_is_stopped() {
     ] {
         let mut world = World::with_mode(2, mode);
         world.start_nginx(1024);
-        world.prepare_servers(&["--forward", "direct", "--vip", &family.vip().to_string()]);
+        world.prepare_direct_servers(&family.vip());
         set_forwarding(&world, true);
         world.start_director(&config(family, "eth0", "direct", ""));
         world.get(&url(family)).expect("an answer");

@@ -25,7 +25,7 @@ struct Pair {
 impl Pair {
     fn new() -> Self {
         let world = World::with_two_directors(4, 1024);
-        world.prepare_servers(&["--forward", "direct", "--vip", VIP]);
+        world.prepare_direct_servers(&VIP);
         Self {
             world,
             directors: ["director", "second"],

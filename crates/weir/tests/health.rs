@@ -13,7 +13,7 @@ use world::{Family, World, privileged, wait_for};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Servers in the order of `order`, checked as `check` says.
+/// Servers in the order of `order`, with the check `check`.
 fn config(order: &[usize], pool: &str, check: &str) -> String {
     let servers: Vec<String> = order
         .iter()
@@ -36,7 +36,7 @@ fn prepared(servers: usize) -> World {
     let mut world = World::new(servers);
     world.start_nginx(32 << 20);
     let vip = Family::V4.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     world
 }
 

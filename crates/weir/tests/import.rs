@@ -1,4 +1,4 @@
-//! The configuration that `weir import` writes for a file balances, checks and fails over as the file says, without the
+//! The configuration that `weir import` writes for a file balances, checks and fails over as the original program does, without the
 //! original program.
 
 mod world;
@@ -103,7 +103,7 @@ fn balances_and_fails_over(program: &str, text: &str) {
     let mut world = World::new(2);
     world.start_nginx(16);
     let vip = Family::V4.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     let config = imported(&world, program, text);
     world.start_director(&config);
 

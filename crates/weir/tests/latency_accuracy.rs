@@ -228,7 +228,7 @@ fn start() -> World {
     let mut world = World::new(1);
     start_servers(&mut world);
     let vip = Family::V4.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     world.start_director(&config());
     for work in &WORKS {
         let address = format!("{vip}:{}", work.port);

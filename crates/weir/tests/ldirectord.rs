@@ -106,7 +106,7 @@ fn ldirectord_removes_dead_server_and_restores_it() {
         fs::write(world.path(&format!("www{n}/html/hello")), "Up\n").expect("a page");
     }
     let vip = Family::V4.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     world.start_director(NODE);
     let _ldirectord = Ldirectord::start(&world);
 

@@ -193,7 +193,7 @@ fn slow_server_gets_fewer_connections_under_direct() {
     let mut world = World::new(SERVERS);
     let servers = Servers::start(&world);
     let vip = FAMILY.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     world.start_director(&config("least-time"));
     let clients = Clients::start(&world);
     wait_for("samples of every server", TIMEOUT, || {
@@ -233,7 +233,7 @@ fn started(node: &str, pool: &str) -> (World, Servers, Clients) {
     let mut world = World::new(SERVERS);
     let servers = Servers::start(&world);
     let vip = FAMILY.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     world.start_director(&config_with(node, pool));
     let clients = Clients::start(&world);
     (world, servers, clients)

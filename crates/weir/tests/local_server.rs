@@ -25,7 +25,7 @@ fn the_director_serves(family: Family, forward: &str, own: &str) {
     world.start_nginx(4 * MIB);
     world.start_nginx_on("director", 1, own);
     if forward == "direct" {
-        world.prepare_servers(&["--forward", "direct", "--vip", &family.vip().to_string()]);
+        world.prepare_direct_servers(&family.vip());
     } else {
         world.route_replies_through_director();
     }

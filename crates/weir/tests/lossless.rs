@@ -26,12 +26,7 @@ fn prepared() -> World {
 fn prepared_for(mode: Option<&'static str>) -> World {
     let mut world = World::with_mode(2, mode);
     world.start_nginx(1024);
-    world.prepare_servers(&[
-        "--forward",
-        "direct",
-        "--vip",
-        &Family::V4.vip().to_string(),
-    ]);
+    world.prepare_direct_servers(&Family::V4.vip());
     world.keep_flows_on_one_cpu();
     world
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use weir_testing::output_with_input;
+use weir_testing::{output_with_input, successful_output};
 use world::{Family, World, bracketed, privileged, wait_for};
 
 fn page(name: &str) -> PathBuf {
@@ -19,20 +19,8 @@ fn page(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// What a command prints, if it succeeds.
-fn printed(command: &mut Command) -> String {
-    let output = command.output().expect("it runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success(),
-        "{command:?}: {text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    text
-}
-
 fn generated(arguments: &[&str]) -> String {
-    printed(
+    successful_output(
         Command::new(env!("CARGO_BIN_EXE_weir"))
             .arg("generate")
             .args(arguments)
@@ -68,7 +56,7 @@ fn completions_know_commands_and_options() {
     }
     let bash = generated(&["completion", "bash"]);
     let check = "eval \"$1\"; COMP_WORDS=(weir rel); COMP_CWORD=1; _weir weir rel weir; echo \"${COMPREPLY[*]}\"";
-    let reply = printed(Command::new("bash").args(["-c", check, "bash", &bash]));
+    let reply = successful_output(Command::new("bash").args(["-c", check, "bash", &bash]));
     assert_eq!(reply.trim(), "reload");
 }
 
@@ -117,7 +105,7 @@ fn quick_start_in_namespaces_works_as_printed() {
         directory.display(),
         pasted("try.md")
     );
-    let message = printed(
+    let message = successful_output(
         Command::new("timeout")
             .args([
                 "300",
@@ -289,7 +277,7 @@ fn metrics_page_matches_a_running_daemon() {
     world.start_director(&config);
     let socket = world.path("run-director").join("weir.sock");
     let answer = || {
-        printed(
+        successful_output(
             Command::new("curl")
                 .args(["-sSf", "http://weir/metrics", "--unix-socket"])
                 .arg(&socket),

@@ -223,7 +223,7 @@ fn bulk_moves_through_nat_at_length() {
     let status = by_itself.status();
     assert_eq!(status["xdp"][0]["mode"], "tc", "{status:#}");
     assert_eq!(
-        status["xdp"][0]["reason"], "veth: packets may carry unfinished checksums",
+        status["xdp"][0]["reason"], "veth: packets may carry partial checksums",
         "{status:#}"
     );
     assert_eq!(status["ways"]["xdp"], 0, "{status:#}");
@@ -235,7 +235,7 @@ fn bulk_moves_through_nat_at_length() {
     assert_eq!(status["xdp"][0]["mode"], "native", "{status:#}");
     assert_eq!(
         status["xdp"][0]["reason"],
-        "attach = \"xdp\"; veth: packets may carry unfinished checksums, which go to tc",
+        "attach = \"xdp\"; veth: packets may carry partial checksums, which go to tc",
         "{status:#}"
     );
     assert!(xdp.packets("pass_unfinished") > 0, "{status:#}");

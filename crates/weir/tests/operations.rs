@@ -165,7 +165,7 @@ fn drain_does_not_wait_for_closed_flows_of_direct_servers() {
     let mut world = World::new(2);
     world.start_nginx(1 << 16);
     let vip = Family::V4.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     world.start_director(&config("direct", ""));
     for _ in 0..4 {
         fetches(&world).expect("an answer");

@@ -8,25 +8,15 @@ mod world;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use weir_testing::successful_output;
 use world::{World, privileged};
 
 const ROOM: &str = env!("CARGO_MANIFEST_DIR");
 
-fn printed(command: &mut Command) -> String {
-    let output = command.output().expect("it runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success(),
-        "{command:?}: {text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    text
-}
-
 /// Builds the packages of a version.
 fn build(packages: &Path, version: &str) {
     let tool = Path::new(ROOM).join("../../tools/build-deb.sh");
-    printed(
+    successful_output(
         Command::new(tool)
             .arg(env!("CARGO_BIN_EXE_weir"))
             .arg(packages)
@@ -60,7 +50,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
     }
     lintian(&packages);
     check_files(&files(&packages, ".deb"));
-    printed(
+    successful_output(
         Command::new(room.join("../../tools/build-repository.sh"))
             .arg(&repository)
             .args(
@@ -71,7 +61,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
     );
     let view = world.path("view");
     std::fs::create_dir(&view).expect("made");
-    let message = printed(
+    let message = successful_output(
         world
             .command("director", "unshare")
             .args(["--mount", "--propagation", "private", "sh"])
@@ -99,7 +89,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
     );
 }
 
-/// Whether a newcomer's path had at most twelve steps, as its line `steps: N, …` says.
+/// Whether a newcomer's path had at most twelve steps, as reported by its line `steps: N, …`.
 fn few(line: &str) -> bool {
     let count = line
         .strip_prefix("steps: ")
@@ -110,7 +100,7 @@ fn few(line: &str) -> bool {
 
 /// No tag except that tests leave the packages uncompressed.
 fn lintian(packages: &Path) {
-    let message = printed(
+    let message = successful_output(
         Command::new("lintian")
             .args([
                 "--allow-root",
@@ -139,7 +129,7 @@ fn lintian(packages: &Path) {
 fn check_files(packages: &[PathBuf]) {
     let mut all = String::new();
     for package in packages {
-        all += &printed(Command::new("dpkg-deb").arg("--contents").arg(package));
+        all += &successful_output(Command::new("dpkg-deb").arg("--contents").arg(package));
     }
     for line in all.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -160,8 +150,8 @@ fn check_files(packages: &[PathBuf]) {
 #[test]
 fn licences_and_bill_of_materials_are_complete() {
     let tools = Path::new(ROOM).join("../../tools");
-    let licences = printed(&mut Command::new(tools.join("build-licenses.py")));
-    let bill = printed(&mut Command::new(tools.join("build-sbom.py")));
+    let licences = successful_output(&mut Command::new(tools.join("build-licenses.py")));
+    let bill = successful_output(&mut Command::new(tools.join("build-sbom.py")));
     let bill: serde_json::Value = serde_json::from_str(&bill).expect("JSON");
     let components = bill["components"].as_array().expect("components");
     let bundled: Vec<String> = components
@@ -207,7 +197,7 @@ fn packages_and_image_are_reproducible() {
         let directory = world.join(run);
         build(&directory, "0.1.0");
         for tool in [&tool, &rpm] {
-            printed(
+            successful_output(
                 Command::new(tool)
                     .arg(env!("CARGO_BIN_EXE_weir"))
                     .arg(&directory),
@@ -222,7 +212,7 @@ fn packages_and_image_are_reproducible() {
         assert_eq!(one.len(), two.len());
         assert!(!one.is_empty(), "{end}");
         for (one, two) in one.iter().zip(&two) {
-            printed(Command::new("cmp").arg(one).arg(two));
+            successful_output(Command::new("cmp").arg(one).arg(two));
         }
     }
     let image = &files(&world.join("one"), ".tar")[0];
@@ -235,7 +225,7 @@ fn packages_and_image_are_reproducible() {
 /// The root file system of an image, by the capabilities of a container: the compose file's proxy, and a director.
 fn run_image(image: &Path) {
     let tool = Path::new(ROOM).join("../../tools/release-check/program.py");
-    let message = printed(Command::new(tool).arg("image").arg(image));
+    let message = successful_output(Command::new(tool).arg("image").arg(image));
     println!("{message}");
     let passed: Vec<&str> = message
         .lines()

@@ -51,7 +51,7 @@ fn found_out(family: Family, forward: &str, broken: &str, repair: &str) {
     world.start_nginx(64);
     if forward == "direct" {
         let vip = family.vip().to_string();
-        world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+        world.prepare_direct_servers(&vip);
     } else {
         world.route_replies_through_director();
     }
@@ -132,7 +132,7 @@ fn ejections_stay_below_max_ejected() {
     let mut world = World::new(3);
     world.start_nginx(64);
     let vip = family.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     world.start_director(&config(family, "direct", 3, ""));
     let clients = start_clients(&world, family);
     world.adopt(clients);

@@ -153,7 +153,7 @@ fn server_that_answers_arp_for_vip_is_reported() {
     let mut world = World::new(1);
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     world.start_director(&config(Family::V4, &vip, "forward = \"direct\"", "both"));
     wait_for_reason(&world, Family::V4, "up", "http 200");
     sysctl(&world, "server0", "net.ipv4.conf.all.arp_ignore=0");
@@ -197,7 +197,7 @@ fn path_check_without_application_check() {
         !status["reason"].to_string().contains("server up"),
         "{status:#}"
     );
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     wait_for_reason(&world, Family::V4, "up", "http 200");
     wait_for("probes", TIMEOUT, || {
         world.status()["checks"]["probes"].as_u64() > Some(5)
@@ -214,7 +214,7 @@ fn missing_vip_affects_only_its_service() {
     let mut world = World::new(1);
     world.start_nginx(64);
     let (first, second) = (Family::V4.vip().to_string(), "10.71.0.11");
-    world.prepare_servers(&["--forward", "direct", "--vip", &first]);
+    world.prepare_direct_servers(&first);
     let address = format!("{second}/32");
     world.ip("server0", &format!("addr add {address} dev lo"));
     let forward = "forward = \"direct\"";
@@ -322,7 +322,7 @@ fn path_change_runs_the_notify_program() {
     world.start_nginx(64);
     let (first, second) = (Family::V4.vip().to_string(), "10.71.0.11");
     for vip in [&*first, second] {
-        world.prepare_servers(&["--forward", "direct", "--vip", vip]);
+        world.prepare_direct_servers(&vip);
     }
     world.ip("director", &format!("addr add {second}/32 dev eth0"));
     let list = world.path("changes");

@@ -309,7 +309,7 @@ fn sorry_server_has_its_own_check() {
     let mut world = World::new(2);
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     let times = "interval = \"200ms\", timeout = \"200ms\", rise = 1, fall = 1";
     world.start_director(&format!(
         "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{}\"]\n\

@@ -152,7 +152,7 @@ fn one_packet_services_schedule_every_datagram() {
     }
     for family in [Family::V4, Family::V6] {
         let mut world = World::new(3);
-        world.prepare_servers(&["--forward", "direct", "--vip", &family.vip().to_string()]);
+        world.prepare_direct_servers(&family.vip());
         world.start_udp_echo(5300, |_| family.vip());
         world.start_director(&format!(
             "[node]\ninterfaces = [\"eth0\"]\n[pool.echo]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\", \"{}\"]\n\

@@ -62,7 +62,7 @@ impl Balancer {
         balancer
     }
 
-    /// The report's reload: a new process opens the addresses and tells the old one to end.
+    /// The report's reload: a new process opens the addresses and asks the old one to end.
     fn reload_line(&self) -> String {
         let path = |name: &str| self.world.path(name).display().to_string();
         let (file, pid) = (path("haproxy.cfg"), path("haproxy.pid"));

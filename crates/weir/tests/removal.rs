@@ -24,12 +24,7 @@ fn config(on_remove: &str, servers: &str) -> String {
 fn prepared(big_bytes: usize) -> World {
     let mut world = World::new(2);
     world.start_nginx(big_bytes);
-    world.prepare_servers(&[
-        "--forward",
-        "direct",
-        "--vip",
-        &Family::V4.vip().to_string(),
-    ]);
+    world.prepare_direct_servers(&Family::V4.vip());
     world
 }
 

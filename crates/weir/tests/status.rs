@@ -56,12 +56,7 @@ fn status_without_a_daemon_reads_the_pinned_data_plane() {
     }
     let mut world = World::new(2);
     world.start_nginx(1024);
-    world.prepare_servers(&[
-        "--forward",
-        "direct",
-        "--vip",
-        &Family::V4.vip().to_string(),
-    ]);
+    world.prepare_direct_servers(&Family::V4.vip());
     let pid = world.start_director(&config(NODE));
     let url = format!("http://{}/name", Family::V4.vip());
     for _ in 0..4 {
@@ -94,12 +89,7 @@ fn api_is_served_on_socket_and_tcp() {
     }
     let mut world = World::new(2);
     world.start_nginx(1024);
-    world.prepare_servers(&[
-        "--forward",
-        "direct",
-        "--vip",
-        &Family::V4.vip().to_string(),
-    ]);
+    world.prepare_direct_servers(&Family::V4.vip());
     world.start_director(&config(&format!("{NODE}admin = \"127.0.0.1:9900\"\n")));
     let url = format!("http://{}/name", Family::V4.vip());
     for _ in 0..2 {
@@ -132,12 +122,7 @@ fn explanation_matches_the_actual_packet() {
     }
     let mut world = World::new(2);
     world.start_nginx(1024);
-    world.prepare_servers(&[
-        "--forward",
-        "direct",
-        "--vip",
-        &Family::V4.vip().to_string(),
-    ]);
+    world.prepare_direct_servers(&Family::V4.vip());
     world.start_director(&config(NODE));
     for _ in 0..4 {
         let explained =

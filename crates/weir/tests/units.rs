@@ -1,11 +1,14 @@
 //! The units of the package: keeper and daemon without rights, and a service that has them.
 
+#[path = "world/attempts.rs"]
+mod attempts;
 mod world;
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use attempts::assert_attempts_failed;
 use world::privileged;
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
@@ -120,13 +123,7 @@ fn units_serve_without_rights_in_keeper_and_daemon() {
     ];
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines, expected, "{log}\n{helper}");
-    for (attempt, error) in ATTEMPTS {
-        let quoted = format!("attempt=\"{attempt}\"");
-        let mut lines = log.lines().filter(|line| line.contains(&quoted));
-        assert!(lines.all(|line| line.contains(error)), "{attempt}: {log}");
-        assert!(log.contains(&quoted), "{attempt}: {log}");
-    }
-    assert!(!log.contains("succeeded"), "{log}");
+    assert_attempts_failed(&log, ATTEMPTS);
     assert!(helper.contains("has not permitted"), "{helper}");
 }
 

@@ -39,8 +39,8 @@ pub(crate) static ANNOUNCE: Section = Section {
             "speaker",
             Kind::OneOf(speakers),
             Required,
-            "The BGP speaker. It holds the sessions to the routers, and BFD; Weir only adds and withdraws routes of \
-             VIPs.",
+            "The BGP speaker. It maintains the BGP and BFD sessions with the routers; Weir only adds and withdraws \
+             routes to VIPs.",
             "speaker = \"bird\"",
         ),
         Key::new(
@@ -50,8 +50,8 @@ pub(crate) static ANNOUNCE: Section = Section {
                 max: Duration::from_secs(3600),
             },
             Default("10s"),
-            "How long routes stay after the daemon is gone. The kernel still forwards then, but nothing checks the \
-             servers.",
+            "How long routes remain after the daemon has ended. The kernel still forwards packets then, but servers \
+             are not checked.",
             "withdraw_after = \"30s\"",
         ),
         Key::new(
@@ -68,14 +68,14 @@ pub(crate) static ANNOUNCE: Section = Section {
             "services",
             Kind::List(&Kind::ServiceName),
             Absent("all services"),
-            "Services whose VIPs are announced. Loopback, link-local and unspecified addresses never are.",
+            "Services whose VIPs are announced. Loopback, link-local and unspecified addresses are never announced.",
             "services = [\"images\"]",
         ),
         Key::new(
             "require",
             Kind::OneOf(required_services),
             Default("any"),
-            "If several services share a VIP: whether one of them must be able to serve, or all.",
+            "Whether all services that share a VIP must be able to serve, or only one of them.",
             "require = \"all\"",
         ),
         Key::new(
@@ -89,8 +89,8 @@ pub(crate) static ANNOUNCE: Section = Section {
             "drain_communities",
             COMMUNITIES,
             Absent("`[\"65535:0\"]`"),
-            "Further communities of a drained node's routes. The default is GRACEFUL_SHUTDOWN (RFC 8326), for which \
-             routers must be configured to prefer other routes.",
+            "Additional communities of the routes of a drained node. The default is GRACEFUL_SHUTDOWN (RFC 8326), for \
+             which routers must be configured to prefer other routes.",
             "drain_communities = [\"65001:999\"]",
         ),
         Key::new(
@@ -105,8 +105,9 @@ pub(crate) static ANNOUNCE: Section = Section {
             Kind::DescribedText("an absolute path"),
             Default("/run/bird/weir.conf"),
             "`bird` only: the file that Weir writes. Include it at the top level of bird.conf, with a wildcard, so \
-             that it may be missing: `include \"/run/bird/weir*.conf\";`. It should not survive a reboot: routes in \
-             it are announced as soon as BIRD runs. Export the routes of the protocols `weir4` and `weir6`.",
+             that BIRD accepts a missing file: `include \"/run/bird/weir*.conf\";`. It should not survive a reboot: \
+             routes in it are announced as soon as BIRD starts. Export the routes of the protocols `weir4` and \
+             `weir6`.",
             "include = \"/run/bird-edge/weir.conf\"",
         ),
         Key::new(

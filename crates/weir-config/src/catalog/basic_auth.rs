@@ -8,8 +8,8 @@ pub(crate) static BASIC_AUTH: Section = Section {
     path: "route.basic_auth",
     page: "basic-auth",
     purpose: "Names and passwords of users (HTTP basic authentication, RFC 7617), of a route or of an `http` service. \
-              Requests without a valid name and password are answered with 401. Passwords are verified on threads of \
-              their own; those that were valid are remembered.",
+              Requests without a valid name and password are answered with 401. Passwords are verified by separate \
+              threads, and valid ones are cached.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
               \"/admin/*\"\npool = \"web\"\nbasic_auth = { realm = \"Staff\", users = \
@@ -28,7 +28,7 @@ pub(crate) static BASIC_AUTH: Section = Section {
             Absent("no file"),
             "File with one `NAME:HASH` per line, as `htpasswd` writes it. Hashes are bcrypt (`$2y$`), SHA-256 and \
              SHA-512 of crypt(5) (`$5$`, `$6$`), `$apr1$` or `{SHA}`. A changed file takes effect after a few seconds; \
-             if it cannot be read, the former users remain. If it cannot be read at start, the configuration is \
+             if it cannot be read, the previous users remain. If it cannot be read at start, the configuration is \
              rejected.",
             "file = \"/etc/weir/users\"",
         )
@@ -36,7 +36,7 @@ pub(crate) static BASIC_AUTH: Section = Section {
         Key::new(
             "users",
             Kind::List(&Kind::DescribedText("`NAME:HASH`")),
-            Absent("no users in addition to those of `file`"),
+            Absent("only the users of `file`"),
             "Users, in the same form as in `file`.",
             "users = [\"anna:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"]",
         )

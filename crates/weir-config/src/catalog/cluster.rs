@@ -19,17 +19,17 @@ const PATH: Kind = Kind::DescribedText("an absolute path");
 pub(crate) static CLUSTER: Section = Section {
     path: "cluster",
     page: "cluster",
-    purpose: "Makes this director a member of a group that shares state in etcd: the configuration \
-              (`weir cluster publish`), overrides, servers added by the API, and which servers are down. Without etcd \
-              every director continues with what it has.",
+    purpose: "Makes this director a member of a group that shares state in etcd: the configuration (`weir cluster \
+              publish`), overrides, servers added by the API, and which servers are down. While etcd is unavailable, \
+              each director continues with its current state.",
     example: "[cluster]\netcd = [\"https://10.0.0.11:2379\", \"https://10.0.0.12:2379\"]\nname = \"edge\"\n",
     keys: &[
         Key::new(
             "etcd",
             Kind::List(&Kind::DescribedText("a URL like \"https://10.0.0.11:2379\"")),
             Required,
-            "The client URLs of etcd's members, version 3.4 or later. One is used at a time; the next one is used when \
-             it fails.",
+            "Client URLs of the members of etcd, version 3.4 or later. One is used at a time; if it fails, the next \
+             one is used.",
             "etcd = [\"https://10.0.0.11:2379\"]",
         )
         .known_as(&["endpoints"]),
@@ -51,7 +51,7 @@ pub(crate) static CLUSTER: Section = Section {
             "ca",
             PATH,
             Absent("the system's authorities"),
-            "File with the authorities that issue the certificates of etcd's members.",
+            "File with the CA certificates for verifying the members of etcd.",
             "ca = \"/etc/weir/etcd-ca.pem\"",
         ),
         Key::new(
@@ -85,9 +85,9 @@ pub(crate) static CLUSTER: Section = Section {
         Key::new(
             "group_key",
             Kind::Secret,
-            Absent("configurations are not sealed"),
-            "Secret that all directors of the group share and etcd never gets, at least 16 bytes. Published \
-             configurations are sealed with it (AES-256-GCM), so that they may contain secrets.",
+            Absent("configurations are not encrypted"),
+            "Secret that all directors of the group share and that is never stored in etcd, at least 16 bytes. \
+             Published configurations are encrypted with it (AES-256-GCM), so that they may contain secrets.",
             "group_key = { file = \"/etc/weir/group.key\" }",
         ),
         Key::new(
@@ -97,7 +97,7 @@ pub(crate) static CLUSTER: Section = Section {
                 max: Duration::from_secs(300),
             },
             Default("10s"),
-            "How long a director that has died stays a member. Whole seconds.",
+            "How long a director that has failed remains a member. Whole seconds.",
             "lease = \"5s\"",
         ),
         Key::new(
@@ -110,9 +110,9 @@ pub(crate) static CLUSTER: Section = Section {
         Key::new(
             "files",
             Kind::List(&PATH),
-            Absent("those that this file names"),
-            "Files and directories that a published configuration may name, in addition to those that this file \
-             names.",
+            Absent("those that this file refers to"),
+            "Files and directories that a published configuration may refer to, in addition to those that this file \
+             refers to.",
             "files = [\"/etc/weir/certs\"]",
         ),
         Key::new(
@@ -130,7 +130,7 @@ pub(crate) static CLUSTER: Section = Section {
 pub(crate) static CLUSTER_PUBLISH: Section = Section {
     path: "cluster.publish",
     page: "cluster-publish",
-    purpose: "Limits of what the group may publish to this director. They belong into the director's own file: the \
+    purpose: "Limits of what the group may publish to this director. They are set in the director's own file: the \
               daemon rejects a published configuration that needs more, and so do the processes that have the rights \
               of root. A published configuration never has interfaces, virtual routers or announcements; these are \
               always those of the director's own file.",
@@ -143,8 +143,8 @@ pub(crate) static CLUSTER_PUBLISH: Section = Section {
             Kind::List(&Kind::Network),
             Required,
             "Networks of the addresses in `listen` of published services, and in `snat`. A proxy service on all \
-             addresses needs `0.0.0.0` or `::` here. With `[announce]` that has no `services`, addresses in these \
-             networks may be announced.",
+             addresses needs `0.0.0.0` or `::` here. If `[announce]` has no `services`, addresses in these networks \
+             may be announced.",
             "vips = [\"192.0.2.0/24\", \"2001:db8:1::/64\"]",
         ),
         Key::new(

@@ -129,7 +129,7 @@ pub(super) const SOURCE: Key = Key::new(
 pub(super) const TLS_VERSION: Key = Key::new(
     "tls_version",
     Kind::Either(&TLS_VERSIONS, &Kind::List(&TLS_VERSIONS)),
-    Absent("any version, and no TLS"),
+    Absent("any version, or no TLS"),
     "TLS versions of the client's connection. Without TLS it does not match.",
     "tls_version = \"1.3\"",
 )
@@ -138,7 +138,7 @@ pub(super) const TLS_VERSION: Key = Key::new(
 pub(super) const TLS_SNI: Key = Key::new(
     "tls_sni",
     Kind::Either(&HOST_TEXT, &Kind::List(&HOST_TEXT)),
-    Absent("any SNI, and none"),
+    Absent("any SNI, or none"),
     "Server names of the client's TLS handshake, written as in `host`. Without TLS or SNI it does not match.",
     "tls_sni = \"*.example\"",
 )
@@ -147,7 +147,7 @@ pub(super) const TLS_SNI: Key = Key::new(
 pub(super) const CLIENT_CERT_SUBJECT: Key = Key::new(
     "client_cert_subject",
     Kind::Either(&VALUE_TEXT, &Kind::List(&VALUE_TEXT)),
-    Absent("any subject, and no certificate"),
+    Absent("any subject, or no certificate"),
     "Subjects (RFC 4514, as in `CN=admin,O=Example`) of the client's certificate, which the service's `client_ca` has \
      verified. Without a certificate it does not match.",
     "client_cert_subject = \"CN=admin,*\"",
@@ -194,7 +194,7 @@ pub(crate) static ADDRESS_FILE: Section = Section {
     page: "address-file",
     purpose: "Networks of `source` in a file. It is read at start, at each `weir reload`, and within a few seconds \
               after it has changed. If it cannot be read or a line is invalid, the configuration is rejected; a \
-              running daemon keeps the former networks.",
+              running daemon keeps the previous networks.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nsource = \
               { file = \"/etc/weir/blocked.txt\" }\nstatus = 403\n",
@@ -214,7 +214,7 @@ pub(crate) static HOST_FILE: Section = Section {
     page: "host-file",
     purpose: "Hosts of `host` in a file. It is read at start, at each `weir reload`, and within a few seconds after it \
               has changed. If it cannot be read or a line is invalid, the configuration is rejected; a running daemon \
-              keeps the former hosts.",
+              keeps the previous hosts.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = { file = \
               \"/etc/weir/hosts.txt\" }\npool = \"web\"\n",

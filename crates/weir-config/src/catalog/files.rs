@@ -6,9 +6,9 @@ use super::*;
 pub(crate) static FILES: Section = Section {
     path: "route.files",
     page: "files",
-    purpose: "Files of a directory that Weir sends itself, in response to GET and HEAD. Ranges (one per request) and \
-              conditional requests are supported. Links that lead out of the directory are not followed, and names \
-              that begin with `.` are not found, except `.well-known` at the top.",
+    purpose: "Serves files of a directory, in response to GET and HEAD. Ranges (one per request) and conditional \
+              requests are supported. Symbolic links that point outside the directory are not followed, and names that \
+              begin with `.` are not served, except `.well-known` at the top level.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
               \"/static/*\"\nfiles = { root = \"/srv/www\", strip = \"/static\" }\n",
@@ -26,23 +26,23 @@ pub(crate) static FILES: Section = Section {
             "strip",
             Kind::DescribedText("the beginning of a path"),
             Absent("the whole path is used"),
-            "Beginning of the request's path that is not part of the path below `root`.",
+            "Prefix to remove from the path of the request before it is looked up below `root`.",
             "strip = \"/static\"",
         ),
         Key::new(
             "index",
             Kind::List(&Kind::DescribedText("the name of a file")),
             Default("[\"index.html\"]"),
-            "Files that are sent for a directory; the first that exists is. An empty list: none.",
+            "Files to send for a directory: the first one that exists. An empty list: none.",
             "index = [\"index.html\", \"index.htm\"]",
         ),
         Key::new(
             "try",
             Kind::List(&Kind::DescribedText("a path below `root`, with `{path}` for that of the request")),
             Default("[\"{path}\", \"{path}/\"]"),
-            "What is looked for, in this order. An entry that ends with `/` is a directory: its `index` is sent, or, \
-             if the request's path has no `/` at its end, a redirect to the path with it. If nothing is found, the \
-             response has the route's `status`, or 404, and 403 for a directory without an index.",
+            "Paths to try, in this order. An entry that ends with `/` is a directory: its `index` is sent, or, if the \
+             request's path has no `/` at its end, a redirect to the path with it. If nothing is found, the response \
+             has the route's `status`, or 404, and 403 for a directory without an index.",
             "try = [\"{path}\", \"{path}.html\", \"/index.html\"]",
         )
         .known_as(&["try_files"]),
@@ -50,8 +50,8 @@ pub(crate) static FILES: Section = Section {
             "pool",
             Kind::PoolName,
             Absent("the response has the route's `status`, or 404"),
-            "Pool that receives requests, of all methods, for which nothing is found. The route's keys for requests to \
-             servers apply to them.",
+            "Pool that receives requests, with any method, for which no file is found. The route's keys for requests \
+             to servers apply to them.",
             "pool = \"images\"",
         )
         .known_as(&["fallback", "error_page"]),

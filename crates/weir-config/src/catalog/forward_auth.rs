@@ -10,7 +10,7 @@ pub(super) const OF_ROUTE: Key = Key::new(
     "Server that decides which of the route's requests are answered: it receives each of them without its body. A \
      response with a status of 200 to 299 admits the request. 401, 403 and redirects (301, 302, 303, 307, 308) are \
      returned to the client. With any other status, or without a response within `timeout`, the client gets 503. \
-     `basic_auth` and `limits` are applied before.",
+     `basic_auth` and `limits` are applied first.",
     "forward_auth = { pool = \"images\", path = \"/verify\", copy_header = [\"X-User\"] }",
 )
 .known_as(&["auth_request", "forwardAuth", "ext_authz", "external_auth"]);
@@ -20,7 +20,7 @@ pub(crate) static FORWARD_AUTH: Section = Section {
     path: "route.forward_auth",
     page: "forward-auth",
     purpose: "The server that decides which requests of a route are answered. It receives a GET request with the \
-              header fields of the client's request, without those about its body, conditions and ranges, and in \
+              header fields of the client's request, except those about its body, conditions and ranges, and in \
               addition `X-Forwarded-Method`, `X-Forwarded-Uri` and `X-Forwarded-Host`. The request is not retried on \
               another server and does not wait for a free slot. `weir status --json` and the metrics count the \
               requests that were admitted, refused, and answered with 503.",
@@ -41,8 +41,8 @@ pub(crate) static FORWARD_AUTH: Section = Section {
             "path",
             Kind::DescribedText("a path"),
             Default("/"),
-            "Path and query of the request. It contains no variables: facts of the client's request are sent as header \
-             fields.",
+            "Path and query of the request. It contains no variables: properties of the client's request are sent as \
+             header fields.",
             "path = \"/verify\"",
         )
         .known_as(&["uri", "url"]),
@@ -53,7 +53,7 @@ pub(crate) static FORWARD_AUTH: Section = Section {
                 max: ForwardAuth::TIMEOUT[2],
             },
             Default("5s"),
-            "Until when the head of the response must have arrived, from the connection on.",
+            "Maximum time from the start of the connection until the head of the response is received.",
             "timeout = \"1s\"",
         ),
         Key::new(

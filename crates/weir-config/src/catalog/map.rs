@@ -22,8 +22,8 @@ pub(crate) static MAP: Section = Section {
     path: "map.NAME",
     page: "map",
     purpose: "A table of keys and values. A request's text is looked up in it: to choose a pool, or as the variable \
-              `{map.NAME}` in texts. The cost of a lookup does not depend on the number of entries. Of a key that \
-              occurs several times, the first entry applies.",
+              `{map.NAME}` in texts. The cost of a lookup does not depend on the number of entries. If a key occurs \
+              several times, the first entry applies.",
     example: "[map.tenants]\nentries = [\"a.example one\", \"b.example two\"]\ndefault = \"one\"\n\n[pool.one]\n\
               servers = \
               [\"10.0.0.5\"]\n\n[pool.two]\nservers = [\"10.0.0.6\"]\n\n[service.web]\nlisten = \
@@ -34,16 +34,16 @@ pub(crate) static MAP: Section = Section {
             "file",
             Kind::DescribedText("the absolute path of a file"),
             Absent("no file"),
-            "File with one entry per line: a key, and after white space its value. Empty lines and lines that begin \
-             with `#` are ignored. A changed file takes effect after a few seconds; if it cannot be used, the former \
-             entries remain. If it cannot be read at start, the configuration is rejected.",
+            "File with one entry per line: a key and its value, separated by white space. Empty lines and lines that \
+             begin with `#` are ignored. A changed file takes effect after a few seconds; if it is invalid, the \
+             previous entries remain. If it cannot be read at start, the configuration is rejected.",
             "file = \"/etc/weir/tenants.map\"",
         )
         .known_as(&["path"]),
         Key::new(
             "entries",
             Kind::List(&Kind::DescribedText("`KEY VALUE`")),
-            Absent("no entries in addition to those of `file`"),
+            Absent("only the entries of `file`"),
             "Entries in the same form as in `file`, which precede them.",
             "entries = [\"a.example one\", \"b.example two\"]",
         ),
@@ -66,7 +66,7 @@ pub(crate) static MAP: Section = Section {
         Key::new(
             "default",
             Kind::DescribedText("any text"),
-            Absent("an empty text; as a pool, that of the service"),
+            Absent("the empty string; for a pool, the pool of the service"),
             "Value if no key matches.",
             "default = \"none\"",
         ),
@@ -84,7 +84,7 @@ pub(crate) static MAP: Section = Section {
 pub(crate) static ROUTE_POOL: Section = Section {
     path: "route.pool",
     page: "route-pool",
-    purpose: "The pool by a map: the map's value is the name of a pool.",
+    purpose: "Selects the pool with a map, whose values are names of pools.",
     example: "[map.tenants]\nentries = [\"a.example one\"]\n\n[pool.one]\nservers = [\"10.0.0.5\"]\n\n[pool.web]\n\
               servers \
               = [\"10.0.0.6\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \

@@ -23,22 +23,22 @@ pub(crate) const STATE: Kind = Kind::OneOf(states);
 pub(crate) static NOTIFY: Section = Section {
     path: "notify.NAME",
     page: "notify",
-    purpose: "A receiver of messages about servers, pools and services that change their state by health checks. \
-              Changes are collected for a second, and `interval` limits the rate, so many changes make one message.",
+    purpose: "A recipient of messages about state changes of servers, pools and services. Changes are collected for \
+              one second, and `interval` limits the rate, so that many changes result in one message.",
     example: "[notify.operators]\nmail = [\"ops@example.com\"]\nstates = [\"down\", \"up\"]\ninterval = \"1m\"\n",
     keys: &[
         Key::new(
             "pools",
             Kind::List(&Kind::PoolName),
             Absent("all pools"),
-            "Pools whose changes are sent.",
+            "Pools whose changes are reported.",
             "pools = [\"images\"]",
         ),
         Key::new(
             "states",
             Kind::List(&STATE),
             Absent("all states"),
-            "New states that are sent: `up`, `down` and `starting` of servers; `up`, `panic`, `below quorum` and \
+            "New states that are reported: `up`, `down` and `starting` of servers; `up`, `panic`, `below quorum` and \
              `down` of pools.",
             "states = [\"down\"]",
         ),
@@ -49,15 +49,15 @@ pub(crate) static NOTIFY: Section = Section {
                 max: Duration::from_secs(86_400),
             },
             Default("10s"),
-            "Shortest time between two messages. Changes in between are sent in one.",
+            "Minimum time between two messages. Changes in between are combined in one message.",
             "interval = \"1m\"",
         ),
         Key::new(
             "command",
             COMMAND,
             Absent("no program"),
-            "Absolute path of a program, and its arguments. It gets one line per change on its standard input, \
-             `WEIR_CHANGES` is their number, and it is killed after 30 seconds. No shell is involved.",
+            "Absolute path of a program, and its arguments. It receives one line per change on its standard input, and \
+             the number of changes in `WEIR_CHANGES`. It is killed after 30 seconds. No shell is involved.",
             "command = [\"/usr/local/bin/tell\", \"--all\"]",
         ),
         Key::new(
@@ -79,8 +79,8 @@ pub(crate) static NOTIFY: Section = Section {
         Key::new(
             "webhook_ca",
             Kind::DescribedText("a path"),
-            Absent("the authorities of the system"),
-            "File with the authorities that may have issued the web server's certificate.",
+            Absent("the system's CA certificates"),
+            "File with the CA certificates for verifying the web server.",
             "webhook_ca = \"/etc/weir/hooks-ca.pem\"",
         ),
         Key::new(
@@ -103,7 +103,7 @@ pub(crate) static NOTIFY: Section = Section {
             "mail_server",
             Kind::DescribedText("`HOST:PORT`"),
             Default(Mail::SERVER),
-            "Mail server, which gets the mail by SMTP without TLS and without a login.",
+            "Mail server. Mail is sent by SMTP without TLS and without a login.",
             "mail_server = \"192.0.2.25:25\"",
         )
         .known_as(&["smtp_server", "mailers"]),

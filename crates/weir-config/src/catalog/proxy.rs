@@ -283,7 +283,7 @@ pub(crate) static ACCESS_LOG: Section = Section {
                 max: 1_000_000,
             },
             Default("1"),
-            "Logs one of so many exchanges. Those with an error, or with a status of 500 or more, are always logged.",
+            "Logs one of every N exchanges. Those with an error, or with a status of 500 or more, are always logged.",
             "sample = 100",
         ),
         Key::new(

@@ -99,9 +99,10 @@ const AS_FORWARDED: Presence = Absent("as `forwarded` specifies");
 pub(crate) static X_FORWARDED: Section = Section {
     path: "service.NAME.x_forwarded",
     page: "x-forwarded",
-    purpose: "Rules for single fields about the client in requests to servers. `append` keeps the values that the \
-              client sent and adds Weir's, `set` replaces them, `keep` forwards them as received, `drop` removes them. \
-              The rules apply to every client, trusted or not: with `append` and `keep`, clients can forge values.",
+    purpose: "Rules for individual header fields about the client in requests to servers. `append` keeps the values \
+              that the client sent and adds Weir's, `set` replaces them, `keep` forwards them as received, `drop` \
+              removes them. The rules apply to every client, trusted or not: with `append` and `keep`, clients can \
+              forge values.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\nx_forwarded = { for = \"append\", port = \"set\", \
               real_ip = \"set\" }\n",

@@ -46,7 +46,7 @@ pub(super) const ADD_HEADER: Key = Key::new(
     "add_header",
     FIELD,
     Absent("no request header fields are added"),
-    "Request header fields to add, as `set_header` does, next to fields with the same name.",
+    "Request header fields to add, written as in `set_header`. Fields with the same name are kept.",
     "add_header = [\"X-Via: {host}\"]",
 )
 .known_as(&["add_request_header"]);
@@ -74,7 +74,7 @@ pub(super) const ADD_RESPONSE_HEADER: Key = Key::new(
     "add_response_header",
     RESPONSE_FIELD,
     Absent("no response header fields are added"),
-    "Response header fields to add, as `set_response_header` does, next to fields with the same name.",
+    "Response header fields to add, written as in `set_response_header`. Fields with the same name are kept.",
     "add_response_header = [\"Link: </style.css>; rel=preload\"]",
 );
 
@@ -91,7 +91,7 @@ pub(super) const REMOVE_RESPONSE_HEADER: Key = Key::new(
 pub(crate) static RESPONSE_HEADER: Section = Section {
     path: "route.set_response_header",
     page: "response-header",
-    purpose: "A response header field that only responses with some statuses get.",
+    purpose: "A response header field that is set only in responses with some statuses.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npool = \
               \"web\"\nset_response_header = [{ header = \"Cache-Control: no-store\", status = \"400-599\" }]\n",
@@ -107,7 +107,7 @@ pub(crate) static RESPONSE_HEADER: Section = Section {
             "status",
             Kind::Either(&Kind::StatusCodes, &Kind::Integer { min: 100, max: 599 }),
             Required,
-            "Statuses of the responses that get the field.",
+            "Statuses of the responses in which the field is set.",
             "status = \"400-599\"",
         )
         .known_as(&["code", "codes"]),
@@ -150,8 +150,8 @@ pub(crate) static ROUTE: Section = Section {
             Kind::DescribedText("text with variables"),
             Absent("requests are distributed at random"),
             "Text whose hash selects the pool of `split`: requests with the same text use the same pool. It may \
-             contain variables (docs/manual/proxy.md). Pools have parts of the range of the hash in \
-             the order of the list, as with nginx's `split_clients`, so that nginx and Weir choose the same parts.",
+             contain variables (docs/manual/proxy.md). The range of the hash is divided among the pools in the order \
+             of the list, as with nginx's `split_clients`, so that nginx and Weir select the same parts.",
             "split_by = \"{client}\"",
         )
         .known_as(&["split_clients", "hash"]),
@@ -167,10 +167,10 @@ pub(crate) static ROUTE: Section = Section {
         Key::new(
             "restart",
             Kind::OneOf(restarts),
-            Absent("the route's action ends the choice"),
-            "Instead of an action: rewrites the path by `rewrite`, and chooses a route for the new path, from the \
-             `first` one or from the `next` one. A path in which `regex` of `rewrite` does not match is compared \
-             with the next routes. Users, limits and changes are those of the route that is found. After 10 \
+            Absent("the route's action applies"),
+            "Instead of an action: rewrites the path with `rewrite`, and evaluates routes with the new path, starting \
+             with the `first` or the `next` one. If `regex` of `rewrite` does not match, evaluation continues with the \
+             next route. Users, limits and changes are those of the route that is selected in the end. After 10 \
              rewrites of a request the response is 500.",
             "restart = \"first\"",
         )
@@ -179,11 +179,11 @@ pub(crate) static ROUTE: Section = Section {
             "rewrite",
             Kind::Either(&REWRITTEN, &Kind::Table(&ROUTE_REWRITE)),
             Absent("the path is not changed"),
-            "Path sent to the server. `{path}` is the path of the request, `{rest}` the part after the fixed prefix \
-             of `path` (up to its first `*`), `{1}` to `{9}` the groups of `path_regex`; all of them in the form that \
-             was compared. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept; it is \
-             added to one that the text has, and removed by a text that ends with `?`. `{ regex = EXPRESSION, to = \
-             PATH }` changes only paths in which the expression matches.",
+            "Path sent to the server. `{path}` is the path of the request, `{rest}` the part after the fixed prefix of \
+             `path` (up to its first `*`), `{1}` to `{9}` the groups of `path_regex`; all of them in the form that was \
+             compared. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept: it is appended \
+             to a query of the text, and dropped if the text ends with `?`. `{ regex = EXPRESSION, to = PATH }` \
+             changes only paths in which the expression matches.",
             "rewrite = \"/v2/{rest}\"",
         )
         .known_as(&["replace-path", "set-path"]),
@@ -227,7 +227,8 @@ pub(crate) static ROUTE: Section = Section {
             "x_forwarded",
             Kind::Table(&X_FORWARDED),
             Absent("`x_forwarded` of the service"),
-            "Rules for single fields about the client in requests to servers. They replace all rules of the service.",
+            "Rules for individual header fields about the client in requests to servers. They replace all rules of the \
+             service.",
             "x_forwarded = { for = \"keep\" }",
         ),
         Key::new(
@@ -250,8 +251,8 @@ pub(crate) static ROUTE: Section = Section {
             Kind::Either(&MIRROR, &Kind::List(&MIRROR)),
             Absent("requests are not copied"),
             "Pool that receives copies of the route's requests, whose responses are discarded. A copy is sent when its \
-             request was received; it never delays the response to the client and never changes it. Requests that ask \
-             for another protocol, such as WebSocket, are not copied. A list with up to 8 pools makes a copy for each.",
+             request was received; it never delays the response to the client and never changes it. Requests for a \
+             protocol upgrade, such as WebSocket, are not copied. A list with up to 8 pools makes a copy for each.",
             "mirror = \"images\"",
         )
         .known_as(&["shadow", "request_mirror_policies", "mirroring"]),
@@ -269,7 +270,7 @@ pub(crate) static ROUTE: Section = Section {
             "max_connections",
             integer((0, u32::MAX)),
             Default("0"),
-            "Maximum concurrent requests to the route, of all clients together; further requests are answered with \
+            "Maximum concurrent requests to the route, from all clients together; further requests are answered with \
              503. 0 = no limit.",
             "max_connections = 100",
         )
@@ -324,8 +325,8 @@ pub(crate) static ROUTE: Section = Section {
 pub(crate) static ROUTE_REWRITE: Section = Section {
     path: "route.rewrite",
     page: "route-rewrite",
-    purpose: "The path sent to the server by a regular expression of its own, without limiting which requests the \
-              route matches.",
+    purpose: "Rewrites the path sent to the server with a regular expression, which does not limit the requests that \
+              the route matches.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npool = \"web\"\n\
               rewrite = { regex = '^/a/(.*)$', to = \"/b/{1}\" }\n",
@@ -355,9 +356,9 @@ pub(crate) static ROUTE_REWRITE: Section = Section {
 pub(crate) static ROUTE_MIRROR: Section = Section {
     path: "route.mirror",
     page: "route-mirror",
-    purpose: "Copies of a route's requests for another pool. A copy is not sent if the limits of this table do not \
-              allow it, or if the pool has no usable server with a free slot; it is never sent twice and never queued. \
-              `weir status --json` and the metrics count the copies that were sent, that failed and that were skipped.",
+    purpose: "Copies a route's requests to another pool. A copy is not sent if the limits of this table do not allow \
+              it, or if the pool has no usable server with a free slot; it is never sent twice and never queued. `weir \
+              status --json` and the metrics count the copies that were sent, that failed and that were skipped.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[pool.canary]\nservers = [\"10.0.0.9\"]\n\n\
               [service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n\
               [[route]]\nservice = \"web\"\npool = \"web\"\nmirror = { pool = \"canary\", percent = 5 }\n",
@@ -399,7 +400,7 @@ pub(crate) static ROUTE_MIRROR: Section = Section {
         Key::new(
             "path",
             Kind::DescribedText("a path"),
-            Absent("copies have the path of the request to its own server"),
+            Absent("the path that the request's own server receives"),
             "Path of the copies. The query of the request is kept.",
             "path = \"/copies\"",
         ),

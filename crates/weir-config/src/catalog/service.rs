@@ -30,9 +30,9 @@ pub(crate) static SERVICE: Section = Section {
             Kind::OneOf(forwards),
             Required,
             "Forwarding method. `nat` rewrites address and port, and replies return through the director. `direct` \
-             rewrites only the destination MAC. `tunnel` encapsulates. `l3dsr` rewrites the address, marks the \
-             packets with a DSCP, and routes them. With the last three, replies go directly to the client. `socket` \
-             balances clients on this machine: it replaces the address when they connect, and no packet passes Weir. \
+             rewrites only the destination MAC. `tunnel` encapsulates. `l3dsr` rewrites the address, marks the packets \
+             with a DSCP, and routes them. With the last three, replies go directly to the client. `socket` balances \
+             clients on this machine: it replaces the address when they connect, and no packet passes through Weir. \
              `proxy` terminates the client's connection and opens its own to a server; it requires `protocol`, and \
              needs neither XDP nor root.",
             "forward = \"direct\"",
@@ -132,7 +132,8 @@ pub(crate) static SERVICE: Section = Section {
             "x_forwarded",
             Kind::Table(&X_FORWARDED),
             Absent("as `forwarded` specifies"),
-            "Rules for single fields about the client, which `forwarded` and `trusted` do not apply to.",
+            "Rules for individual header fields about the client. `forwarded` and `trusted` do not apply to these \
+             fields.",
             "x_forwarded = { for = \"append\", real_ip = \"set\" }",
         )
         .known_as(&["forwardfor"]),
@@ -189,7 +190,7 @@ pub(crate) static SERVICE: Section = Section {
             Default("true"),
             "Whether an `http` service buffers the request body before it selects a server, so that slow clients do \
              not occupy server connections: the whole body, or the first 16 KiB of a longer one. Each part must \
-             arrive within `timeouts.client`. Bodies without a length (chunked, HTTP/2 without `content-length`, thus \
+             arrive within `timeouts.client`. Bodies without a length (chunked, HTTP/2 without `content-length` such as \
              gRPC streams) and those with `Expect: 100-continue` are not buffered.",
             "request_buffering = false",
         )
@@ -197,7 +198,7 @@ pub(crate) static SERVICE: Section = Section {
         Key::new(
             "error_pages",
             Kind::List(&Kind::Table(&ERROR_PAGE)),
-            Absent("the status in words"),
+            Absent("the status as text"),
             "Response bodies for errors that an `http` service generates itself; the first matching entry applies.",
             "error_pages = [{ status = \"500-599\", file = \"/etc/weir/sorry.html\" }]",
         )

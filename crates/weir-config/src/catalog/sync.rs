@@ -18,8 +18,8 @@ pub(crate) static SYNC: Section = Section {
             "listen",
             Kind::SocketAddress,
             Required,
-            "Address and port of this director, for datagrams to and from its peers. It must be an address of this \
-             director alone, not a VIP.",
+            "Address and port of this director, for datagrams to and from its peers. It must be an address that only \
+             this director has, not a VIP.",
             "listen = \"10.0.0.1:8482\"",
         )
         .known_as(&["address", "bind"]),

@@ -98,8 +98,8 @@ pub(crate) static SERVICE_TLS: Section = Section {
             "ciphers",
             Kind::List(&Kind::OneOf(ciphers)),
             Absent("all suites of the list"),
-            "Cipher suites that clients may use, by the names of IANA or OpenSSL. The client's order decides. A TLS \
-             version of which no suite is listed keeps all of its suites.",
+            "Cipher suites that clients may use, with IANA or OpenSSL names. The client's order of preference applies. \
+             A TLS version without a listed suite keeps all of its suites.",
             "ciphers = [\"TLS_AES_256_GCM_SHA384\", \"ECDHE-ECDSA-AES256-GCM-SHA384\"]",
         )
         .known_as(&["ssl_ciphers", "ciphersuites", "ssl_ciphersuites", "cipher_suites"]),
@@ -107,7 +107,7 @@ pub(crate) static SERVICE_TLS: Section = Section {
             "groups",
             Kind::List(&Kind::OneOf(groups)),
             Absent("`X25519MLKEM768`, `X25519`, `secp256r1` and `secp384r1`"),
-            "Groups for the key exchange, the preferred one first, by the names of IANA or OpenSSL.",
+            "Groups for the key exchange, in order of preference, with IANA or OpenSSL names.",
             "groups = [\"X25519\", \"secp256r1\"]",
         )
         .known_as(&["curves", "ecdhe", "ssl_ecdh_curve", "curve_preferences"]),
@@ -132,7 +132,7 @@ pub(crate) static SERVICE_TLS: Section = Section {
         Key::new(
             "client_crl",
             FILE,
-            Absent("revoked certificates are not recognized"),
+            Absent("revocation is not checked"),
             "PEM file with the revocation lists (RFC 5280) of the CAs in `client_ca`, one for each CA between a \
              client's certificate and its root, the root included. A client is rejected if a certificate of its chain \
              is revoked, or if the list is missing or past its next update. Like certificates, the file is read again \

@@ -18,10 +18,10 @@ fn parents() -> Choices {
 pub(crate) static TRACING: Section = Section {
     path: "tracing",
     page: "tracing",
-    purpose: "Traces of the requests of `http` services, sent to an OpenTelemetry collector (OTLP over HTTP, JSON). A \
-              request has a span of the kind server, and one of the kind client if it was sent to a server. Trace \
-              context (W3C `traceparent` and `tracestate`) is accepted from clients and passed on to servers. Without \
-              this table nothing of it is done.",
+    purpose: "Traces of the requests of `http` services, sent to an OpenTelemetry collector (OTLP over HTTP, JSON). \
+              Each request has a server span, and a client span if it was sent to a server. Trace context (W3C \
+              `traceparent` and `tracestate`) is accepted from clients and passed on to servers. Without this table, \
+              requests are not traced.",
     example: "[tracing]\nendpoint = \"http://127.0.0.1:4318\"\nsample = 100\n",
     keys: &[
         Key::new(
@@ -29,7 +29,7 @@ pub(crate) static TRACING: Section = Section {
             Kind::DescribedText("`http://HOST[:PORT]` or `https://…`"),
             Required,
             "The collector. Traces are sent to this URL and `/v1/traces`, every second; up to 4096 requests per \
-             processor wait. What cannot be sent is tried again three times, then dropped and counted.",
+             processor are queued. Traces that cannot be sent are retried three times, then dropped and counted.",
             "endpoint = \"http://127.0.0.1:4318\"",
         )
         .known_as(&["OTEL_EXPORTER_OTLP_ENDPOINT", "collector", "otlp"]),
@@ -37,8 +37,8 @@ pub(crate) static TRACING: Section = Section {
             "sample",
             integer(Tracing::SAMPLE),
             Default("1"),
-            "Records one of so many new traces, chosen by their identifiers. Traces that a client began are recorded \
-             if the client records them.",
+            "Records one of every N new traces, selected by their identifiers. Traces that a client started are \
+             recorded if the client records them.",
             "sample = 100",
         )
         .known_as(&["ratio", "sampling"]),
@@ -46,8 +46,8 @@ pub(crate) static TRACING: Section = Section {
             "parent",
             Kind::OneOf(parents),
             Default("continue"),
-            "What becomes of the trace of a client's request: `continue` adds to it and respects the client's decision \
-             whether to record, `ignore` begins a new one.",
+            "Treatment of the trace context of a client's request: `continue` continues the trace, with the client's \
+             decision whether to record it; `ignore` starts a new trace.",
             "parent = \"ignore\"",
         ),
         Key::new(
@@ -61,8 +61,8 @@ pub(crate) static TRACING: Section = Section {
         Key::new(
             "ca",
             Kind::DescribedText("a path"),
-            Absent("the authorities of the system"),
-            "File with the authorities that may have issued the collector's certificate.",
+            Absent("the system's CA certificates"),
+            "File with the CA certificates for verifying the collector.",
             "ca = \"/etc/weir/collector-ca.pem\"",
         ),
     ],

@@ -48,7 +48,7 @@ pub(crate) static VRRP: Section = Section {
         Key::new(
             "interface",
             Kind::Interface,
-            Absent("the interface that has the `source` address; one of both is required"),
+            Absent("the interface that has the `source` address; one of the two is required"),
             "Interface for advertisements and addresses.",
             "interface = \"eth0\"",
         ),
@@ -78,7 +78,7 @@ pub(crate) static VRRP: Section = Section {
             "version",
             integer((2, 3)),
             Default("2"),
-            "Protocol version; IPv6 requires 3. Version 3 has intervals below one second, and a backup adopts the \
+            "Protocol version; IPv6 requires 3. Version 3 supports intervals below one second, and a backup adopts the \
              interval of the active director.",
             "version = 3",
         ),
@@ -152,7 +152,7 @@ pub(crate) static VRRP: Section = Section {
             "down_adverts",
             integer((1, 100)),
             Default("3"),
-            "Missed advertisements after which a backup becomes active. Other values than 3 differ from the RFC.",
+            "Missed advertisements after which a backup becomes active. Values other than 3 deviate from the RFC.",
             "down_adverts = 4",
         )
         .known_as(&["down_timer_adverts"]),
@@ -160,8 +160,8 @@ pub(crate) static VRRP: Section = Section {
             "checksum",
             Kind::OneOf(checksums),
             Default("plain"),
-            "Checksum of version 3 over IPv4 until a packet was received; then it is that of the peer. `plain`: RFC \
-             9568; `pseudo-header`: keepalived without `v3_checksum_as_v2`, and FRR.",
+            "Checksum of version 3 over IPv4 until the first packet is received; then the peer's variant is used. \
+             `plain`: RFC 9568; `pseudo-header`: keepalived without `v3_checksum_as_v2`, and FRR.",
             "checksum = \"pseudo-header\"",
         )
         .known_as(&["v3_checksum_as_v2"]),
@@ -170,7 +170,7 @@ pub(crate) static VRRP: Section = Section {
             Kind::Flag,
             Default("false"),
             "Whether advertisements and addresses use the virtual MAC address, on a macvlan device `vrrp.ID` (IPv4) or \
-             `vrrp6.ID`. Otherwise they use that of the interface.",
+             `vrrp6.ID`. Otherwise they use the MAC address of the interface.",
             "virtual_mac = true",
         )
         .known_as(&["use_vmac"]),
@@ -300,7 +300,7 @@ pub(crate) static VRRP: Section = Section {
             "notify",
             COMMAND,
             Absent("no notification"),
-            "Program and arguments, called on every state change, with four more arguments as from keepalived: \
+            "Program and arguments, called on every state change, with four additional arguments, as in keepalived: \
              `INSTANCE`, the name, `MASTER`, `BACKUP`, `FAULT` or `STOP`, and the priority.",
             "notify = [\"/usr/local/bin/tell\"]",
         ),
@@ -344,7 +344,7 @@ pub(crate) static VRRP: Section = Section {
             "notify_fifo",
             Kind::Text,
             Absent("no FIFO"),
-            "FIFO that receives a line for each state change, as from keepalived: `INSTANCE \"outside\" MASTER 150`. \
+            "FIFO that receives a line for each state change, as in keepalived: `INSTANCE \"outside\" MASTER 150`. \
              Lines are dropped while no process reads it.",
             "notify_fifo = \"/run/vrrp.fifo\"",
         )
@@ -440,8 +440,8 @@ const TABLE: Kind = Kind::Integer {
 pub(crate) static VRRP_INTERFACE: Section = Section {
     path: "vrrp.NAME.other_interfaces",
     page: "vrrp-interface",
-    purpose: "Addresses of a virtual router that are on another interface than its advertisements. The state of that \
-              interface matters only with `track`.",
+    purpose: "Addresses of a virtual router that are on a different interface than its advertisements. The state of \
+              that interface matters only with `track`.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\", \
               \"10.0.0.10/24\"]\nother_interfaces = [{ interface = \"eth1\", addresses = [\"10.0.0.10\"] }]\n",
     keys: &[
@@ -619,7 +619,7 @@ pub(crate) static VRRP_TRACK: Section = Section {
         Key::new(
             "data_plane",
             Kind::Flag,
-            Absent("tracked, if there are services of layer 4"),
+            Absent("tracked if there are layer 4 services"),
             "Whether the data plane must be able to forward. With `false` a director has the addresses even if its \
              data plane is not attached.",
             "data_plane = true",

@@ -157,12 +157,12 @@ fn marks(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<u32> {
     marks
 }
 
-/// One key has no meaning without the other.
+/// Reports a key that has no effect without another one.
 fn needs(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str, other: &str) {
     if let Some((entry, _)) = view.get(key)
         && view.get(other).is_none()
     {
-        let message = format!("`{key}` has no meaning without `{other}`");
+        let message = format!("`{key}` has no effect without `{other}`");
         sink.push(
             Diagnostic::new(Code::Contradiction, &entry.key_span, message)
                 .fix(format!("add `{other}`, or remove `{key}`")),

@@ -76,7 +76,7 @@ pub(super) fn map(
                 Diagnostic::new(
                     Code::BadText,
                     &entry.key_span,
-                    "the expressions are too large together",
+                    "the expressions are too large in total",
                 )
                 .fix("use fewer or simpler expressions, or another `kind`"),
             );

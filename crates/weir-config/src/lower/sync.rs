@@ -43,7 +43,7 @@ pub(super) fn refuse_moving(
         let message = format!("{own} belongs to a virtual router, and moves between the directors");
         sink.push(
             Diagnostic::new(Code::Contradiction, &entry.item.span, message)
-                .fix("write an address of this director alone"),
+                .fix("write an address that only this director has"),
         );
     }
 }
@@ -152,10 +152,10 @@ fn address(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> O
         );
     }
     if ip.is_unspecified() || ip.is_multicast() {
-        let message = format!("`{ip}` is not an address of one director");
+        let message = format!("`{ip}` is not the address of a single director");
         return refuse(
             message,
-            "peers know a director by its address: write that".to_owned(),
+            "peers identify a director by its address".to_owned(),
         );
     }
     Some(address)

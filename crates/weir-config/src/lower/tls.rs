@@ -124,6 +124,18 @@ fn check_versions(sink: &mut Sink<'_>, view: &View<'_, '_>, tls: &ServiceTls) {
     }
 }
 
+/// Reports a key that has no effect without `client_ca`.
+fn needs_client_ca(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
+    if let (Some((entry, _)), None) = (view.get(key), view.get("client_ca")) {
+        let message = format!("`{key}` requires `client_ca`");
+        sink.push(
+            Diagnostic::new(Code::MissingKey, &entry.key_span, message)
+                .cause("without a CA, client certificates cannot be verified")
+                .fix(format!("add `client_ca`, or remove `{key}`")),
+        );
+    }
+}
+
 /// `tls` of a proxy service or of `admin`.
 pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<ServiceTls> {
     let (entry, kind) = view.get("tls")?;
@@ -134,29 +146,9 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
     let view = View::open(sink, &catalog::SERVICE_TLS, table, &entry.key_span);
     let client_ca = path(sink, &view, "client_ca");
     let client_auth = view.choice(sink, "client_auth", &ClientAuth::ALL, ClientAuth::as_str);
-    if let (Some((entry, _)), None) = (view.get("client_auth"), view.get("client_ca")) {
-        sink.push(
-            Diagnostic::new(
-                Code::MissingKey,
-                &entry.key_span,
-                "`client_auth` requires `client_ca`",
-            )
-            .cause("without a CA, client certificates cannot be verified")
-            .fix("add `client_ca`, or remove `client_auth`"),
-        );
-    }
+    needs_client_ca(sink, &view, "client_auth");
     let client_crl = path(sink, &view, "client_crl");
-    if let (Some((entry, _)), None) = (view.get("client_crl"), view.get("client_ca")) {
-        sink.push(
-            Diagnostic::new(
-                Code::MissingKey,
-                &entry.key_span,
-                "`client_crl` requires `client_ca`",
-            )
-            .cause("without a CA, client certificates cannot be verified")
-            .fix("add `client_ca`, or remove `client_crl`"),
-        );
-    }
+    needs_client_ca(sink, &view, "client_crl");
     let ticket_keys = secret::list(sink, &view, "ticket_keys");
     if let Some((entry, _)) = view.get("ticket_keys")
         && ticket_keys

@@ -319,13 +319,13 @@ fn interval(
         let message = "version 2 does not support IPv6";
         sink.push(Diagnostic::new(Code::Contradiction, version, message).fix("write version = 3"));
     } else if router.version == 2 && (length.subsec_nanos() != 0 || length.is_zero()) {
-        let message = "version 2 has intervals of whole seconds";
+        let message = "version 2 only supports intervals of whole seconds";
         let fix = "use whole seconds, or version = 3";
         sink.push(Diagnostic::new(Code::Contradiction, interval, message).fix(fix));
     } else if router.version == 3
         && (length > INTERVAL_MAX_V3 || !length.as_millis().is_multiple_of(10))
     {
-        let message = "version 3 has intervals from 10 ms to 40.95 s in steps of 10 ms";
+        let message = "version 3 only supports intervals from 10 ms to 40.95 s in steps of 10 ms";
         sink.push(Diagnostic::new(Code::Contradiction, interval, message));
     }
 }

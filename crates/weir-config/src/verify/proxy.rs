@@ -305,7 +305,7 @@ fn forward_auth(
             Diagnostic::new(Code::Contradiction, span, message)
                 .also(location, "asked here")
                 .also(&proxy.name, "this service")
-                .cause("services that ask each other would never answer")
+                .cause("two services that authorize requests by each other would never respond")
                 .fix("use the address of the server that decides"),
         );
     }

@@ -1,9 +1,9 @@
 //! `make bench`: what ten thousand services cost the control plane, and ten million places for flows.
 //!
 //! Each row is the median of several rounds with minimum and maximum, next to its goal; the process's own time on the
-//! CPUs tells what a machine that has other things to do adds. Needs root: it makes namespaces of its own and changes
+//! CPUs shows how much other load on the machine adds. Needs root: it makes namespaces of its own and changes
 //! nothing outside them. `WEIR_BENCH_SERVICES` (10000), `WEIR_BENCH_SERVERS` a service (10) and `WEIR_BENCH_ROUNDS` (5)
-//! say how much; an argument is part of a row's name.
+//! specify how much; an argument is part of a row's name.
 
 #[path = "../../../weir-engine/tests/engine/director.rs"]
 mod director;

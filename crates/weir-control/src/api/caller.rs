@@ -78,7 +78,7 @@ pub enum Caller {
 
 impl Caller {
     /// The daemon itself, for requests by signal.
-    pub fn this_process() -> Self {
+    pub(crate) fn this_process() -> Self {
         Self::Unix {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),

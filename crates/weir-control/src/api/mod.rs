@@ -140,7 +140,7 @@ async fn status(State(orders): State<Orders>, Extension(caller): Extension<Calle
             reload.error = reload
                 .error
                 .take()
-                .map(|_| "the details need a token".to_owned());
+                .map(|_| "the details require a token".to_owned());
         }
     }
     Ok(json(&report))
@@ -390,7 +390,7 @@ async fn file_request(body: Body, caller: &Caller) -> Result<FileRequest, Failur
     if request.path.is_some() && request.text.is_some() {
         return Err(Failure::new(
             StatusCode::BAD_REQUEST,
-            "the body: `path` or `text`, not both",
+            "invalid body: `path` and `text` are mutually exclusive",
         ));
     }
     if request.path.is_some() && !caller.is_owner() {

@@ -123,7 +123,7 @@ fn admitted(
     request: &Request,
 ) -> Result<Role, Refusal> {
     if policy.tls.is_some() && !via.tls {
-        let error = "this address speaks TLS now; connect again";
+        let error = "this address now uses TLS; connect again";
         return Err(refuse(
             Reason::Handshake,
             StatusCode::MISDIRECTED_REQUEST,
@@ -149,7 +149,7 @@ fn admitted(
     };
     if role < required {
         let error =
-            format!("this takes a token with the role `{required}`, and yours has `{role}`");
+            format!("this request requires a token with the role `{required}`; yours has `{role}`");
         let failure = Failure::new(StatusCode::FORBIDDEN, error);
         let scheme = format!("Bearer error=\"insufficient_scope\", scope=\"{required}\"");
         let response = ([(header::WWW_AUTHENTICATE, scheme)], failure).into_response();
@@ -172,12 +172,12 @@ fn misdirected(wrong: WrongHost) -> Refusal {
         WrongHost::Malformed => refuse(
             Reason::Host,
             StatusCode::BAD_REQUEST,
-            "a request has one `Host`, a name or address with its port",
+            "a request must have exactly one `Host`, a name or address with its port",
         ),
         WrongHost::Host => refuse(
             Reason::Host,
             StatusCode::MISDIRECTED_REQUEST,
-            "`Host` is not this server's address; `hosts` of [node.admin] lists the names that it has",
+            "`Host` is not this server's address; `hosts` of [node.admin] lists the accepted names",
         ),
         WrongHost::Origin => refuse(
             Reason::Origin,
@@ -189,16 +189,13 @@ fn misdirected(wrong: WrongHost) -> Refusal {
 
 fn unauthorized(reason: Reason, required: Role) -> Refusal {
     let (scheme, error) = if reason == Reason::BadToken {
-        (
-            "Bearer error=\"invalid_token\"",
-            "this token is not known here".to_owned(),
-        )
+        ("Bearer error=\"invalid_token\"", "unknown token".to_owned())
     } else {
         (
             "Bearer",
             format!(
-                "this takes `Authorization: Bearer` with a token that has the role `{required}`: one of `tokens` of \
-                 [node.admin], or on loopback the content of `token` in the runtime directory"
+                "this request requires `Authorization: Bearer` with a token that has the role `{required}`: one of \
+                 `tokens` of [node.admin], or on loopback the content of `token` in the runtime directory"
             ),
         )
     };

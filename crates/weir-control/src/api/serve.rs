@@ -241,7 +241,7 @@ pub(super) async fn take_in(
         Ok(Ok(bytes)) => bytes,
         Ok(Err(failure)) => return failure.into_response(),
         Err(_) => {
-            let error = "the body did not come in time";
+            let error = "the body was not received in time";
             return Failure::new(StatusCode::REQUEST_TIMEOUT, error).into_response();
         }
     };

@@ -69,7 +69,7 @@ pub struct Rejected {
 
 impl Loaded {
     /// Removes quoted lines of the file from the findings, for a caller who may not read it.
-    pub fn without_quotes(mut self) -> Self {
+    pub(crate) fn without_quotes(mut self) -> Self {
         self.findings = finding::locations(&self.found);
         self.found = Vec::new();
         self
@@ -78,7 +78,7 @@ impl Loaded {
 
 impl Rejected {
     /// Removes quoted lines of the file from the findings, for a caller who may not read it.
-    pub fn without_quotes(self) -> Self {
+    pub(crate) fn without_quotes(self) -> Self {
         let errors = self.found.iter().filter(|one| one.severity == "error");
         Self {
             summary: format!("the active file has errors: {}", errors.count()),
@@ -116,7 +116,7 @@ pub(crate) fn load_own(path: &Path, color: bool) -> Result<Loaded, Rejected> {
 ///
 /// # Errors
 /// As [`load`], or the published part would gain privileges.
-pub fn load_in_group(
+pub(crate) fn load_in_group(
     path: &Path,
     color: bool,
     secrets: Secrets<'_>,
@@ -172,7 +172,7 @@ pub(crate) fn load_text_in_group(
 ///
 /// # Errors
 /// A list cannot be used.
-pub fn load_lists_again(text: &str, known: &Remembered) -> Result<Loaded, Rejected> {
+pub(crate) fn load_lists_again(text: &str, known: &Remembered) -> Result<Loaded, Rejected> {
     let json = text.trim_start().starts_with('{');
     let machine = ThisMachine {
         secrets: Secrets::Remembered(known),

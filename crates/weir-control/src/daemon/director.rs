@@ -156,7 +156,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Connects to the keeper, whose crash counters appear in the status.
-    pub fn set_keeper(&mut self, kept: &Kept) {
+    pub(crate) fn set_keeper(&mut self, kept: &Kept) {
         self.death_count = (kept.restarts, kept.last_death.clone());
         self.keeper = kept.link.clone();
         self.pass_secrets();
@@ -188,7 +188,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Leaves the group, so that the others need not wait for the end of the lease.
-    pub fn leave_group(&mut self) {
+    pub(crate) fn leave_group(&mut self) {
         self.group.leave();
     }
 
@@ -209,12 +209,12 @@ impl<P: Plane> Director<P> {
     }
 
     /// Starts to maintain the settings of `weir real-server` that these directories record.
-    pub fn manage_real_server(&mut self, runtime_dir: &Path, pin_dir: &Path) {
+    pub(crate) fn manage_real_server(&mut self, runtime_dir: &Path, pin_dir: &Path) {
         self.real_server = LocalRealServer::new(runtime_dir, pin_dir);
     }
 
     /// Repairs settings of `weir real-server` that other programs changed.
-    pub async fn repair_real_server(&mut self) {
+    pub(crate) async fn repair_real_server(&mut self) {
         self.real_server.repair().await;
     }
 
@@ -224,7 +224,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Whether the configuration has services that the kernel forwards without the daemon.
-    pub fn forwards_in_kernel(&self) -> bool {
+    pub(crate) fn forwards_in_kernel(&self) -> bool {
         crate::traffic::needs_engine(&self.desired)
     }
 
@@ -255,7 +255,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Waits for check results. Cancel-safe.
-    pub async fn wait_for_check_results(&self) {
+    pub(crate) async fn wait_for_check_results(&self) {
         self.checks.changed().await;
     }
 
@@ -263,7 +263,7 @@ impl<P: Plane> Director<P> {
     ///
     /// # Errors
     /// The engine's; the next results try again.
-    pub async fn apply_check_results(&mut self) -> Result<(), P::Error> {
+    pub(crate) async fn apply_check_results(&mut self) -> Result<(), P::Error> {
         let news = self.checks.take_results();
         // A reload that takes a server down is rolled back before clients lose that server.
         if let Some(regression) = self.regression_in(&news) {
@@ -297,7 +297,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Notifies programs of changes of pools.
-    pub fn notify_pool_changes(&mut self) {
+    pub(crate) fn notify_pool_changes(&mut self) {
         for change in self.plane.take_pool_changes() {
             self.checks.notify_pool_change(&change, &self.desired);
         }
@@ -393,7 +393,7 @@ impl<P: Plane> Director<P> {
     ///
     /// # Errors
     /// The plane's.
-    pub fn record_history(&mut self) -> Result<(), P::Error> {
+    pub(crate) fn record_history(&mut self) -> Result<(), P::Error> {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         self.history.record(&self.plane.services()?, now);
         Ok(())
@@ -432,7 +432,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Reports to the VRRP agent what its virtual routers track. Does not wait for the agent.
-    pub fn report_tracked(&self) {
+    pub(crate) fn report_tracked(&self) {
         let tracked = || self.configured.vrrp.iter().flat_map(|it| &it.track);
         let is_server =
             |it: &Track| matches!(it.object, TrackObject::Service(_) | TrackObject::Pool(_));
@@ -586,7 +586,7 @@ impl<P: Plane> Director<P> {
 
     /// Applies lists (networks, hosts, users, maps) whose files have changed. If one cannot be used, the former ones
     /// stay in use.
-    pub async fn watch_lists(&mut self) {
+    pub(crate) async fn watch_lists(&mut self) {
         if self.list_files.is_empty() {
             return;
         }
@@ -627,13 +627,13 @@ impl<P: Plane> Director<P> {
     }
 
     /// Loads certificates and lists whose files have changed.
-    pub async fn watch_files(&mut self) {
+    pub(crate) async fn watch_files(&mut self) {
         self.watch_certificates().await;
         self.watch_lists().await;
     }
 
     /// Loads certificate files that have changed. If they cannot be used, the former ones stay in use.
-    pub async fn watch_certificates(&mut self) {
+    pub(crate) async fn watch_certificates(&mut self) {
         let number = weir_proxy::certificate_files(&self.desired);
         if !self.certificates.is_due(number) {
             return;
@@ -671,8 +671,8 @@ impl<P: Plane> Director<P> {
             self.plane.expect_file();
         }
         let (path, loaded) = self.load(request, caller)?;
-        if let Some(claim) = self.plane.claim(&loaded.desired) {
-            return Err(Refusal::new(format!("{}:{claim}", path.display())));
+        if let Some(conflict) = self.plane.listener_conflict(&loaded.desired) {
+            return Err(Refusal::new(format!("{}:{conflict}", path.display())));
         }
         self.membership.resolve_new(&loaded.desired).await;
         let lists = self.membership.lists_of(&loaded.desired);
@@ -690,7 +690,7 @@ impl<P: Plane> Director<P> {
         let revision = applied.map_err(Refusal::new)?;
         self.admin.commit(admin);
         if let Err(error) = self.runtime_dir.set_access(access) {
-            tracing::error!(%error, "the socket keeps its former group and mode");
+            tracing::error!(%error, "the socket keeps its previous group and mode");
         }
         self.set_active(ActiveConfiguration {
             lists,
@@ -713,8 +713,8 @@ impl<P: Plane> Director<P> {
 
     fn plan(&self, request: &FileRequest, caller: &Caller) -> Result<Plan, Refusal> {
         let (path, loaded) = self.load(request, caller)?;
-        if let Some(claim) = self.plane.claim(&loaded.desired) {
-            return Err(Refusal::new(format!("{}:{claim}", path.display())));
+        if let Some(conflict) = self.plane.listener_conflict(&loaded.desired) {
+            return Err(Refusal::new(format!("{}:{conflict}", path.display())));
         }
         let own = self.desired.proxies.iter().flat_map(|proxy| &proxy.listen);
         let admin = self.desired.node.admin.as_ref();

@@ -22,7 +22,7 @@ use crate::plane::Wanted;
 use crate::snapshot::Snapshot;
 use std::os::fd::BorrowedFd;
 use weir_discovery::Lists;
-use weir_engine::Claim;
+use weir_engine::ListenerConflict;
 
 const FILE: &str = r#"
 [pool.images]
@@ -84,7 +84,7 @@ impl Plane for Fake {
         Suspended::default()
     }
 
-    fn claim(&self, _: &Desired) -> Option<Claim> {
+    fn listener_conflict(&self, _: &Desired) -> Option<ListenerConflict> {
         None
     }
 

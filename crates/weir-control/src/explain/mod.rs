@@ -59,7 +59,7 @@ impl fmt::Display for Answer {
             return writeln!(f, "{outcome}");
         }
         match (&self.service, &self.server) {
-            (None, _) => writeln!(f, "no service takes it: it passes untouched"),
+            (None, _) => writeln!(f, "no service matches: the packet passes unchanged"),
             (Some(service), None) => writeln!(f, "service {service} has no server for it"),
             (Some(service), Some(server)) => writeln!(f, "service {service} sends it to {server}"),
         }

@@ -107,7 +107,7 @@ impl Request {
 
     /// For a caller that may only read: values of conditions that may be secrets are not shown.
     #[must_use]
-    pub fn for_reader(self) -> Self {
+    pub(crate) fn for_reader(self) -> Self {
         Self {
             is_public: true,
             ..self

@@ -9,8 +9,8 @@ use std::time::Instant;
 /// Maximum number of concurrent lookups. The resolver blocks for the time that `resolv.conf` sets.
 const AT_ONCE: usize = 64;
 
-/// The addresses of each name for which there was an answer by then: none, where that was that there are none. Threads
-/// that still wait end by themselves, or with the process.
+/// Returns the addresses of each name that was resolved before the deadline; the list is empty if a name does not
+/// exist. Threads that are still waiting end after their lookup, or with the process.
 pub(super) fn all(names: &BTreeSet<String>, deadline: Instant) -> BTreeMap<String, Vec<IpAddr>> {
     let queue = Arc::new(Mutex::new(names.clone()));
     let (answers, answered) = mpsc::channel();
@@ -28,7 +28,7 @@ pub(super) fn all(names: &BTreeSet<String>, deadline: Instant) -> BTreeMap<Strin
                 }
             }
         };
-        // Without a thread the others take its names.
+        // If a thread cannot be started, the others look up its names.
         let _ = thread::Builder::new().spawn(work);
     }
     drop(answers);
@@ -44,7 +44,7 @@ pub(super) fn all(names: &BTreeSet<String>, deadline: Instant) -> BTreeMap<Strin
     found
 }
 
-/// `None` = the name servers gave no answer.
+/// `None` = the name servers did not respond.
 fn resolve(name: String) -> (String, Option<Vec<IpAddr>>) {
     let found = (name.as_str(), 0).to_socket_addrs();
     let addresses = match found {

@@ -100,7 +100,7 @@ impl Session<'_> {
     /// Executes edits in order and returns the exit code of the last one.
     async fn edits(&mut self, edits: &[Edit]) -> Result<u8, End> {
         let Answer::Edits(answers) = self.send(Request::Edits(edits.to_vec())).await? else {
-            return Err(self.unavailable("the answer is another request's"));
+            return Err(self.unavailable("the response belongs to another request"));
         };
         let mut code = 0;
         for (edit, answer) in edits.iter().zip(&answers) {
@@ -120,16 +120,16 @@ impl Session<'_> {
             Command::List(List::Connections, columns) => {
                 match self.send(Request::Connections).await? {
                     Answer::Connections(rows) => connections(&rows, *columns, self.names),
-                    _ => return Err(self.unavailable("the answer is another request's")),
+                    _ => return Err(self.unavailable("the response belongs to another request")),
                 }
             }
             Command::List(List::Timeouts, _) => match self.send(Request::Timeouts).await? {
                 Answer::Timeouts(seconds) => timeouts(seconds),
-                _ => return Err(self.unavailable("the answer is another request's")),
+                _ => return Err(self.unavailable("the response belongs to another request")),
             },
             Command::List(List::Daemons, _) => match self.send(Request::Daemons).await? {
                 Answer::Daemons(text) => text,
-                _ => return Err(self.unavailable("the answer is another request's")),
+                _ => return Err(self.unavailable("the response belongs to another request")),
             },
             Command::List(List::Service(key), columns) => {
                 let listing = self.listing().await?;
@@ -169,7 +169,7 @@ impl Session<'_> {
     async fn listing(&mut self) -> Result<Listing, End> {
         match self.send(Request::Listing).await? {
             Answer::Listing(listing) => Ok(listing),
-            _ => Err(self.unavailable("the answer is another request's")),
+            _ => Err(self.unavailable("the response belongs to another request")),
         }
     }
 

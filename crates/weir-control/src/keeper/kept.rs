@@ -150,17 +150,17 @@ impl Kept {
     }
 
     /// Whether a keeper holds the runtime directory's lock.
-    pub const fn is_kept(&self) -> bool {
+    pub(crate) const fn is_kept(&self) -> bool {
         self.link.channel.is_some()
     }
 
     /// Whether the previous configuration stays active, whatever the file contains now.
-    pub const fn keeps_configuration(&self) -> bool {
+    pub(crate) const fn keeps_configuration(&self) -> bool {
         self.restarts > 0 || self.takeover.is_some()
     }
 
     /// Takes the sockets of a kind, each with its address, ordered by number.
-    pub fn take_sockets(&mut self, kind: &str) -> Vec<(SocketAddr, OwnedFd)> {
+    pub(crate) fn take_sockets(&mut self, kind: &str) -> Vec<(SocketAddr, OwnedFd)> {
         let names: Vec<String> = self.sockets.keys().cloned().collect();
         let mut found: Vec<(SocketAddr, usize, OwnedFd)> = Vec::new();
         for name in names {
@@ -186,7 +186,7 @@ impl Kept {
     }
 
     /// Takes the file that was stored under that name.
-    pub fn take_file(&mut self, name: &str) -> Option<OwnedFd> {
+    pub(crate) fn take_file(&mut self, name: &str) -> Option<OwnedFd> {
         self.sockets.remove(name)
     }
 
@@ -227,23 +227,23 @@ impl Link {
     }
 
     /// Stores a file in the keeper, replacing a former one of that name. The file must not change afterwards.
-    pub fn keep_file(&self, name: &str, file: BorrowedFd<'_>) {
+    pub(crate) fn keep_file(&self, name: &str, file: BorrowedFd<'_>) {
         let name = name.to_owned();
         self.send(&ToKeeper::Keep { name }, &[file]);
     }
 
     /// Reports whether the recorded configuration has virtual routers.
-    pub fn configure_vrrp(&self, configured: bool) {
+    pub(crate) fn configure_vrrp(&self, configured: bool) {
         self.send(&ToKeeper::Vrrp { configured }, &[]);
     }
 
     /// Reports whether the configuration announces VIPs.
-    pub fn configure_announcer(&self, configured: bool) {
+    pub(crate) fn configure_announcer(&self, configured: bool) {
         self.send(&ToKeeper::Announce { configured }, &[]);
     }
 
     /// Removes a file from the keeper.
-    pub fn forget_file(&self, name: &str) {
+    pub(crate) fn forget_file(&self, name: &str) {
         let name = name.to_owned();
         self.send(&ToKeeper::Forget { name }, &[]);
     }

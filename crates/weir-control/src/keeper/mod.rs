@@ -321,7 +321,7 @@ impl Keeper {
                 if self.sockets.contains_key(&name)
                     && let Err(error) = self.notifier.forget(&name)
                 {
-                    tracing::debug!(%error, "failed to remove the former socket from the service manager");
+                    tracing::debug!(%error, "failed to remove the previous socket from the service manager");
                 }
                 if let Err(error) = self.notifier.store(&name, socket.as_fd()) {
                     tracing::warn!(%error, "failed to store a socket in the service manager");

@@ -14,11 +14,11 @@ const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 const fn help(stage: Stage) -> &'static str {
     match stage {
-        Stage::Queue => "Time in the queue of a pool, of requests that had to wait.",
-        Stage::Connect => "Time to connect to a server, of requests that needed a new connection.",
+        Stage::Queue => "Time in the queue of a pool, for requests that had to wait.",
+        Stage::Connect => "Time to connect to a server, for requests that needed a new connection.",
         Stage::Response => "Time from the connection to the first byte of the response.",
         Stage::Total => {
-            "Time from the head of the request to the end of the response; of a TCP service, the connection."
+            "Time from the head of the request to the end of the response; for a TCP service, of the connection."
         }
     }
 }
@@ -170,17 +170,17 @@ type Family = (&'static str, &'static str, fn(&ProxiedServer) -> u64);
 const SERVER_COUNTS: [Family; 5] = [
     (
         "weir_server_requests_total",
-        "Requests sent to the server, repeated ones each time.",
+        "Requests sent to the server, including repetitions.",
         |server| server.requests,
     ),
     (
         "weir_server_connect_failures_total",
-        "Failed attempts to connect, TLS included.",
+        "Failed connection attempts, including TLS.",
         |server| server.connect_failures,
     ),
     (
         "weir_server_response_failures_total",
-        "Exchanges with an early end, a timeout or an invalid response, retried ones included.",
+        "Exchanges that ended early, timed out or had an invalid response, including those that were retried.",
         |server| server.response_failures,
     ),
     (

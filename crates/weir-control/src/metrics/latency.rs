@@ -8,7 +8,8 @@ use crate::status::{Report, Server};
 pub(super) fn latencies(text: &mut Text, report: &Report) {
     if !report.latency.is_empty() {
         let name = "weir_latency_events_total";
-        let help = "Counters of the latency estimator: samples, and why there is none.";
+        let help =
+            "Counters of the latency estimator: samples, and reasons for the lack of a sample.";
         text.family(name, "counter", help);
         for event in &report.latency {
             text.sample(name, &[("event", event.reason.as_str())], event.packets);
@@ -24,7 +25,7 @@ pub(super) fn latencies(text: &mut Text, report: &Report) {
         return;
     }
     let name = "weir_server_latency_seconds";
-    let help = "From the last packet of a request to the first packet of its answer.";
+    let help = "Time from the last packet of a request to the first packet of its answer.";
     text.family(name, "summary", help);
     for ([service, pool, server], latency) in known() {
         for (quantile, value) in [

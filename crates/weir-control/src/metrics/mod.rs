@@ -30,9 +30,11 @@ pub use text::Format;
 type Count = (&'static str, &'static str, fn(&Counters) -> u64);
 
 const TOTALS: [Count; 6] = [
-    ("connections_total", "Flows ever bound to a server.", |c| {
-        c.connections
-    }),
+    (
+        "connections_total",
+        "Flows that were bound to a server.",
+        |c| c.connections,
+    ),
     (
         "stateless_total",
         "Flows sent by hash without an entry.",
@@ -43,13 +45,13 @@ const TOTALS: [Count; 6] = [
     }),
     (
         "packets_out_total",
-        "Packets to clients, where replies pass the director.",
+        "Packets to clients, if replies pass through the director.",
         |c| c.packets_out,
     ),
     ("bytes_in_total", "Bytes from clients.", |c| c.bytes_in),
     (
         "bytes_out_total",
-        "Bytes to clients, where replies pass the director.",
+        "Bytes to clients, if replies pass through the director.",
         |c| c.bytes_out,
     ),
 ];
@@ -92,7 +94,7 @@ const SERVER_GAUGES: [Gauge; 9] = [
     ),
     (
         "warning",
-        "1 while something is wrong with the server although its check passes.",
+        "1 while the server has a problem although its check passes.",
         |server| u64::from(server.warning.is_some()),
     ),
     (
@@ -120,7 +122,7 @@ pub fn render(
     text.single(
         "weir_certificates_outdated",
         "gauge",
-        "1 = changed certificate files cannot be used, and the former ones are in use.",
+        "1 while changed certificate files cannot be used and the previous ones are in use.",
         u64::from(report.certificate_error.is_some()),
     );
     reload::reloads(&mut text, report);

@@ -83,13 +83,13 @@ const FAMILIES: [Family; 20] = [
     (
         "shed_total",
         "counter",
-        "Idle clients that were closed because descriptors ran short.",
+        "Idle clients that were closed because descriptors were scarce.",
         |proxy| proxy.shed,
     ),
     (
         "accept_pauses_total",
         "counter",
-        "Number of times clients were left in the backlog because descriptors ran short.",
+        "Number of times clients were left in the backlog because descriptors were scarce.",
         |proxy| proxy.accept_pauses,
     ),
     (

@@ -21,7 +21,7 @@ const VALUES: [Value; 6] = [
     (
         "weir_vrrp_priority",
         "gauge",
-        "Priority, with what tracked objects change.",
+        "Priority, including the changes by tracked objects.",
         |router| u64::from(router.priority),
     ),
     (

@@ -118,7 +118,7 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// The group cannot be set.
-    pub fn set_access(&mut self, access: SocketAccess) -> Result<(), Error> {
+    pub(crate) fn set_access(&mut self, access: SocketAccess) -> Result<(), Error> {
         access.open_directory(&self.path)?;
         self.access = access;
         let socket = self.path.join(SOCKET);
@@ -141,7 +141,7 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// As [`Self::lock`].
-    pub fn lock_for(path: &Path, process: u32) -> Result<LockFile, Error> {
+    pub(crate) fn lock_for(path: &Path, process: u32) -> Result<LockFile, Error> {
         weir_runtime_dir::prepare(path)?;
         let begun = Instant::now();
         loop {
@@ -178,7 +178,7 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// It is another file, or no socket of the account.
-    pub fn set_socket_group(
+    pub(crate) fn set_socket_group(
         directory: &Path,
         name: &str,
         account: u32,
@@ -199,14 +199,14 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn publish_socket(&self) -> Result<(), Error> {
+    pub(crate) fn publish_socket(&self) -> Result<(), Error> {
         let path = self.path.join(SOCKET);
         fs::rename(self.path.join(NEW_SOCKET), &path).map_err(|e| file(&path, e))
     }
 
     /// Creates a second link to the socket, in case a failing successor has replaced it. Without the link, clients
     /// could not reach this daemon in that case.
-    pub fn keep_socket_link(&self) {
+    pub(crate) fn keep_socket_link(&self) {
         self.remove_socket_link();
         if let Err(error) = fs::hard_link(self.path.join(SOCKET), self.path.join(SOCKET_LINK)) {
             tracing::warn!(%error, "failed to create a second link to the socket");
@@ -217,7 +217,7 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn restore_socket(&self) -> Result<(), Error> {
+    pub(crate) fn restore_socket(&self) -> Result<(), Error> {
         let (held, path) = (self.path.join(SOCKET_LINK), self.path.join(SOCKET));
         if held.exists() {
             // A rename between two links to the same file removes neither.
@@ -228,7 +228,7 @@ impl RuntimeDir {
     }
 
     /// Returns the record of a draining daemon.
-    pub fn draining_record(&self) -> DrainingRecord {
+    pub(crate) fn draining_record(&self) -> DrainingRecord {
         DrainingRecord::new(&self.path)
     }
 
@@ -238,7 +238,7 @@ impl RuntimeDir {
     }
 
     /// Removes the second link. A failure is harmless.
-    pub fn remove_socket_link(&self) {
+    pub(crate) fn remove_socket_link(&self) {
         let _ = fs::remove_file(self.path.join(SOCKET_LINK));
     }
 
@@ -267,7 +267,11 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn record_configuration(&self, configuration: &Path, text: &str) -> Result<(), Error> {
+    pub(crate) fn record_configuration(
+        &self,
+        configuration: &Path,
+        text: &str,
+    ) -> Result<(), Error> {
         // The text determines the language: it may not come from the file.
         let json = text.trim_start().starts_with('{');
         let [own, other] = if json { [TEXTS[1], TEXTS[0]] } else { TEXTS };

@@ -44,7 +44,7 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// `/proc` is not mounted, or the directory cannot be written.
-    pub fn record_namespace(&self) -> Result<(), Error> {
+    pub(crate) fn record_namespace(&self) -> Result<(), Error> {
         let text = format!("{} {}\n", boot_id()?, NetNs::current()?.id()?.inode);
         let path = self.path.join(FILE);
         replace_file(&path, text.as_bytes()).map_err(|source| Error::File { path, source })

@@ -7,7 +7,7 @@ use weir_probing::Checks;
 
 impl Snapshot {
     /// Adds the results of the checks, slow start and the counters of the probing.
-    pub fn add_checks(&mut self, checks: &Checks) {
+    pub(crate) fn add_checks(&mut self, checks: &Checks) {
         for service in &mut self.services {
             for server in service.servers.iter_mut().filter(|server| !server.removed) {
                 let own = Some(service.name.as_str());

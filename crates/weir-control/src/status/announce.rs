@@ -34,7 +34,7 @@ pub(crate) fn routes(report: weir_announce::Report) -> Vec<Announced> {
     routes.collect()
 }
 
-/// A table for people; empty without VIPs.
+/// The text table; empty without VIPs.
 pub(super) fn table(routes: &[Announced], error: Option<&str>) -> String {
     let mut text = String::new();
     if let Some(error) = error {

@@ -45,7 +45,7 @@ impl Report {
         let mut found = Vec::new();
         if let Some(error) = &group.error {
             let problem = format!("[cluster]: {error}");
-            let effect = "this director continues with what it has; changes do not reach it";
+            let effect = "this director continues with its current state and receives no changes";
             found.push(Diagnosis::new(&problem, effect).fix(
                 "check etcd with `etcdctl endpoint health`, and `etcd`, `ca` and `user` of [cluster]",
             ));
@@ -61,7 +61,7 @@ impl Report {
         }
         for member in &group.members {
             if let Some(since) = &member.since {
-                let problem = format!("the director {} is absent since {since}", member.name);
+                let problem = format!("the director {} has been absent since {since}", member.name);
                 let effect = "it may serve clients with an old configuration";
                 let fix = "check that Weir runs there and reaches etcd";
                 found.push(Diagnosis::new(&problem, effect).fix(fix));
@@ -107,7 +107,7 @@ impl Report {
         ] {
             if let Some(error) = error {
                 let problem = format!("changed {what} are not in use: {error}");
-                found.push(Diagnosis::new(problem, "the former ones are in use"));
+                found.push(Diagnosis::new(problem, "the previous ones are in use"));
             }
         }
         found

@@ -142,7 +142,7 @@ impl Group {
         }
     }
 
-    /// A table for people.
+    /// The text table.
     pub fn table(&self) -> String {
         let mut text = String::new();
         let _ = write!(text, "group {}: version {}", self.name, self.version);

@@ -1,4 +1,4 @@
-//! The status document: JSON for programs, and a table for people.
+//! The status document: JSON for programs, and a text table.
 //!
 //! The daemon creates it from a [`Snapshot`](crate::snapshot::Snapshot), or the command from the pinned data plane. The
 //! API transfers it, and the table is rendered from it alone, so both show the same. It contains no rates: they are the
@@ -381,7 +381,7 @@ pub struct Server {
     /// The active override: `drain`, `maint`, `weight 3`.
     #[serde(rename = "override", default, skip_serializing_if = "Option::is_none")]
     pub overridden: Option<String>,
-    /// Removed from the configuration; its flows live on.
+    /// Removed from the configuration; its flows continue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
     /// The weight that its checks set instead of the configured or overridden one; absent if they set none.

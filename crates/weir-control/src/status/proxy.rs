@@ -53,10 +53,10 @@ pub struct Proxied {
     /// The certificates for clients, the first to expire first, at most 1000; absent without TLS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<Certificate>,
-    /// Idle clients that were closed because descriptors ran short.
+    /// Idle clients that were closed because descriptors were scarce.
     #[serde(default)]
     pub shed: u64,
-    /// Number of times clients were left in the backlog because descriptors ran short.
+    /// Number of times clients were left in the backlog because descriptors were scarce.
     #[serde(default)]
     pub accept_pauses: u64,
     /// Peak number of clients that waited in the queue of one of its pools.

@@ -44,7 +44,7 @@ impl From<SyncStatus> for Sync {
 }
 
 impl Sync {
-    /// A table for people.
+    /// The text table.
     pub fn table(&self) -> String {
         let mut text = String::new();
         if let Some(error) = &self.error {

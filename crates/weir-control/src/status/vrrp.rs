@@ -108,7 +108,7 @@ fn unknown(router: &weir_model::VirtualRouter, reason: &str) -> Vrrp {
     }
 }
 
-/// A table for people; empty without virtual routers.
+/// The text table; empty without virtual routers.
 pub fn table(routers: &[Vrrp]) -> String {
     let mut rows = vec![
         [

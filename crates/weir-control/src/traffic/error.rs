@@ -52,7 +52,7 @@ pub enum Error {
     },
     /// A server request was recorded, but not applied.
     #[error(
-        "{cause}; the order is recorded all the same, and the next start of the daemon applies it: {back}"
+        "{cause}; the order is recorded anyway, and the next start of the daemon applies it: {back}"
     )]
     Halfway {
         /// Why it was not applied.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use weir_engine::snapshot::Layer4Snapshot;
 use weir_engine::{
-    Adjusted, Claim, Engine, Explanation, Handshakes, Packet, WeightOrder, weight_order,
+    Adjusted, Engine, Explanation, Handshakes, ListenerConflict, Packet, WeightOrder, weight_order,
 };
 use weir_engine_host::{
     AddedServer, Counters, EngineClient, Facts, Failure, Query, Reply, Request, SyncStatus,
@@ -303,10 +303,10 @@ impl Layer4 {
         }
     }
 
-    pub(super) fn claim(&self, desired: &Desired) -> Option<Claim> {
+    pub(super) fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
         match self {
-            Self::Local(engine) => engine.claim(desired),
-            Self::Remote(remote) => remote.facts.origin.claim(desired),
+            Self::Local(engine) => engine.listener_conflict(desired),
+            Self::Remote(remote) => remote.facts.origin.listener_conflict(desired),
         }
     }
 

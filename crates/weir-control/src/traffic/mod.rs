@@ -55,7 +55,7 @@ const SOCKETS: &str = "proxy";
 const TICKETS: &str = "tickets";
 
 /// Whether `desired` needs the layer 4 engine. A file without any service does: ipvsadm may add services.
-pub fn needs_engine(desired: &Desired) -> bool {
+pub(crate) fn needs_engine(desired: &Desired) -> bool {
     !desired.services.is_empty() || desired.proxies.is_empty()
 }
 

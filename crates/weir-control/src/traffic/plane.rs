@@ -22,7 +22,7 @@ use crate::keeper;
 use crate::plane::{LastPass, Plane, Wanted};
 use crate::snapshot::{OpenFiles, Snapshot};
 use crate::status::Sync;
-use weir_engine::{Claim, Engine};
+use weir_engine::{Engine, ListenerConflict};
 use weir_probing::PathTable;
 
 impl Plane for Traffic {
@@ -129,8 +129,8 @@ impl Plane for Traffic {
         self.engine.as_ref().map(Layer4::path_table)
     }
 
-    fn claim(&self, desired: &Desired) -> Option<Claim> {
-        self.engine.as_ref()?.claim(desired)
+    fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
+        self.engine.as_ref()?.listener_conflict(desired)
     }
 
     /// The first request opens the engine if there are only proxy services.

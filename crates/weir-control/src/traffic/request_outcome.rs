@@ -83,19 +83,16 @@ const fn sample(conduct: &Conduct) -> Sample {
 /// Describes the failures since the last success.
 fn reason(now: &Conduct, before: &Conduct) -> String {
     let kinds = [
-        (now.unreached - before.unreached, "could not be made"),
-        (now.broken - before.broken, "broke off or stayed unanswered"),
-        (now.status - before.status, "were answered 5xx"),
+        (now.unreached - before.unreached, "connection failures"),
+        (now.broken - before.broken, "without a complete response"),
+        (now.status - before.status, "with status 5xx"),
     ];
     let texts = |kinds: &[(u64, &str)]| -> Vec<String> {
         let some = kinds.iter().filter(|(count, _)| *count > 0);
         some.map(|(count, text)| format!("{count} {text}"))
             .collect()
     };
-    format!(
-        "of its last requests {}, none did well",
-        texts(&kinds).join(", ")
-    )
+    format!("all recent requests failed: {}", texts(&kinds).join(", "))
 }
 
 #[cfg(test)]
@@ -117,7 +114,7 @@ mod tests {
         };
         assert_eq!(
             reason(&now, &before),
-            "of its last requests 4 could not be made, 1 were answered 5xx, none did well"
+            "all recent requests failed: 4 connection failures, 1 with status 5xx"
         );
         assert_eq!(
             sample(&now),

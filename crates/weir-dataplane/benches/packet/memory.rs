@@ -80,6 +80,6 @@ fn locked(path: &Path) -> Outcome<u64> {
     let value = text
         .lines()
         .find_map(|line| line.strip_prefix("memlock:"))
-        .ok_or_else(|| format!("{about} says no memlock"))?;
+        .ok_or_else(|| format!("{about} has no memlock"))?;
     Ok(value.trim().parse()?)
 }

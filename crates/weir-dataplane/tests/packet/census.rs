@@ -61,7 +61,7 @@ pub(crate) fn intact(plane: &Dataplane) -> HashMap<Tuple, Flow> {
         let bucket = flow.index / BUCKET_SLOTS;
         let step = place.steps().find(|(index, _)| *index == bucket);
         let Some((_, mark)) = step else {
-            panic!("{tuple:?} does not belong into bucket {bucket}");
+            panic!("{tuple:?} does not belong in bucket {bucket}");
         };
         let away = flow.meta().flags & FLOW_AWAY != 0;
         assert_eq!(away, mark != Mark::None, "{tuple:?}");

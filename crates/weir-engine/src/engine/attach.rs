@@ -117,7 +117,7 @@ impl Engine {
             tracing::warn!(
                 interface,
                 device,
-                "attach = \"xdp\" selects generic XDP here, which forwards unfinished checksums as if they were \
+                "attach = \"xdp\" selects generic XDP here, which forwards partial checksums as if they were \
                  complete: connections may stall; attach = \"auto\" balances at tc"
             );
         }

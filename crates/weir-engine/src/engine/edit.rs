@@ -12,10 +12,10 @@ use weir_state::{Override, ServerStates};
 
 use super::Engine;
 use super::attach::RESOLVE_TIMEOUT;
-use crate::claim::Claim;
 use crate::error::Error;
 use crate::ipvsadm_term::{forward, is_from_ipvsadm, key_of, key_of_mark};
 use crate::journal::Record;
+use crate::listener_conflict::ListenerConflict;
 use crate::origin::Origin;
 
 /// An order that `ipvsadm -e … -w N` gives for a server of the file: the same as `weir server POOL/ADDRESS weight N`.
@@ -118,8 +118,8 @@ pub fn weight_order(active: &Desired, edit: &Edit) -> Option<Result<WeightOrder,
 
 impl Engine {
     /// The first listener of a file that ipvsadm already uses.
-    pub fn claim(&self, desired: &Desired) -> Option<Claim> {
-        self.memory.origin.claim(desired)
+    pub fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
+        self.memory.origin.listener_conflict(desired)
     }
 
     /// The order that an edit gives for a server of the file; `None` = the edit is of another kind.

@@ -84,7 +84,7 @@ fn known(title: &str) -> Option<(bool, &'static str)> {
 /// `weir_xdp (program 57), of another Weir, held by weir (process 1234)`.
 fn describe(program: Option<u32>, title: Option<&str>, owner: Option<&str>) -> String {
     let Some(id) = program else {
-        return "the kernel does not say which".to_owned();
+        return "the kernel does not report which one".to_owned();
     };
     let mut text = match title {
         Some(title) => format!("{title} (program {id})"),
@@ -131,7 +131,10 @@ mod tests {
     #[test]
     fn description_includes_name_and_owner_if_known() {
         let beyond = u32::MAX;
-        assert_eq!(describe(None, None, None), "the kernel does not say which");
+        assert_eq!(
+            describe(None, None, None),
+            "the kernel does not report which one"
+        );
         assert_eq!(
             describe(Some(beyond), None, None),
             format!("program {beyond}, which has no name")

@@ -47,7 +47,7 @@ impl Engine {
                 self.write_devices(self.plane.maps())?;
                 self.write_all_hops()?;
             }
-            _ => {}
+            Event::Address { .. } | Event::Route { .. } | Event::Lost => {}
         }
         Ok(())
     }

@@ -63,7 +63,8 @@ fn is_open(state: u8, sees_replies: bool, is_recent: bool) -> bool {
         Some(State::Established | State::Udp) => true,
         Some(State::FinWait | State::CloseWait) => sees_replies || is_recent,
         Some(State::SynSent | State::SynRecv | State::Synack) => is_recent,
-        _ => false,
+        Some(State::None | State::TimeWait | State::Close | State::LastAck | State::Listen)
+        | None => false,
     }
 }
 

@@ -285,7 +285,7 @@ fn state(
                 Some(Removal::Reschedule) => {
                     "removed from the configuration; its flows choose another server"
                 }
-                _ => "removed from the configuration; its flows live on",
+                Some(Removal::Keep) | None => "removed from the configuration; its flows continue",
             }),
         ),
         Some(Override::Drain) => (ServerState::Drain, reason("weir server … drain")),

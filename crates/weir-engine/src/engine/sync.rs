@@ -84,7 +84,7 @@ impl Engine {
         self.sync.on
     }
 
-    /// What became of the records of peers.
+    /// Results of processing the records of peers.
     pub fn sync_counts(&self) -> SyncCounts {
         self.sync.counts
     }

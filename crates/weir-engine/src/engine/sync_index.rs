@@ -19,7 +19,8 @@ use crate::memory::Memory;
 /// Lookups for every flow are part of the cost of `[sync]`; the keys are those of the configuration and of directors.
 pub(super) type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
-/// So many entries after an entry was prepared, its record is in the cache and that of its other direction is fetched.
+/// Number of entries between the preparation of an entry and its use. In this time its record is loaded into the cache;
+/// then that of its other direction is prefetched.
 pub(super) const PREPARED: usize = 4;
 
 /// A service row.
@@ -174,7 +175,7 @@ impl SyncIndex {
     }
 }
 
-/// What became of the records of peers.
+/// Results of processing the records of peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncCounts {
     /// New flows and templates.
@@ -248,8 +249,8 @@ pub(super) struct Synchronizer {
     /// The next bucket of the walk, and when it was last continued.
     pub(super) walk_at: u32,
     pub(super) walked: Duration,
-    /// Buckets that are still to be visited, soon, because tables of `maglev` have changed: peers that computed the
-    /// servers of flows do not compute the same ones any more.
+    /// Buckets to visit soon because tables of `maglev` have changed: peers that compute the servers of flows no longer
+    /// compute the same ones.
     pub(super) recheck: u32,
     pub(super) counts: SyncCounts,
     /// Entries that are exported soon; the oldest one is replaced next.

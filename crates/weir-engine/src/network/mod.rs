@@ -209,7 +209,7 @@ impl Network {
             // If routes changed too, the refresh rebuilds all of this.
             Event::Link { .. } if !moved => self.index(),
             Event::Address { .. } => self.index_addresses(),
-            _ => {}
+            Event::Link { .. } | Event::Route { .. } | Event::Neighbour { .. } | Event::Lost => {}
         }
         moved
     }

@@ -93,7 +93,7 @@ impl Network {
                 format!("attach = \"xdp\"; {device}, which go to tc")
             }
             (Attach::Xdp, Mode::Generic, Some(device)) => {
-                format!("attach = \"xdp\"; {device}, which generic XDP does not tell apart")
+                format!("attach = \"xdp\"; {device}, which generic XDP cannot distinguish")
             }
             (Attach::Xdp, ..) => "attach = \"xdp\"".to_owned(),
             (_, Mode::Tc, Some(device)) => device,
@@ -130,7 +130,7 @@ impl Network {
 }
 
 fn carrying(device: &str) -> String {
-    format!("{device}: packets may carry unfinished checksums")
+    format!("{device}: packets may carry partial checksums")
 }
 
 fn is_software(link: &Link) -> bool {

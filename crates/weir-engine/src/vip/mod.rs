@@ -208,7 +208,7 @@ fn mac(links: &[Link], index: u32) -> Option<MacAddr> {
 ///
 /// # Errors
 /// The kernel's sockets cannot be listed.
-pub fn remove_connected(
+pub(crate) fn remove_connected(
     netlink: &Netlink,
     addresses: &mut BTreeSet<IpAddr>,
 ) -> Result<(), weir_netlink::Error> {

@@ -110,7 +110,7 @@ impl Config {
 
     /// Whether an address is only used as a source of snat.
     #[must_use]
-    pub fn is_snat_alone(&self, addr: Addr) -> bool {
+    pub(crate) fn is_snat_alone(&self, addr: Addr) -> bool {
         let vip = self.vips.get(&addr);
         vip.is_some_and(|vip| vip.flags & (VIP_ECHO | VIP_SNAT) == VIP_SNAT)
     }

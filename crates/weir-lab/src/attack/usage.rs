@@ -69,7 +69,7 @@ fn rights(pid: u32) -> Option<String> {
     Some(format!("{pid} {name}: {}", fields(&status)))
 }
 
-/// Arguments that say what a process of Weir does.
+/// Arguments that identify the role of a process of Weir.
 const ROLES: &[&str] = &["run", "helper", "--daemon", "--engine"];
 /// Fields of `/proc/PID/status`.
 const RIGHTS: &[&str] = &["Uid", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp"];

@@ -4,22 +4,16 @@
 //! Each method runs four times: undisturbed and disturbed, each with a new connection per request (`ab`) and with kept
 //! connections (`wrk`).
 
-use std::time::Duration;
-
 use super::disturbance::{By, Subject};
-use super::trial::{Balancer, Method, Site, Timed, Trial, Work};
+use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};
 use crate::error::Result;
-use crate::peer::nginx;
-use crate::peer::paced::Pace;
 use crate::peer::weir::Forward;
 
 const SERVERS: u8 = 2;
 /// Values of the report's unprotected run.
 const REQUESTS: u32 = 200_000;
 const CONCURRENCY: u32 = 10;
-/// wrk runs for a time: one second for this number of requests of `ab`.
-const REQUESTS_PER_SECOND_OF_WRK: u32 = 20_000;
 
 const METHODS: [(&str, Subject, By); 12] = [
     ("haproxy", Subject::Haproxy, By::Reload),
@@ -46,27 +40,7 @@ const METHODS: [(&str, Subject, By); 12] = [
 
 pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let scheduler = scheduler(options, "rr")?;
-    let requests = options.requests.unwrap_or(REQUESTS);
-    let wrk = Duration::from_secs((requests / REQUESTS_PER_SECOND_OF_WRK).max(2).into());
-    let work = |(name, disturbed, wrk): (&str, bool, Option<Duration>)| Work {
-        name: Some(name.into()),
-        path: format!("/{}", nginx::HELLO),
-        requests,
-        concurrency: options.concurrency.unwrap_or(CONCURRENCY),
-        any_length: false,
-        keep_alive: wrk.is_some(),
-        answer_bytes: 3,
-        timed: Some(Timed { disturbed, wrk }),
-        pace: Pace::default(),
-    };
-    let works: Vec<Work> = [
-        ("quiet", false, None),
-        ("disturbed", true, None),
-        ("kept-quiet", false, Some(wrk)),
-        ("kept-disturbed", true, Some(wrk)),
-    ]
-    .map(work)
-    .into();
+    let works = Work::quiet_and_disturbed(options, (REQUESTS, CONCURRENCY));
     let trial = |(name, subject, by): (&str, Subject, By)| {
         let balancer = Balancer::Disturbed(subject, by);
         Trial {

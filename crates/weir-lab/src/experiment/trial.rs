@@ -106,6 +106,9 @@ pub(super) struct Timed {
     pub(super) wrk: Option<Duration>,
 }
 
+/// `wrk` runs for a time, not for a number of requests: one second per this number of requests of `ab`.
+const REQUESTS_PER_SECOND_OF_WRK: u32 = 20_000;
+
 /// A run of `ab`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Work {
@@ -146,6 +149,27 @@ impl Work {
             timed: None,
             pace: Pace::default(),
         }
+    }
+
+    /// Four runs: undisturbed and disturbed, each with a new connection per request (`ab`) and with kept connections
+    /// (`wrk`). Options can change the number of requests and the concurrency.
+    pub(super) fn quiet_and_disturbed(options: &RunOptions, numbers: (u32, u32)) -> Vec<Self> {
+        let run = Self::of(options, nginx::HELLO, numbers, 3);
+        let seconds = (run.requests / REQUESTS_PER_SECOND_OF_WRK).max(2);
+        let wrk = Some(Duration::from_secs(seconds.into()));
+        [
+            ("quiet", false, None),
+            ("disturbed", true, None),
+            ("kept-quiet", false, wrk),
+            ("kept-disturbed", true, wrk),
+        ]
+        .map(|(name, disturbed, wrk)| Self {
+            name: Some(name.into()),
+            keep_alive: wrk.is_some(),
+            timed: Some(Timed { disturbed, wrk }),
+            ..run.clone()
+        })
+        .into()
     }
 }
 

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_script_prints() {
+    fn output_of_the_script_is_parsed() {
         let output = "Running 2s test\ntotals 2000 1024000 2000000\nerrors 0 3 0 1 0\nshare 0.5 1500\nshare 0.99 2500\n\
                       share 0.99900 4000\nshare 1 9000\n";
         let outcome = parse(output).expect("a summary");

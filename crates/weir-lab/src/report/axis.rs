@@ -11,7 +11,7 @@ pub(super) const RIGHT: f64 = 12.0;
 pub(super) const TOP: f64 = 14.0;
 pub(super) const BOTTOM: f64 = 38.0;
 
-/// One axis: where its ticks are and what they say, and what it counts.
+/// One axis: positions and labels of its ticks, and what it counts.
 pub(super) struct Axis<'a> {
     pub(super) ticks: Vec<(f64, String)>,
     pub(super) title: &'a str,

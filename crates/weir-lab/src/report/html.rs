@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn distributions_of_a_methods_runs_lie_over_each_other() {
+    fn runs_of_a_method_share_a_distribution_chart() {
         let page = render(&example::timed_report());
         assert_well_formed(&page);
         assert_eq!(page.matches("<figure>").count(), 1);
@@ -484,14 +484,14 @@ mod tests {
     }
 
     #[test]
-    fn text_from_outside_is_escaped() {
+    fn external_text_is_escaped() {
         let page = render(&example::report());
         assert!(page.contains("files &lt;big&gt; &amp; links small"));
         assert!(page.contains("&lt;no such thing&gt;"));
     }
 
     #[test]
-    fn the_ceiling_is_named() {
+    fn limiting_link_is_named() {
         let report = example::report();
         assert!(
             finding(&report.panels[0])

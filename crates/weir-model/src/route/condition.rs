@@ -38,7 +38,7 @@ pub struct NamedCondition {
 const SECRET_BYTES: usize = 8;
 
 impl NamedCondition {
-    /// As [`fmt::Display`]; `is_public`: a value that may be a secret is shown as a short hash, which tells two routes
+    /// As [`fmt::Display`]; `is_public`: a value that may be a secret is shown as a short hash, which distinguishes two routes
     /// apart.
     fn shown(&self, is_public: bool) -> String {
         match &self.value {

@@ -137,7 +137,7 @@ pub(super) type Key = (IpAddr, Option<u16>, bool);
 
 impl DestSlot {
     /// Whether the directors of a group give it entries of their `maglev` tables, whatever their checks report.
-    pub fn is_agreed(&self) -> bool {
+    pub(crate) fn is_agreed(&self) -> bool {
         self.removed.is_none() && !self.sorry && self.ordered > 0
     }
 

@@ -21,7 +21,7 @@ const BURST_S: u64 = 10;
 const PENALTY_S: u64 = 10;
 /// The service's limit, in limits of one network.
 const NETWORKS: u64 = 100;
-/// How long a service over its limit refuses at least.
+/// Minimum time for which a service over its limit refuses streams.
 const SERVICE_PENALTY_S: u64 = 1;
 /// Networks that are tracked at the same time.
 const PLACES: usize = 1 << 14;
@@ -34,14 +34,14 @@ const FINE: u64 = 1_000_000_000;
 pub(crate) struct ResetLimit {
     /// By network, the time until which its resets are used up; made by the first reset.
     networks: OnceLock<Table>,
-    /// Clients must not be able to choose addresses that meet in one row.
+    /// Clients must not be able to choose addresses that share a row.
     hasher: RandomState,
     /// Units between two resets.
     interval: u64,
     service_interval: u64,
     /// The same for the service as a whole.
     service: AtomicU64,
-    /// Until then, in milliseconds, a network or the service may be over its limit.
+    /// Time in milliseconds until which a network or the service may be over its limit.
     alert_until: AtomicU64,
 }
 
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_share_what_they_count() {
+    fn workers_share_counts() {
         let resets = std::sync::Arc::new(ResetLimit::new(100).expect("a limit"));
         let threads: Vec<_> = (0..4)
             .map(|_| {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_the_same_whatever_clients_come() {
+    fn memory_use_is_constant_for_any_clients() {
         let resets = ResetLimit::new(100).expect("a limit");
         for network in 0..200_000u128 {
             let client = std::net::Ipv6Addr::from_bits(network << 64);

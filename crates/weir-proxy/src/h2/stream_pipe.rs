@@ -1,6 +1,6 @@
 //! Stream pipe: the bytes of one HTTP/2 stream as HTTP/1.1, between the HTTP/2 connection and a session.
 //!
-//! Two bounded buffers provide backpressure in both directions. Flags and a wake list say which side has work to do.
+//! Two bounded buffers provide backpressure in both directions. Flags and a wake list show which side has work to do.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -32,7 +32,7 @@ pub(crate) struct Counters {
     pub(crate) tls_failed: Count,
     /// Idle clients that were closed to make room for others.
     pub(crate) shed: Count,
-    /// Number of times clients were left in the backlog because descriptors ran short.
+    /// Number of times clients were left in the backlog because descriptors were scarce.
     pub(crate) pauses: Count,
     /// Current connections of clients, or idle connections to a server.
     pub(crate) present: Count,

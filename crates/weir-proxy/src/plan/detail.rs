@@ -90,65 +90,68 @@ impl Detail {
 
     /// Name in the status document; that of the metric follows from it.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::H2Clients => "h2_clients",
-            Self::H2Connections => "h2_connections",
-            Self::H2Active => "h2_active",
-            Self::H2Requests => "h2_requests",
-            Self::H2BytesIn => "h2_bytes_in",
-            Self::H2BytesOut => "h2_bytes_out",
-            Self::H2Headers => "h2_headers",
-            Self::H2Data => "h2_data",
-            Self::H2Settings => "h2_settings",
-            Self::H2Goaways => "h2_goaways",
-            Self::H2GoawaysSent => "h2_goaways_sent",
-            Self::H2Errors => "h2_errors",
-            Self::Compressed => "compressed",
-            Self::CompressedIn => "compressed_bytes_in",
-            Self::CompressedOut => "compressed_bytes_out",
-            Self::SplicedIn => "spliced_bytes_in",
-            Self::SplicedOut => "spliced_bytes_out",
-            Self::InternalErrors => "internal_errors",
-            Self::Mirrored => "mirrored",
-            Self::MirrorFailed => "mirror_failed",
-            Self::MirrorSkipped => "mirror_skipped",
-            Self::AuthAdmitted => "auth_admitted",
-            Self::AuthRefused => "auth_refused",
-            Self::AuthFailed => "auth_failed",
-        }
+        self.texts().0
     }
 
     /// Description of the metric.
     pub const fn help(self) -> &'static str {
+        self.texts().1
+    }
+
+    const fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Self::Active => "Requests in progress.",
-            Self::H2Clients => "HTTP/2 connections of clients.",
-            Self::H2Connections => "HTTP/2 connections that clients opened.",
-            Self::H2Active => "Requests in progress over HTTP/2.",
-            Self::H2Requests => "Requests over HTTP/2.",
-            Self::H2BytesIn => "Bytes of requests over HTTP/2, counted as in HTTP/1.",
-            Self::H2BytesOut => "Bytes of responses over HTTP/2, counted as in HTTP/1.",
-            Self::H2Headers => "HEADERS frames from clients.",
-            Self::H2Data => "DATA frames from clients.",
-            Self::H2Settings => "SETTINGS frames from clients.",
-            Self::H2Goaways => "GOAWAY frames from clients.",
-            Self::H2GoawaysSent => "GOAWAY frames to clients.",
-            Self::H2Errors => "HTTP/2 connections that ended with a protocol error.",
-            Self::Compressed => "Responses that were compressed.",
-            Self::CompressedIn => "Bytes of responses before compression.",
-            Self::CompressedOut => "Bytes of responses after compression.",
-            Self::SplicedIn => "Bytes from clients that were spliced.",
-            Self::SplicedOut => "Bytes to clients that were spliced.",
-            Self::InternalErrors => "Connections that ended with an internal error.",
-            Self::Mirrored => "Copies of requests for the pools of `mirror`.",
-            Self::MirrorFailed => "Copies of requests without a complete response.",
-            Self::MirrorSkipped => "Requests that were not copied because of a limit of `mirror`.",
-            Self::AuthAdmitted => "Requests that `forward_auth` admitted.",
-            Self::AuthRefused => "Requests that `forward_auth` refused.",
-            Self::AuthFailed => {
-                "Requests about which `forward_auth` got no decision, answered with 503."
-            }
+            Self::Active => ("active", "Requests in progress."),
+            Self::H2Clients => ("h2_clients", "HTTP/2 connections of clients."),
+            Self::H2Connections => ("h2_connections", "HTTP/2 connections that clients opened."),
+            Self::H2Active => ("h2_active", "Requests in progress over HTTP/2."),
+            Self::H2Requests => ("h2_requests", "Requests over HTTP/2."),
+            Self::H2BytesIn => (
+                "h2_bytes_in",
+                "Bytes of requests over HTTP/2, counted as in HTTP/1.",
+            ),
+            Self::H2BytesOut => (
+                "h2_bytes_out",
+                "Bytes of responses over HTTP/2, counted as in HTTP/1.",
+            ),
+            Self::H2Headers => ("h2_headers", "HEADERS frames from clients."),
+            Self::H2Data => ("h2_data", "DATA frames from clients."),
+            Self::H2Settings => ("h2_settings", "SETTINGS frames from clients."),
+            Self::H2Goaways => ("h2_goaways", "GOAWAY frames from clients."),
+            Self::H2GoawaysSent => ("h2_goaways_sent", "GOAWAY frames to clients."),
+            Self::H2Errors => (
+                "h2_errors",
+                "HTTP/2 connections that ended with a protocol error.",
+            ),
+            Self::Compressed => ("compressed", "Responses that were compressed."),
+            Self::CompressedIn => (
+                "compressed_bytes_in",
+                "Bytes of responses before compression.",
+            ),
+            Self::CompressedOut => (
+                "compressed_bytes_out",
+                "Bytes of responses after compression.",
+            ),
+            Self::SplicedIn => ("spliced_bytes_in", "Bytes from clients that were spliced."),
+            Self::SplicedOut => ("spliced_bytes_out", "Bytes to clients that were spliced."),
+            Self::InternalErrors => (
+                "internal_errors",
+                "Connections that ended with an internal error.",
+            ),
+            Self::Mirrored => ("mirrored", "Copies of requests for the pools of `mirror`."),
+            Self::MirrorFailed => (
+                "mirror_failed",
+                "Copies of requests without a complete response.",
+            ),
+            Self::MirrorSkipped => (
+                "mirror_skipped",
+                "Requests that were not copied because of a limit of `mirror`.",
+            ),
+            Self::AuthAdmitted => ("auth_admitted", "Requests that `forward_auth` admitted."),
+            Self::AuthRefused => ("auth_refused", "Requests that `forward_auth` refused."),
+            Self::AuthFailed => (
+                "auth_failed",
+                "Requests about which `forward_auth` got no decision, answered with 503.",
+            ),
         }
     }
 

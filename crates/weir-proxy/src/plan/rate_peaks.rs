@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Shortest time between two samples, milliseconds: of less, rates would be noise.
+/// Minimum time between two samples, milliseconds: rates over shorter times would be noise.
 const INTERVAL_MS: u64 = 900;
 
 /// Written by the control thread only.

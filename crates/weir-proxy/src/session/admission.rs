@@ -9,8 +9,8 @@ use weir_sys::{Clock, now_ns};
 use super::state::{Admitted, Gate, Phase, Verified};
 use super::{Outcome, Session, Step};
 use crate::context::Context;
-use crate::done::{Done, Ticket};
 use crate::job::PASSWORDS;
+use crate::job_result::{JobResult, Ticket};
 use crate::password;
 use crate::plan::Service;
 use crate::slab::Key;
@@ -72,7 +72,8 @@ impl Session {
             Err(known) => return Some(known),
         };
         let ticket = cx.ticket();
-        let work = move || Done::Verified(password::verify(&job.hash, &job.secret) && job.is_known);
+        let work =
+            move || JobResult::Verified(password::verify(&job.hash, &job.secret) && job.is_known);
         if !PASSWORDS.submit(key, ticket, &cx.inbox, work) {
             return Some((Gate::Busy, Some(admitted)));
         }
@@ -89,16 +90,17 @@ impl Session {
     pub(crate) fn handle_done(
         &mut self,
         ticket: Ticket,
-        done: Done,
+        done: JobResult,
         key: Key,
         cx: &mut Context,
     ) -> Outcome {
         let step = match (&mut self.phase, done) {
-            (Phase::Verify(expected, admitted), done @ (Done::Verified(_) | Done::Failed))
-                if *expected == ticket =>
-            {
+            (
+                Phase::Verify(expected, admitted),
+                done @ (JobResult::Verified(_) | JobResult::Failed),
+            ) if *expected == ticket => {
                 self.verified = Some(Verified {
-                    is_valid: matches!(done, Done::Verified(true)),
+                    is_valid: matches!(done, JobResult::Verified(true)),
                     admitted: std::mem::take(admitted),
                 });
                 self.phase = Phase::Head;

@@ -86,7 +86,7 @@ impl Session {
         })
     }
 
-    /// Whether no bytes follow the response: the size of a read into a pipe does not tell.
+    /// Whether no bytes follow the response: the size of a read into a pipe does not show this.
     fn has_no_excess(&self, cx: &mut Context) -> bool {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return false;

@@ -1,4 +1,4 @@
-//! From a request to a connection: executes what the [`Selection`] decides, and reports what comes of it.
+//! From a request to a connection: executes what the [`Selection`] decides, and reports the result.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -8,12 +8,12 @@ use weir_http::{Field, reason};
 use weir_model::{HeaderEdits, StaticFiles};
 
 use super::edit::AnswerFields;
+use super::file_transfer::{Line, Sent, Transfer, is_replaced};
 use super::state::Phase;
-use super::transfer::{Line, Sent, Transfer, is_replaced};
 use super::{Session, Step};
 use crate::context::Context;
-use crate::done::Done;
 use crate::job::FILES;
+use crate::job_result::JobResult;
 use crate::plan::Service;
 use crate::slab::Key;
 use crate::static_file::{self, Found, PART_MAX, Query, Response};
@@ -82,7 +82,7 @@ impl Session {
             return self.refuse_method(key, cx, fields);
         }
         let ticket = cx.ticket();
-        let work = move || Done::Found(static_file::find(&query));
+        let work = move || JobResult::Found(static_file::find(&query));
         if !FILES.submit(key, ticket, &cx.inbox, work) {
             return self.fail(key, cx, 503);
         }
@@ -99,17 +99,18 @@ impl Session {
     }
 
     /// Handles the result of the awaited job.
-    pub(super) fn handle_file(&mut self, done: Done, key: Key, cx: &mut Context) -> Step {
+    pub(super) fn handle_file(&mut self, done: JobResult, key: Key, cx: &mut Context) -> Step {
         let Phase::File(transfer) = &mut self.phase else {
             return Step::Close;
         };
         transfer.awaited = None;
         match done {
-            Done::Found(found) if transfer.sent.is_none() => self.handle_found(found, key, cx),
-            Done::Read(Ok(bytes)) => self.handle_part(&bytes, cx),
-            Done::Read(Err(_)) | Done::Found(_) | Done::Verified(_) | Done::Failed => {
-                self.abort_file(key, cx)
-            }
+            JobResult::Found(found) if transfer.sent.is_none() => self.handle_found(found, key, cx),
+            JobResult::Read(Ok(bytes)) => self.handle_part(&bytes, cx),
+            JobResult::Read(Err(_))
+            | JobResult::Found(_)
+            | JobResult::Verified(_)
+            | JobResult::Failed => self.abort_file(key, cx),
         }
     }
 
@@ -246,7 +247,7 @@ impl Session {
         let (file, at) = (Arc::clone(&sent.file), sent.next);
         let size = usize::try_from(sent.left).unwrap_or(PART_MAX).min(PART_MAX);
         let ticket = cx.ticket();
-        let work = move || Done::Read(static_file::read_at(&file, at, size));
+        let work = move || JobResult::Read(static_file::read_at(&file, at, size));
         if !FILES.submit(key, ticket, &cx.inbox, work) {
             self.set_termination(*b"IL");
             return Step::Close;

@@ -25,7 +25,7 @@ use super::admission::admit;
 use super::state::{Admitted, AuthResult, Gate, Phase};
 use super::{Outcome, Session, Step};
 use crate::context::{Context, MirrorCopy};
-use crate::done::Ticket;
+use crate::job_result::Ticket;
 use crate::plan::{Detail, ForwardAuth, Service};
 use crate::slab::Key;
 use crate::tls::TlsDetails;

@@ -7,12 +7,12 @@
 
 mod admission;
 mod bulk;
-mod choice;
 mod collect;
 mod connect;
 mod edit;
 mod encode;
 mod file;
+mod file_transfer;
 mod forward_auth;
 mod handover;
 mod handshake;
@@ -23,11 +23,11 @@ mod queue;
 mod record;
 mod reply;
 mod request;
+mod requested_server;
 mod response;
 mod retry;
 mod state;
 mod trace;
-mod transfer;
 mod tunnel;
 mod wait;
 

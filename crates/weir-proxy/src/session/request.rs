@@ -334,7 +334,7 @@ impl Session {
         service.routes.restarted(&facts, rules, room).map(Some)
     }
 
-    /// Whether the client used TLS: to Weir, or to a trusted proxy that says so.
+    /// Whether the client used TLS: to Weir, or to a trusted proxy that reports it.
     pub(super) fn is_client_secure(&self, head: &[u8], fields: &[Field]) -> bool {
         let own = self.transport.is_secure();
         let trusted = &self.local.service.trusted;

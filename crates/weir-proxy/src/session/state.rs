@@ -10,9 +10,9 @@ use weir_select::limit::Slot;
 use weir_select::route::Rejection;
 
 use super::bulk::Bulk;
+use super::file_transfer::Transfer;
 use super::record::NORMAL_END;
 use super::trace::Trace;
-use super::transfer::Transfer;
 use crate::context::MirrorCopy;
 use crate::encoder::Encoder;
 use crate::plan::ForwardAuth;
@@ -37,7 +37,7 @@ pub(super) enum Phase {
     /// A slot at a server.
     Queue(Ticket),
     /// The verification of a password, by this job, or the verdict of `forward_auth`, of an admitted request.
-    Verify(crate::done::Ticket, Box<Admitted>),
+    Verify(crate::job_result::Ticket, Box<Admitted>),
     /// A file.
     File(Box<Transfer>),
     /// A server's connection.
@@ -172,7 +172,7 @@ impl AuthResult {
 /// remains for the next request.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// Framing and persistence; after the response it still tells what the client's connection may be used for.
+    /// Framing and persistence; after the response it still determines what the client's connection may be used for.
     pub(super) exchange: Exchange,
     /// Index of its pool in the service.
     pub(super) pool: usize,

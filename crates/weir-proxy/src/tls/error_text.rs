@@ -105,7 +105,7 @@ fn certificate(error: &CertificateError, peer: Peer) -> String {
         }
         CertificateError::Revoked => "is revoked".to_owned(),
         CertificateError::UnknownIssuer => {
-            "is from an unknown issuer: none of the certificates in `ca` signed it, and it is none of them".to_owned()
+            "is from an unknown issuer: no certificate in `ca` signed it, and `ca` does not contain it".to_owned()
         }
         CertificateError::BadSignature => {
             "or its chain has a wrong signature".to_owned()
@@ -134,7 +134,7 @@ fn certificate(error: &CertificateError, peer: Peer) -> String {
         CertificateError::UnknownRevocationStatus => "has an unknown revocation status".to_owned(),
         CertificateError::ExpiredRevocationList
         | CertificateError::ExpiredRevocationListContext { .. } => {
-            "cannot be checked: the revocation list has expired".to_owned()
+            "cannot be verified: the revocation list has expired".to_owned()
         }
         CertificateError::InvalidOcspResponse => "has an invalid OCSP response".to_owned(),
         CertificateError::ApplicationVerificationFailure => "is refused".to_owned(),
@@ -153,22 +153,23 @@ fn other_certificate(name: &str) -> String {
              `openssl x509 -req` does with `-extfile`"
         }
         "CaUsedAsEndEntity" => {
-            "is one of an authority (CA:TRUE), not of a server: put it into the file of `ca` to accept exactly this one"
+            "is a CA certificate (CA:TRUE), not a server certificate: add it to the file of `ca` to accept exactly \
+             this one"
         }
-        "EndEntityUsedAsCa" => "is signed by a certificate that is not one of an authority",
+        "EndEntityUsedAsCa" => "is signed by a certificate that is not a CA certificate",
         "BadDer" | "BadDerTime" | "MalformedExtensions" | "ExtensionValueInvalid" => "is malformed",
         "InvalidCertValidity" => "ends before it begins",
         "InvalidSerialNumber" => "has an invalid serial number",
-        "NameConstraintViolation" => "has a name that its authority may not sign",
-        "PathLenConstraintViolated" | "MaximumPathDepthExceeded" => "has too long a chain",
+        "NameConstraintViolation" => "has a name that the name constraints of its CA do not permit",
+        "PathLenConstraintViolated" | "MaximumPathDepthExceeded" => "has a chain that is too long",
         "MaximumSignatureChecksExceeded"
         | "MaximumPathBuildCallsExceeded"
         | "MaximumNameConstraintComparisonsExceeded" => "has a chain that costs too much to verify",
         "SignatureAlgorithmMismatch" => "names two different signature algorithms",
         "EmptyEkuExtension" => "has an empty extended key usage",
-        "MalformedDnsIdentifier" => "holds a name that is no host",
-        "UnsupportedNameType" => "holds a name of a kind that is not supported",
-        "CertDistrusted" => "is from a distrusted authority",
+        "MalformedDnsIdentifier" => "contains a name that is not a host name",
+        "UnsupportedNameType" => "contains a name of an unsupported type",
+        "CertDistrusted" => "is from a distrusted CA",
         _ => return format!("cannot be used: {}", words_of(name)),
     };
     known.to_owned()
@@ -207,9 +208,9 @@ fn alert_words(alert: AlertDescription) -> String {
             "no version, cipher or certificate in common (alert 40)".to_owned()
         }
         AlertDescription::UnknownCA => {
-            "it does not know the authority of the certificate (alert 48)".to_owned()
+            "it does not know the CA of the certificate (alert 48)".to_owned()
         }
-        AlertDescription::CertificateRequired => "it demands a certificate (alert 116)".to_owned(),
+        AlertDescription::CertificateRequired => "it requires a certificate (alert 116)".to_owned(),
         AlertDescription::UnrecognisedName => {
             "it does not know the server name (alert 112)".to_owned()
         }

@@ -2,7 +2,7 @@
 //!
 //! A certificate is accepted if it chains to an authority, or if it is identical to one of the certificates in `ca`.
 //! The latter is what OpenSSL, and therefore HAProxy and nginx, does with a self-signed certificate in `ca-file`: it is
-//! its own authority, whatever its basic constraints say. As in OpenSSL, validity, extended key usage and name are
+//! its own authority, regardless of its basic constraints. As in OpenSSL, validity, extended key usage and name are
 //! checked nevertheless, and a certificate without DNS names is valid for its common name (X509_check_host(3)). The
 //! handshake signature is always verified.
 

@@ -8,6 +8,7 @@ use weir_model::{NoServer, Scheduler, finalize_64};
 use weir_testing::p_value;
 
 use super::*;
+use crate::test_server::TestServer;
 use std::sync::atomic::Ordering::Relaxed;
 
 const FALSE_ALARM: f64 = 1e-6;
@@ -24,30 +25,6 @@ enum Exclusion {
     Full,
     /// It was the first choice of the request, and failed.
     Failing,
-}
-
-#[derive(Debug)]
-struct TestServer {
-    number: u8,
-    load: Load,
-}
-
-impl Server for TestServer {
-    fn load(&self) -> &Load {
-        &self.load
-    }
-
-    fn hash_seed(&self) -> u64 {
-        finalize_64(self.number.into())
-    }
-
-    fn address(&self) -> IpAddr {
-        [10, 0, 0, self.number].into()
-    }
-
-    fn port(&self) -> Option<u16> {
-        Some(80)
-    }
 }
 
 /// A pool with its servers.

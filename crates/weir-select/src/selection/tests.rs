@@ -1,32 +1,12 @@
 //! Tables of decisions: what follows each failure, when requests are queued, and who is answered what.
 
-use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use weir_model::{RetryOn, Scheduler, SchedulerKind};
 
 use super::*;
 use crate::Load;
-
-struct TestServer(Load);
-
-impl Server for TestServer {
-    fn load(&self) -> &Load {
-        &self.0
-    }
-
-    fn hash_seed(&self) -> u64 {
-        1
-    }
-
-    fn address(&self) -> IpAddr {
-        [10, 0, 0, 1].into()
-    }
-
-    fn port(&self) -> Option<u16> {
-        None
-    }
-}
+use crate::test_server::TestServer;
 
 /// A pool and everything else that decisions depend on.
 struct World {
@@ -51,7 +31,10 @@ impl World {
         Self {
             servers: limits
                 .iter()
-                .map(|limit| TestServer(Load::new(1, *limit)))
+                .map(|limit| TestServer {
+                    number: 1,
+                    load: Load::new(1, *limit),
+                })
                 .collect(),
             policy: RetryPolicy::new(2, on),
             balancer: Balancer::default(),
@@ -86,7 +69,7 @@ impl World {
     }
 
     fn load(&self, server: usize) -> &Load {
-        &self.servers[server].0
+        &self.servers[server].load
     }
 
     fn set_weight(&mut self, server: usize, weight: u32) {

@@ -242,7 +242,7 @@ fn filters() -> std::result::Result<[BpfProgram; 2], seccompiler::BackendError> 
     let absent = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
     let without_clone3 = SeccompFilter::new(absent, SeccompAction::Allow, missing, machine)?;
-    // The second one does not permit another.
+    // The second filter does not permit installing another one.
     Ok([without_clone3.try_into()?, allowed.try_into()?])
 }
 

@@ -193,9 +193,7 @@ fn all_directors_choose_the_same_server() {
         return;
     }
     let group = Group::layer4(1, 3, 3);
-    group
-        .world
-        .prepare_servers(&["--forward", "direct", "--vip", VIP]);
+    group.world.prepare_direct_servers(&VIP);
     let answer = group.publish(0, &published("direct", &POOL[..2]), "0s");
     assert!(answer.status.success(), "{answer:?}");
     let has = |choices: &[String], server: &str| choices.iter().any(|it| it == server);

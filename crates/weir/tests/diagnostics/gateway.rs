@@ -38,7 +38,7 @@ fn shared_world(check: &str) -> World {
     world.start_nginx(64);
     add_clients(&world, Family::V4);
     world.ip("director", &format!("addr add {SECOND}/32 dev eth0"));
-    world.prepare_servers(&["--forward", "direct", "--vip", SECOND]);
+    world.prepare_direct_servers(&SECOND);
     return_through_director(&world, 0, "add");
     return_through_director(&world, 1, "add");
     return_through_director(&world, 1, "del");

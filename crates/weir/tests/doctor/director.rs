@@ -98,12 +98,7 @@ fn layer_4_traffic_bypasses_the_firewall() {
     }
     let mut world = World::new(2);
     world.start_nginx(64);
-    world.prepare_servers(&[
-        "--forward",
-        "direct",
-        "--vip",
-        &Family::V4.vip().to_string(),
-    ]);
+    world.prepare_direct_servers(&Family::V4.vip());
     let path = world.write_config(&config("direct"));
     let doctor = doctor_with(&path);
     world.start_director(&config("direct"));
@@ -128,7 +123,7 @@ fn marked_packets_pass_forward_chains() {
     let mut world = World::new(2);
     world.start_nginx(64);
     let vip = Family::V4.vip();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
+    world.prepare_direct_servers(&vip);
     does(&world, "director", "sysctl -qw net.ipv4.ip_forward=1");
     let marking = format!(
         "table ip steer {{\n chain in {{\n type filter hook prerouting priority mangle;\n\
@@ -176,7 +171,7 @@ fn duplicate_ipv6_vip_is_reported() {
     let mut world = World::new(2);
     world.start_nginx(64);
     let vip = Family::V6.vip();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
+    world.prepare_direct_servers(&vip);
     let text = format!(
         "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{}\", \"{}\"]\n\
          [service.web]\nlisten = [\"[{vip}]:80\"]\nforward = \"direct\"\npool = \"web\"\n",
@@ -222,7 +217,7 @@ fn server_that_does_not_answer_is_reported() {
     let mut world = World::new(2);
     world.start_nginx(64);
     let vip = Family::V4.vip();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
+    world.prepare_direct_servers(&vip);
     let path = world.write_config(&config("direct"));
     let doctor = doctor_with(&path);
     world.start_director(&config("direct"));
@@ -256,7 +251,7 @@ fn server_answering_arp_for_vip_is_reported() {
     let mut world = World::new(2);
     world.start_nginx(64);
     let vip = Family::V4.vip();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
+    world.prepare_direct_servers(&vip);
     does(
         &world,
         "server1",
@@ -321,7 +316,7 @@ fn ipvsadm_services_are_examined() {
     }
     let mut world = World::new(2);
     world.start_nginx(64);
-    world.prepare_servers(&["--forward", "direct", "--vip", "10.71.0.10"]);
+    world.prepare_direct_servers(&"10.71.0.10");
     let node = "[node]\ninterfaces = [\"eth0\"]\n";
     let path = world.write_config(node);
     let doctor = doctor_with(&path);
@@ -362,7 +357,7 @@ fn standby_lacks_the_vip_that_keepalived_moves() {
     let mut world = World::new(2);
     world.start_nginx(64);
     let vip = Family::V4.vip();
-    world.prepare_servers(&["--forward", "direct", "--vip", &format!("{vip}:80")]);
+    world.prepare_direct_servers(&format!("{vip}:80"));
     let text = config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), "");
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);

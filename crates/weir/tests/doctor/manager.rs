@@ -92,7 +92,7 @@ fn networkd_removing_foreign_addresses_is_reported() {
     let mut world = World::new(1);
     world.start_nginx(64);
     let vip = Family::V4.vip();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
+    world.prepare_direct_servers(&vip);
     let text = config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), "");
     let path = world.write_config(&text);
     let doctor = ["doctor", "-c", path.to_str().expect("a plain path")];

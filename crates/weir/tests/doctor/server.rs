@@ -9,7 +9,7 @@ pub(super) fn prepared() -> World {
     let mut world = World::new(1);
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &format!("{vip}:80")]);
+    world.prepare_direct_servers(&format!("{vip}:80"));
     world.start_director(&config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), ""));
     fixes(&world, "server0", &DOCTOR, "until the next boot only");
     wait_for("all is well", TIMEOUT, || serves(&world));
@@ -143,7 +143,7 @@ fn settings_lost_at_reboot_are_reported() {
     }
     let world = World::new(1);
     let vip = Family::V4.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.prepare_direct_servers(&vip);
     let seen = "until the next boot only: net/ipv4/conf/all/arp_announce is 2, net/ipv4/conf/all/arp_ignore is 1";
     fixes(&world, "server0", &DOCTOR, seen);
     does(
@@ -176,7 +176,7 @@ fn tentative_ipv6_vip_is_reported() {
     }
     let world = World::new(1);
     let vip = Family::V6.vip();
-    world.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
+    world.prepare_direct_servers(&vip);
     assert_eq!(
         fix_of(&world, "server0", &DOCTOR, "duplicate address"),
         None

@@ -36,7 +36,7 @@ fn bulk_moves_on(device: &str, kind: &str, over: fn(&World)) {
             moves(&world, family, forward, "client", plain);
             let status = world.status();
             assert_eq!(status["xdp"][0]["mode"], "tc", "{status:#}");
-            let reason = format!("{kind}: packets may carry unfinished checksums");
+            let reason = format!("{kind}: packets may carry partial checksums");
             assert_eq!(status["xdp"][0]["reason"], reason, "{status:#}");
         }
     }

@@ -164,7 +164,7 @@ fn changed_users_take_effect_and_an_unusable_file_keeps_them() {
     );
 }
 
-/// The time of a response must not tell which users exist, so a password is verified for unknown users too.
+/// The time of a response must not reveal which users exist, so a password is verified for unknown users too.
 #[test]
 fn password_of_an_unknown_user_is_verified_and_refused() {
     let origin = Origin::start("o");

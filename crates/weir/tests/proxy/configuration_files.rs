@@ -142,7 +142,7 @@ fn replaced_certificates_are_loaded_without_a_reload() {
         }
     };
     let first = shown();
-    // A mismatched pair is reported, and the former certificate stays active.
+    // A mismatched pair is reported, and the previous certificate stays active.
     std::thread::sleep(Duration::from_secs(3));
     let old = fs::read(&path).expect("a file");
     fs::write(&path, "no certificate").expect("written");

@@ -99,10 +99,7 @@ fn failing_server_is_ejected_and_retried() {
             true
         })
     });
-    assert!(
-        output.contains("were answered 5xx, none did well"),
-        "{output}"
-    );
+    assert!(output.contains("with status 5xx"), "{output}");
     let status = proxy.status();
     let server = &status["services"][0]["servers"][1];
     assert_eq!(server["state"], "unchecked", "apart from checks");
@@ -114,7 +111,7 @@ fn failing_server_is_ejected_and_retried() {
         proxy
             .weir(&["status"])
             .1
-            .contains("(ejected: of its last requests ")
+            .contains("(ejected: all recent requests failed: ")
     );
     assert_eq!(proxy.log().matches("a server was ejected").count(), 1);
     let before = moody.requests();
@@ -131,7 +128,7 @@ fn failing_server_is_ejected_and_retried() {
     assert_eq!(back[1], 0);
     moody.mood.store(HANGS_UP, Ordering::Relaxed);
     let hung = fetch_until(&proxy, "the second ejection", |service| {
-        reason(service).is_some_and(|why| why.contains("broke off"))
+        reason(service).is_some_and(|why| why.contains("without a complete response"))
     });
     assert_eq!(hung[1], 0, "a request that can be repeated is");
 }
@@ -166,8 +163,5 @@ fn no_ejection_when_all_fail_or_when_disabled() {
         assert!(ejected.is_null(), "{service:#}");
         before.0.elapsed() > Duration::from_secs(4)
     });
-    assert!(
-        all[0].requests() > before.1 + 10,
-        "it is asked all the same"
-    );
+    assert!(all[0].requests() > before.1 + 10, "it gets requests anyway");
 }

@@ -1,4 +1,4 @@
-//! Long connections over reloads and upgrades: WebSockets, slow downloads and uploads, HTTP/2 streams, and idle
+//! Long connections during reloads and upgrades: WebSockets, slow downloads and uploads, HTTP/2 streams, and idle
 //! clients. None breaks, and every byte is correct.
 
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Results and durations of exchanges in status and metrics, and what promtool says of the metrics.
+//! Results and durations of exchanges in status and metrics, and the validation of the metrics by promtool.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -206,7 +206,7 @@ fn histograms_of_servers_are_exported_on_request() {
     assert_eq!(
         value(&text, name, &["le=\"+Inf\""]),
         1.0,
-        "kept over the reload"
+        "kept across the reload"
     );
     promtool(&text);
     parse_open_metrics(&metrics(&proxy, "application/openmetrics-text"));
@@ -506,7 +506,7 @@ fn fields_of_haproxy_are_mapped() {
     }
 }
 
-/// Grafana's dashboard and the alert rules use series that exist, and the rules fire as their tests say.
+/// Grafana's dashboard and the alert rules use series that exist, and the rules fire as their tests require.
 #[test]
 fn contributed_dashboard_and_rules_use_existing_series() {
     let contrib = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib");

@@ -112,7 +112,7 @@ fn content_is_compressed_when_accepted() {
         assert!(content.len() < text.len() / 10, "{}", content.len());
         assert_eq!(decoded(coding, &content), text.as_bytes());
     }
-    // Other clients get it unchanged, and `Vary` tells caches that it depends on the request.
+    // Other clients get it unchanged, and `Vary` informs caches that it depends on the request.
     let (head, body) = fetch(&proxy, &accepting("gzip;q=0, identity"));
     assert!(head.contains("ETag: \"v1\"\r\n") && head.contains("Vary: Accept-Encoding\r\n"));
     assert!(!head.contains("Content-Encoding"), "{head}");

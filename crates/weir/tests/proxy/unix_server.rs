@@ -69,7 +69,7 @@ fn succeeds(proxy: &Proxy, arguments: &[&str]) -> String {
     printed
 }
 
-/// `/metrics`, by the control socket.
+/// `/metrics`, read through the control socket.
 fn metrics(proxy: &Proxy) -> String {
     let metrics = Command::new("curl")
         .args(["-s", "--max-time", "10", "--unix-socket"])
@@ -178,7 +178,7 @@ fn tcp_service_streams_in_both_directions() {
 }
 
 #[test]
-fn check_over_the_socket_decides_the_state_and_says_why() {
+fn check_over_the_socket_determines_the_state_and_its_reason() {
     let (origin, other) = (Origin::start("one"), Origin::start("two"));
     let (proxy, sockets) = proxy("http");
     let (path, present) = (sockets.join("late.sock"), sockets.join("present.sock"));

@@ -234,12 +234,12 @@ impl Pair {
         });
     }
 
-    /// Ends `weir run` in order.
+    /// Stops `weir run` with SIGTERM.
     pub(crate) fn stop(&mut self, host: &str) {
         signal(self.keepers.remove(host).expect("it runs"), Signal::TERM);
     }
 
-    /// The same, and waits for its end.
+    /// Stops `weir run` and waits until it has ended.
     pub(crate) fn stop_and_wait(&mut self, host: &str) {
         let keeper = self.keepers.get(host).copied().expect("it runs");
         self.stop(host);

@@ -1,5 +1,6 @@
 //! The program under test: started, stopped, queried.
 
+use std::fmt::Display;
 use std::fs;
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
@@ -256,6 +257,11 @@ impl World {
                 String::from_utf8_lossy(&output.stderr)
             );
         }
+    }
+
+    /// [`Self::prepare_servers`] for direct routing to a VIP.
+    pub fn prepare_direct_servers(&self, vip: &dyn Display) {
+        self.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
     }
 
     /// Replies to the client go through the director: `nat` requires it of servers on the client's segment.

@@ -78,7 +78,7 @@ fn items<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, key: &'static str) ->
                     &entry.item.span,
                     format!("`{key}` is empty"),
                 )
-                .cause("no request matches any of no values")
+                .cause("an empty list matches no request")
                 .fix(format!("remove `{key}`, or list a value")),
             );
             items

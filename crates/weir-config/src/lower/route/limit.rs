@@ -29,7 +29,7 @@ pub(super) fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteLimits {
     };
     burst(sink, &view, limits.per_minute, limits.burst());
     if limits.per_minute == 0 && limits.concurrent == 0 {
-        let message = "these limits limit nothing";
+        let message = "`limits` sets no limit";
         let key = limits.key != HashKey::default() || limits.burst > 0;
         if key || table.entries.is_empty() {
             sink.push(

@@ -31,7 +31,7 @@ pub enum TokenFileError {
         source: io::Error,
     },
     /// It is not a regular file.
-    #[error("{path}: a file of tokens is a regular file of at most {MAX_BYTES} bytes", path = path.display())]
+    #[error("{path}: a token file must be a regular file of at most {MAX_BYTES} bytes", path = path.display())]
     Kind {
         /// The file.
         path: PathBuf,
@@ -109,7 +109,9 @@ pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFil
     let mut file = options.open(path).map_err(|e| failed(path, e))?;
     let held = text(path, &file)?;
     if parse(path, &held)?.iter().any(|token| token.name == name) {
-        return Err(refused("this name has a token; remove its line first"));
+        return Err(refused(
+            "this name already has a token; remove its line first",
+        ));
     }
     let mut bits = [0; 32];
     rand::fill(&mut bits).map_err(|_| TokenFileError::Random)?;
@@ -191,7 +193,7 @@ fn parse_line(line: &str) -> Result<NamedToken, &'static str> {
     }
     let role = role
         .parse()
-        .map_err(|_| "the role is none of `read`, `operate`, `write`")?;
+        .map_err(|_| "the role is not `read`, `operate` or `write`")?;
     let hash = hex::decode(digest).ok_or("the hash is not a SHA-256 in 64 hexadecimal digits")?;
     Ok(NamedToken {
         name: name.to_owned(),

@@ -147,8 +147,8 @@ impl<P: Plane> Director<P> {
             ..FileRequest::default()
         };
         let (path, loaded) = self.load(&file, &Caller::this_process())?;
-        if let Some(claim) = self.plane.claim(&loaded.desired) {
-            return Err(Refusal::new(format!("{}:{claim}", path.display())));
+        if let Some(conflict) = self.plane.listener_conflict(&loaded.desired) {
+            return Err(Refusal::new(format!("{}:{conflict}", path.display())));
         }
         if cluster.group_key.is_some() {
             return Ok(());
@@ -158,7 +158,8 @@ impl<P: Plane> Director<P> {
         let exposed = loaded.desired.secrets().filter(is_text).count();
         if exposed > own.desired.secrets().filter(is_text).count() {
             return Err(Refusal::new(
-                "the configuration contains secrets; configure `group_key` in [cluster], so that etcd never gets them",
+                "the configuration contains secrets; configure `group_key` in [cluster], so that they are encrypted \
+                 in etcd",
             ));
         }
         Ok(())

@@ -11,17 +11,17 @@ use crate::plane::{Plane, Wanted};
 
 impl<P: Plane> Director<P> {
     /// Waits until a list of servers may have changed. Cancel-safe.
-    pub async fn wait_for_list_change(&self) {
+    pub(crate) async fn wait_for_list_change(&self) {
         self.membership.changed().await;
     }
 
     /// Retries failed watches of lists. Returns whether one succeeded.
-    pub fn retry_list_watches(&mut self) -> bool {
+    pub(crate) fn retry_list_watches(&mut self) -> bool {
         self.membership.check_directories()
     }
 
     /// Applies the current lists of servers, as far as they are plausible.
-    pub async fn apply_lists(&mut self) {
+    pub(crate) async fn apply_lists(&mut self) {
         let Some(lists) = self.membership.news(&self.configured) else {
             return;
         };

@@ -13,7 +13,7 @@ use weir_vrrp_agent::Order as VrrpOrder;
 
 use crate::api::{NodeOrder, NodeState, Refusal};
 
-/// Records that the node is drained; it stays so over restarts.
+/// Records that the node is drained; this is kept across restarts.
 const FILE: &str = "node.json";
 /// Number of attempts to query the VRRP agent, which may be starting, and the pause between them.
 const ATTEMPTS: u32 = 25;

@@ -76,7 +76,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Runs once per second: confirms or rolls back the reload on probation.
-    pub async fn check_probation(&mut self) {
+    pub(crate) async fn check_probation(&mut self) {
         let Some(probation) = &self.probation else {
             return;
         };

@@ -64,7 +64,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Whether a successor has taken over.
-    pub const fn is_succeeded(&self) -> bool {
+    pub(crate) const fn is_succeeded(&self) -> bool {
         self.successor.is_some()
     }
 

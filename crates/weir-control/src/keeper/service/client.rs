@@ -311,7 +311,7 @@ fn receive(channel: &Channel, state: &Mutex<State>) {
     state.waiting = None;
 }
 
-/// Connects to the next service, and tells it what runs.
+/// Connects to the next service, and reports the running processes to it.
 fn connect_again(path: &Path, state: &Mutex<State>) -> Arc<Channel> {
     let channel = loop {
         std::thread::sleep(PAUSE);

@@ -8,7 +8,7 @@ use weir_model::Source;
     "{}:{}: service {service} listens on {listener}, which ipvsadm already uses (`ipvsadm {command}` removes it)",
     .at.line, .at.column
 )]
-pub struct Claim {
+pub struct ListenerConflict {
     /// Service of the file.
     pub service: String,
     /// Its listener or mark, as it is written.

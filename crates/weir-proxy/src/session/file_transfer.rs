@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_http::Request;
 
 use super::edit::AnswerFields;
-use crate::done::Ticket;
+use crate::job_result::Ticket;
 
 /// A file on its way to the client.
 #[derive(Debug)]

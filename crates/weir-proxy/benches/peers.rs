@@ -1,4 +1,4 @@
-//! CPU per request, latency and memory beside HAProxy and nginx, all with one worker on CPU 0, load and origin on the
+//! CPU per request, latency and memory compared with HAProxy and nginx, all with one worker on CPU 0, load and origin on the
 //! others.
 //!
 //! Other work on the machine disturbs rates more than CPU time, but it does: read ratios, not nanoseconds.
@@ -58,7 +58,7 @@ fn main() {
     let _ = fs::remove_dir_all(&directory);
 }
 
-/// CPU per request of two workers to one's, both with load and origin beside them on the same two CPUs: caches and the
+/// CPU per request of two workers to one's, both with load and origin next to them on the same two CPUs: caches and the
 /// kernel are shared alike, so that what differs is Weir's.
 fn two_workers(directory: &Path) {
     let candidates = [
@@ -143,7 +143,7 @@ fn idle(candidate: &Candidate) {
         let mut answer = [0u8; 4096];
         let asked = stream.write_all(b"GET /small HTTP/1.1\r\nHost: h\r\n\r\n");
         let read = asked.and_then(|()| stream.read(&mut answer));
-        assert!(read.is_ok_and(|octets| answer[..octets].starts_with(b"HTTP/1.1 200")));
+        assert!(read.is_ok_and(|bytes| answer[..bytes].starts_with(b"HTTP/1.1 200")));
     };
     let connect = || TcpStream::connect(candidate.listen).expect("it listens");
     // What the first clients bring about is not theirs.
@@ -153,7 +153,7 @@ fn idle(candidate: &Candidate) {
     clients.iter_mut().for_each(fetch);
     let after = memory(candidate.pid);
     println!(
-        "{name}: {:8} {} octets, with {IDLE} of them",
+        "{name}: {:8} {} bytes, with {IDLE} of them",
         candidate.name,
         after.saturating_sub(before) / IDLE as u64
     );
@@ -201,7 +201,7 @@ fn nginx(directory: &Path) -> Candidate {
     spawn("nginx", "127.0.0.1:17082", command)
 }
 
-/// Resident octets that are the process's own.
+/// Resident bytes that are the process's own.
 fn memory(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));

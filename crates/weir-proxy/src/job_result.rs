@@ -4,9 +4,9 @@ use std::io;
 
 use crate::static_file::Found;
 
-/// Result of a job.
+/// The result of a job.
 #[derive(Debug)]
-pub(crate) enum Done {
+pub(crate) enum JobResult {
     /// Whether the password is valid.
     Verified(bool),
     /// A file for a request.
