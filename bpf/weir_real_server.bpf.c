@@ -24,18 +24,14 @@ static __always_inline int rs_verdict(int outcome)
 	return outcome >= RS_DROP_MALFORMED && outcome <= RS_DROP_FAILED ? TC_SHOT : TC_NEXT;
 }
 
-/*
- * Tagged packets are skipped: the programs on the VLAN device process them without the tag. So are frames to another
- * host, which a bridge floods: the stack would drop the packet, but a second hop would receive it. If it is for a
- * device above this one, such as a bridge or macvlan, the program there processes it.
- */
+/* Tagged packets are skipped: the programs on the VLAN device process them without the tag. */
 static __always_inline int rs_parse_frame(struct __sk_buff *skb, struct rs_packet *p)
 {
 	__u32 family = skb->protocol == bpf_htons(ETHERTYPE_IPV4) ? 4 : 6;
 
 	if (skb->protocol != bpf_htons(ETHERTYPE_IPV4) && skb->protocol != bpf_htons(ETHERTYPE_IPV6))
 		return RS_PARSE_SHORT;
-	if (skb->vlan_present || skb->pkt_type == SKB_TO_OTHER_HOST)
+	if (skb->vlan_present)
 		return RS_PARSE_SHORT;
 	return rs_parse(skb, ETH_HEADER_LEN, family, p);
 }

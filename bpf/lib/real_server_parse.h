@@ -142,6 +142,7 @@ static __always_inline int rs_is_icmp_error(struct __sk_buff *skb, const struct 
 	return p->family == 4 ? type == 3 || type == 11 || type == 12 : type >= 1 && type <= 4;
 }
 
+/* A frame for another host, which a bridge floods, has another address: its MAC address need not be compared. */
 static __always_inline int rs_is_own(const struct weir_addr *addr)
 {
 	return bpf_map_lookup_elem(&weir_rs_own, addr) != NULL;
