@@ -1,5 +1,11 @@
 //! The script that ldirectord's check of a file by FTP becomes, run by perl against a server of this test.
 
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the server of the test has sockets; the crate has none"
+)]
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
