@@ -232,3 +232,18 @@ fn computed_backends_become_a_map() {
         ],
     );
 }
+
+#[test]
+fn lines_that_nothing_uses_are_no_losses() {
+    let imported = of_haproxy(
+        "timeout client-fin 5s\n timeout tarpit 5s\n stick-table type ip size 1m expire 1m\n \
+         http-request track-sc0 src\n http-request set-header X-Secure yes if { ssl_fc }",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    // With a rule that uses them, they are.
+    let imported = of_haproxy(
+        "stick-table type ip size 1m expire 1m store gpc0\n http-request track-sc0 src\n \
+         http-request deny if { sc0_get_gpc0 gt 0 }",
+    );
+    assert_eq!(imported.losses.len(), 3, "{:?}", imported.losses);
+}

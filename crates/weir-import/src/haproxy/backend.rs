@@ -174,7 +174,15 @@ fn backups(
     server
         .entries
         .retain(|entry| !matches!(entry.key, "backup" | "weight"));
-    let why = "the second backup server is `sorry`, which is used if the first one is down, and not checked";
+    if !server.probes.is_empty() {
+        let name = |probe: &Probe| {
+            let name = context.writer.check(&proxy.name, probe);
+            Item::new(name, Some(probe.from))
+        };
+        let names: Vec<Item> = server.probes.iter().map(name).collect();
+        server.entries.push(Entry::new("check", names, server.from));
+    }
+    let why = "the second backup server is `sorry`, which is used if the first one is down";
     notes.remark(server.from, why);
     Some(Entry::new("sorry", server.entries, server.from))
 }

@@ -132,7 +132,7 @@ fn split_converters(text: &str) -> (&str, &str) {
     (text, "")
 }
 
-/// The expression for the addresses of an IPv4 network; `None` = its prefix ends within an octet.
+/// The expression for the addresses of an IPv4 network; `None` = its prefix ends within a byte.
 fn expression_of(network: &str) -> Option<String> {
     let (address, length) = network.split_once('/').unwrap_or((network, "32"));
     let address: std::net::Ipv4Addr = address.parse().ok()?;
@@ -222,7 +222,7 @@ impl<'a> Criterion<'a> {
         }
     }
 
-    /// `hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8`: an expression for the addresses of IPv4 networks of whole octets.
+    /// `hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8`: an expression for the addresses of IPv4 networks /8, /16 and /24.
     fn addresses(&self) -> Meaning {
         let place = self
             .fetch
@@ -246,7 +246,7 @@ impl<'a> Criterion<'a> {
                 }])
             }
             _ => Meaning::Unsupported(format!(
-                "routes compare {} with addresses and networks of whole octets only",
+                "routes compare {} with IPv4 addresses and networks /8, /16 and /24 only",
                 self.fetch
             )),
         }

@@ -297,6 +297,11 @@ fn note_unused_lines(
         if line.keyword() == "mode" && matches!(line.word(1), Some("http" | "tcp")) {
             continue;
         }
+        if proxy.is_http() && is_half_closed(line) {
+            let why = "a connection of an http service ends with its response, which `client` and `server` limit";
+            notes.remark(line.position, format!("not imported: {why}"));
+            continue;
+        }
         if !proxy.is_http() && is_for_http(line) {
             notes.remark(line.position, "not imported: it has no effect in mode tcp");
             continue;
@@ -371,6 +376,11 @@ impl Readers {
             }),
         }
     }
+}
+
+/// Whether a line limits connections that one side has closed.
+fn is_half_closed(line: &Line) -> bool {
+    line.keyword() == "timeout" && matches!(line.word(1), Some("client-fin" | "server-fin"))
 }
 
 /// Why a line has no effect: nothing in the file uses what it provides.

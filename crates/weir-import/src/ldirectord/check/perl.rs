@@ -32,10 +32,11 @@ exit($receive eq "" || $found->entry(0)->dn =~ /$receive/ ? 0 : 1);"#;
 /// `check_ftp`: the content of the file must match.
 const FTP: &str = r#"$0="weir-ftp-check"; use Net::FTP;
 my ($user, $password, $file, $receive) = @ARGV;
-my $text = ""; open(my $out, "+>", \$text);
-my $ftp = Net::FTP->new($ENV{WEIR_ADDRESS}, Port => $ENV{WEIR_PORT}) or exit 1;
-$ftp->login($user, $password); $ftp->cwd("/"); $ftp->binary; $ftp->pasv;
+open(my $out, "+>", undef) or exit 1;
+my $ftp = Net::FTP->new($ENV{WEIR_ADDRESS}, Port => $ENV{WEIR_PORT}, Passive => 1) or exit 1;
+$ftp->login($user, $password); $ftp->cwd("/"); $ftp->binary;
 $ftp->get($file, $out); $ftp->quit;
+seek($out, 0, 0); local $/; my $text = <$out>;
 exit($text =~ /$receive/ ? 0 : 1);"#;
 
 /// A text and the line it comes from; an empty one has no line.
