@@ -53,6 +53,18 @@ fn redirects_by_expression_become_routes() {
 }
 
 #[test]
+fn redirect_of_a_path_that_another_rule_makes_is_a_loss() {
+    for rules in [
+        "rewrite ^/a /b; rewrite ^/b /c permanent; location / { proxy_pass http://10.0.0.5; }",
+        "location / { rewrite ^/a /b; rewrite ^/b /c permanent; proxy_pass http://10.0.0.5; }",
+    ] {
+        let imported = of_server(rules);
+        assert!(!imported.losses.is_empty(), "{}", imported.toml);
+        assert!(!imported.toml.contains("/c?{query}"), "{}", imported.toml);
+    }
+}
+
+#[test]
 fn groups_of_expressions_become_variables() {
     let toml = without_losses(of_server(
         "location ~ ^/a/(.*)$ { proxy_pass http://10.0.0.5/b/$1$is_args$args; }\n \
