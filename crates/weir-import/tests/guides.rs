@@ -18,7 +18,8 @@ fn of_server(lines: &str) -> Imported {
 
 fn of_frontend(lines: &str) -> Imported {
     let text = format!(
-        "defaults\n mode http\nfrontend web\n bind :80\n {lines}\n default_backend app\nbackend app\n server a 10.0.0.5:80\n"
+        "defaults\n mode http\nfrontend web\n bind :80\n {lines}\n default_backend app\nbackend app\n \
+         server a 10.0.0.5:80\n"
     );
     checked(haproxy("haproxy.cfg", &text, &EmptyEnvironment))
 }
@@ -109,7 +110,8 @@ fn maps_with_texts_and_expressions_select_pools() {
 #[test]
 fn streams_are_routed_by_server_name() {
     let imported = of_nginx(
-        "stream {\n map $ssl_preread_server_name $name {\n hostnames;\n a.example one;\n .b.example two;\n default one;\n }\n \
+        "stream {\n map $ssl_preread_server_name $name {\n hostnames;\n a.example one;\n \
+         .b.example two;\n default one;\n }\n \
          upstream one { server 10.0.0.1:443; }\n upstream two { server 10.0.0.2:443; }\n \
          server { listen 443; ssl_preread on; proxy_pass $name; }\n}\n",
     );
