@@ -82,8 +82,9 @@ attack: require-root build ## attack Weir, HAProxy and nginx in turn, and compar
 	$(TARGET)/release/weir-lab attack --weir $(WEIR) $(ARGS)
 
 # DIR= names a directory with the files, as OWNER+NAME/PATH; without it they are fetched to ~/.cache/weir-corpus.
-# ARGS: --kind nginx, --show, --run (compares haproxy and nginx with Weir; needs root), --held-out (the half that is only
-# measured at the end).
+# ARGS: --kind nginx, --show, --run (compares haproxy and nginx with Weir; needs root), --program nginx:PATH (others than
+# those in PATH; several are tried in turn), --modules DIR (of nginx), --held-out (the half that is only measured at the
+# end).
 corpus: build ## measure how much of real configurations the importers carry over: make corpus [DIR=...]
 	tools/corpus.py --weir $(WEIR) $(if $(DIR),--dir "$(DIR)",--fetch) $(ARGS)
 

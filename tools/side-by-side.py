@@ -289,9 +289,12 @@ def certificate(directory):
 def prepare_haproxy(text, directory):
     drop = re.compile(r"^\s*(user|group|chroot|daemon|pidfile|log|nbproc|nbthread|cpu-map|stats\s+(socket|timeout)|"
                       r"ca-base|crt-base|ssl-dh-param-file|uid|gid|ulimit-n|maxconn\s+\d{6,})\b")
+    section = ""
     lines = []
     for line in text.splitlines():
-        if drop.match(line):
+        section = line.split()[0] if line.strip() and not line[0].isspace() else section
+        is_user = section == "userlist" and re.match(r"^\s*(user|group)\b", line)
+        if drop.match(line) and not is_user:
             line = ""
         # The stub servers answer HTTP only, so that other checks would fail.
         if re.match(r"^\s*(server|default-server|server-template)\s", line):
@@ -647,7 +650,8 @@ def fetch(request):
             connection = http.client.HTTPConnection(request["address"], request["port"], timeout=3)
         fields = {"Host": request["host"], "User-Agent": "side-by-side", "Accept": "*/*", **request["headers"]}
         if any(name.lower() == "upgrade" for name in fields):
-            fields["Connection"] = "Upgrade"
+            fields.update({"Connection": "Upgrade", "Sec-WebSocket-Version": "13",
+                           "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="})
         connection.request(request["method"], request["path"], request["body"] or None, fields)
         response = connection.getresponse()
         body = response.read().decode("latin-1")

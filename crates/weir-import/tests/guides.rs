@@ -18,7 +18,8 @@ fn of_server(lines: &str) -> Imported {
 
 fn of_frontend(lines: &str) -> Imported {
     let text = format!(
-        "defaults\n mode http\nfrontend web\n bind :80\n {lines}\n default_backend app\nbackend app\n server a 10.0.0.5:80\n"
+        "defaults\n mode http\nfrontend web\n bind :80\n {lines}\n default_backend app\nbackend app\n \
+         server a 10.0.0.5:80\n"
     );
     checked(haproxy("haproxy.cfg", &text, &EmptyEnvironment))
 }
@@ -50,6 +51,18 @@ fn redirects_by_expression_become_routes() {
         route.contains("redirect = \"https://a.example/\""),
         "{route}"
     );
+}
+
+#[test]
+fn redirect_of_a_path_that_another_rule_makes_is_a_loss() {
+    for rules in [
+        "rewrite ^/a /b; rewrite ^/b /c permanent; location / { proxy_pass http://10.0.0.5; }",
+        "location / { rewrite ^/a /b; rewrite ^/b /c permanent; proxy_pass http://10.0.0.5; }",
+    ] {
+        let imported = of_server(rules);
+        assert!(!imported.losses.is_empty(), "{}", imported.toml);
+        assert!(!imported.toml.contains("/c?{query}"), "{}", imported.toml);
+    }
 }
 
 #[test]
@@ -97,7 +110,8 @@ fn maps_with_texts_and_expressions_select_pools() {
 #[test]
 fn streams_are_routed_by_server_name() {
     let imported = of_nginx(
-        "stream {\n map $ssl_preread_server_name $name {\n hostnames;\n a.example one;\n .b.example two;\n default one;\n }\n \
+        "stream {\n map $ssl_preread_server_name $name {\n hostnames;\n a.example one;\n \
+         .b.example two;\n default one;\n }\n \
          upstream one { server 10.0.0.1:443; }\n upstream two { server 10.0.0.2:443; }\n \
          server { listen 443; ssl_preread on; proxy_pass $name; }\n}\n",
     );

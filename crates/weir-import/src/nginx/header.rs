@@ -27,21 +27,7 @@ pub(super) fn edits(
         edits.keys.push(Entry::implied("x_forwarded", rules));
     }
     let asked = auth::forward_auth(context, levels, clients, notes);
-    let appends = lines.iter().any(|line| {
-        let (name, value) = (line.word(1), line.word(2));
-        name.is_some_and(is_forwarded_for)
-            && value.is_some_and(|value| value.contains("$proxy_add_x_forwarded_for"))
-    });
-    for line in lines {
-        let is_second = appends
-            && line.word(1).is_some_and(is_forwarded_for)
-            && line
-                .word(2)
-                .is_some_and(|value| !value.contains("$proxy_add"));
-        if is_second {
-            line.reject(notes, "another line sets the field, and Weir sends it once");
-            continue;
-        }
+    for line in lines_sent_once(lines, notes) {
         if asked.is_some() && auth::copied_field(levels, line).is_some() {
             continue;
         }
@@ -88,6 +74,25 @@ pub(super) fn edits(
         edits.rewrites.push((regex, path, line.position));
     }
     edits
+}
+
+/// Removes lines that set X-Forwarded-For next to one that appends to it: nginx sends the field twice.
+fn lines_sent_once<'n>(lines: Vec<&'n Node>, notes: &mut Notes) -> Vec<&'n Node> {
+    let is_field = |line: &Node| line.word(1).is_some_and(is_forwarded_for);
+    let appends = |line: &Node| {
+        let value = line.word(2).unwrap_or_default();
+        is_field(line) && value.contains("$proxy_add_x_forwarded_for")
+    };
+    if !lines.iter().any(|line| appends(line)) {
+        return lines;
+    }
+    let (second, rest): (Vec<_>, Vec<_>) = lines
+        .into_iter()
+        .partition(|line| is_field(line) && !appends(line));
+    for line in second {
+        line.reject(notes, "another line sets the field, and Weir sends it once");
+    }
+    rest
 }
 
 /// Whether a line sends the port of the service that the client uses.

@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::action::{redirect_target, restart, restart_of_server};
-use super::header::new_path;
+use super::header::{changed_path, new_path};
 use super::location::{BlockRoute, BlockRoutes};
 use super::tree::Node;
 use super::variable::Clients;
@@ -18,7 +18,9 @@ pub(super) fn of_server(
     routes: &mut BlockRoutes,
     notes: &mut Notes,
 ) {
-    for line in server.inner() {
+    // A rule after one without a flag is about the path that this makes.
+    let first = server.inner().iter().take_while(|line| !goes_on(line));
+    for line in first {
         let Some((regex, action)) = redirect(line, clients_of(scheme, routes)) else {
             continue;
         };
@@ -65,7 +67,7 @@ pub(super) fn of_location(
 ) {
     let mut is_ended = false;
     for line in node.inner() {
-        is_ended |= line.keyword() == "return" || new_path(line).is_some();
+        is_ended |= line.keyword() == "return" || new_path(line).is_some() || goes_on(line);
         let is_possible = !is_ended && templates.iter().all(|template| template.regex.is_none());
         if let Some((regex, action)) =
             redirect(line, clients_of(scheme, routes)).filter(|_| is_possible)
@@ -100,6 +102,11 @@ pub(super) fn of_location(
             });
         }
     }
+}
+
+/// Whether a `rewrite` changes the path, and the rules after it apply to the new one.
+fn goes_on(line: &Node) -> bool {
+    changed_path(line, &[""]).is_some()
 }
 
 fn clients_of<'a>(scheme: &'a str, routes: &'a BlockRoutes) -> Clients<'a> {
