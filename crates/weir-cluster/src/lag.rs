@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// How long the watch may take to report what is in the store.
 const WATCH_LAG: Duration = Duration::from_secs(10);
+/// A director that writes nothing for so long writes a key again, which the watch must report.
+pub(crate) const ROUTINE_WRITE: Duration = Duration::from_secs(15);
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -12,6 +12,7 @@
 
 mod agreement;
 mod chunk;
+mod event;
 mod hex;
 mod key;
 mod lag;
@@ -21,15 +22,17 @@ mod record;
 mod rollout;
 mod seal;
 mod serving;
+mod settling;
 mod shared;
 mod status;
 mod store;
 
 pub use agreement::{HealthView, Verdicts};
 pub use chunk::{CHUNK_BYTES, CHUNKS_MAX, digest};
+pub use event::{Facts, Input, Output, PublishError};
 pub use key::{InvalidName, Key, Keys, check_name};
 pub use link::Link;
-pub use machine::{Facts, Input, Machine, Output, PublishError, Settings};
+pub use machine::{Machine, Settings};
 pub use record::{MemberRecord, Pointer, Stopped, Turn};
 pub use seal::{GroupKey, SealError};
 pub use shared::{Kind, SharedKey, SharedState};

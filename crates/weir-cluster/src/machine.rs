@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use serde_json::Value;
-
-use crate::agreement::{HealthView, Verdicts, verdicts};
+use crate::agreement::{Verdicts, verdicts};
+use crate::event::{Facts, Input, Output, PublishError};
 use crate::key::{Key, Keys};
 use crate::lag::{self, Lag};
 use crate::link::{Connection, Lease, Link, State};
@@ -14,6 +13,7 @@ use crate::record::MemberRecord;
 use crate::rollout::{Applied, Context, Rollout, Step};
 use crate::seal::GroupKey;
 use crate::serving::{self, Serving};
+use crate::settling::Settling;
 use crate::shared::{SharedEntries, SharedKey, SharedState};
 use crate::store::{Compare, Entry, Event, Mirror, Put, Txn, TxnResult, Write, too_much};
 
@@ -25,6 +25,9 @@ const NO_LEASE: &str = "requested lease not found";
 const ABSENT_SHOWN: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of members that are remembered.
 const SEEN_MAX: usize = 1024;
+
+/// After so many answers in a row that are older than what the watch has reported, the keys are read again.
+const OUTDATED_MAX: u32 = 10;
 
 /// What does not change while a machine runs.
 #[derive(Clone, Debug)]
@@ -43,156 +46,6 @@ pub struct Settings {
     pub key: Option<GroupKey>,
     /// Whether servers are taken down by agreement.
     pub agreement: bool,
-}
-
-/// What the daemon reports about this director.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// The record, without version, digest and instance.
-    pub record: MemberRecord,
-    /// VIPs that `[announce]` covers, and whether their services can serve.
-    pub vips: BTreeMap<IpAddr, bool>,
-    /// Results of this director's own checks.
-    pub health: HealthView,
-    /// Whether it may apply a configuration at the same time as other directors. Not with flow synchronization: a
-    /// connection that moves between two directors that change their tables keeps its server only if the second one
-    /// changes its table after it has received the flow.
-    pub applies_with_others: bool,
-}
-
-/// What happened.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Input {
-    /// All keys of the group, at a revision of the store.
-    Listed {
-        /// The store's revision.
-        revision: i64,
-        /// The keys.
-        entries: Vec<Entry>,
-    },
-    /// The keys could not be read.
-    ListFailed(String),
-    /// The watch reports changes up to this revision of the store.
-    Watched {
-        /// The store's revision.
-        revision: i64,
-        /// The changes.
-        events: Vec<Event>,
-    },
-    /// The watch ended.
-    WatchEnded {
-        /// The store has removed older revisions: the keys must be read again. etcd still answers.
-        is_compacted: bool,
-        /// Why.
-        reason: String,
-    },
-    /// A lease was granted.
-    Granted {
-        /// Its number.
-        lease: i64,
-        /// Its time to live.
-        ttl: Duration,
-    },
-    /// The lease was renewed.
-    Renewed,
-    /// The lease has ended.
-    LeaseEnded,
-    /// A lease could not be granted or renewed.
-    LeaseFailed(String),
-    /// The result of [`Output::Txn`].
-    Txn {
-        /// Number of the transaction.
-        number: u64,
-        /// Its result.
-        result: TxnResult,
-    },
-    /// Local facts have changed.
-    Facts(Facts),
-    /// An operator of this director has changed an override or an added server.
-    Changed {
-        /// Which.
-        key: SharedKey,
-        /// The new value.
-        value: Value,
-    },
-    /// An operator publishes a configuration.
-    Publish {
-        /// Number of the request.
-        request: u64,
-        /// The configuration, validated here.
-        text: String,
-        /// How long each director watches it, in milliseconds.
-        guard_ms: u64,
-    },
-    /// The result of [`Output::Apply`].
-    Applied(Result<(), String>),
-}
-
-/// Why a configuration was not published.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct PublishError(pub String);
-
-/// A request to etcd, or an order to the daemon.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Output {
-    /// Read all keys of the group. A running watch ends.
-    List,
-    /// Watch all keys of the group from this revision on.
-    Watch {
-        /// The first revision.
-        from: i64,
-    },
-    /// Ask for a lease.
-    Grant {
-        /// Its time to live.
-        ttl: Duration,
-    },
-    /// Renew the lease.
-    Renew {
-        /// Its number.
-        lease: i64,
-    },
-    /// Execute a transaction.
-    Txn {
-        /// Its number. The result of one that was abandoned has no effect.
-        number: u64,
-        /// The lease of its leased keys.
-        lease: Option<i64>,
-        /// The transaction.
-        txn: Txn,
-    },
-    /// Apply a configuration, answered by [`Input::Applied`].
-    Apply {
-        /// Its version.
-        version: u64,
-        /// Its digest.
-        digest: String,
-        /// Its text.
-        text: String,
-        /// How long to watch it, in milliseconds.
-        guard_ms: u64,
-    },
-    /// Another director has changed an override or an added server.
-    Shared {
-        /// Which.
-        key: SharedKey,
-        /// The new value.
-        value: Value,
-    },
-    /// The end of a publication.
-    Published {
-        /// Number of the request.
-        request: u64,
-        /// The version.
-        result: Result<u64, PublishError>,
-    },
-    /// VIPs that must stay announced although their services cannot serve.
-    Held(BTreeSet<IpAddr>),
-    /// Servers that are down for the group.
-    Verdicts(Verdicts),
-    /// The shared entries have changed and must be kept on disk.
-    Save(SharedState),
 }
 
 /// What a transaction in flight is for.
@@ -224,6 +77,7 @@ pub struct Machine {
     facts: Facts,
     rollout: Rollout,
     shared: SharedEntries,
+    settling: Settling,
     serving: Serving,
     verdicts: Verdicts,
     held: BTreeSet<IpAddr>,
@@ -233,6 +87,10 @@ pub struct Machine {
     /// Number of the last transaction.
     transactions: u64,
     lag: Lag,
+    /// Conflicts in a row that were older than what the watch had reported.
+    outdated: u32,
+    /// When the last transaction began.
+    written: Duration,
     /// Keys that were written under the present lease.
     leased: BTreeMap<String, i64>,
     refused: Option<(String, Duration)>,
@@ -268,6 +126,7 @@ impl Machine {
             facts: Facts::default(),
             rollout: Rollout::new(applied.unwrap_or_default()),
             shared,
+            settling: Settling::default(),
             serving: Serving::default(),
             verdicts: Verdicts::new(),
             held: BTreeSet::new(),
@@ -275,6 +134,8 @@ impl Machine {
             in_flight: None,
             transactions: 0,
             lag: Lag::default(),
+            outdated: 0,
+            written: now,
             leased: BTreeMap::new(),
             refused: None,
             outputs,
@@ -290,11 +151,12 @@ impl Machine {
     pub fn handle(&mut self, input: Input, now: Duration) {
         match input {
             Input::Listed { revision, entries } => self.listed(revision, entries, now),
-            Input::Watched { revision, events } => {
+            Input::Watched { events } => {
+                let newest = events.iter().map(Event::revision).max();
                 for event in events {
                     self.mirror.apply(event);
                 }
-                self.mirror.advance(revision);
+                self.mirror.advance(newest.unwrap_or_default());
                 self.lag.reported(self.mirror.revision, now);
                 if self.mirror.is_full() {
                     self.fail(too_much(), now);
@@ -337,6 +199,7 @@ impl Machine {
                 guard_ms,
             } => self.publish(request, &text, guard_ms, now),
             Input::Applied(result) => self.rollout.finish(result),
+            Input::Settled(revision) => self.settling.acknowledge(revision),
         }
         self.advance(now);
     }
@@ -450,6 +313,14 @@ impl Machine {
         match result {
             TxnResult::Done { revision } => {
                 self.note(&txn, revision);
+                if let Purpose::Shared = purpose {
+                    let keys = txn
+                        .writes
+                        .iter()
+                        .filter_map(|it| SharedKey::of_write(&self.keys, it));
+                    self.settling.wrote(keys, revision);
+                    self.outputs.push_back(Output::Settle { revision });
+                }
                 // A deletion of a key that another member has deleted is no change.
                 if txn.writes.iter().any(|it| matches!(it, Write::Put(_))) {
                     self.lag.learn(revision, self.mirror.revision, now);
@@ -459,7 +330,15 @@ impl Machine {
                 let newest = found.iter().map(|entry| entry.revision).max();
                 let newest = newest.unwrap_or_default();
                 self.lag.learn(newest, self.mirror.revision, now);
-                for compare in &txn.compares {
+                // The watch may have reported more than this answer, which would restore deleted keys.
+                let is_newer = revision > self.mirror.revision;
+                self.outdated = if is_newer { 0 } else { self.outdated + 1 };
+                if self.outdated > OUTDATED_MAX {
+                    let reason = "etcd answers with revisions older than those of its watch";
+                    return self.fail(reason.to_owned(), now);
+                }
+                let found = if is_newer { found } else { Vec::new() };
+                for compare in txn.compares.iter().filter(|_| is_newer) {
                     if !found.iter().any(|entry| entry.key == compare.key()) {
                         self.mirror.absent(compare.key(), revision);
                     }
@@ -540,6 +419,10 @@ impl Machine {
             }
             State::Watching { .. } => {
                 self.adopt_shared();
+                let members = self.context(now).members();
+                let settled = self.settling.take_settled(&members).into_iter();
+                self.outputs
+                    .extend(settled.map(|key| Output::Settled { key }));
                 self.keep_lease(now);
                 while self.in_flight.is_none() && self.write(now) {}
             }
@@ -563,9 +446,13 @@ impl Machine {
     fn adopt_shared(&mut self) {
         let before = self.shared.pending();
         let news = self.shared.reconcile(&self.keys, &self.mirror);
-        let has_news = !news.is_empty();
-        for (key, value) in news {
+        let newest = news.iter().map(|(.., revision)| *revision).max();
+        let has_news = newest.is_some();
+        for (key, value, _) in news {
             self.outputs.push_back(Output::Shared { key, value });
+        }
+        if let Some(revision) = newest {
+            self.outputs.push_back(Output::Settle { revision });
         }
         if has_news || before != self.shared.pending() {
             self.save();
@@ -612,17 +499,17 @@ impl Machine {
         }
         let serving = serving::put(&self.keys, &me, self.serving.announced());
         if self.is_due(&serving, lease) {
-            return self.start(plain(serving), Purpose::Serving);
+            return self.start(plain(serving), Purpose::Serving, now);
         }
         let withdrawal = self.serving.next_withdrawal(&self.keys, &self.mirror, &me);
         if let Some((vips, txn)) = withdrawal {
-            return self.start(txn, Purpose::Withdraw(vips));
+            return self.start(txn, Purpose::Withdraw(vips), now);
         }
         let mut rollout = std::mem::take(&mut self.rollout);
         let step = rollout.next(&self.context(now));
         self.rollout = rollout;
         match step {
-            Step::Write(txn) => return self.start(txn, Purpose::Rollout),
+            Step::Write(txn) => return self.start(txn, Purpose::Rollout, now),
             Step::Apply(Applied {
                 version,
                 digest,
@@ -637,18 +524,18 @@ impl Machine {
             Step::Nothing => {}
         }
         if let Some(txn) = self.shared.next_write(&self.keys) {
-            return self.start(txn, Purpose::Shared);
+            return self.start(txn, Purpose::Shared, now);
         }
         let health = self.put(&Key::Health(me), &self.facts.health);
-        if self.is_due(&health, lease) {
-            return self.start(plain(health), Purpose::Health);
+        if self.is_due(&health, lease) || now >= self.written + lag::ROUTINE_WRITE {
+            return self.start(plain(health), Purpose::Health, now);
         }
         false
     }
 
-    fn start(&mut self, txn: Txn, purpose: Purpose) -> bool {
+    fn start(&mut self, txn: Txn, purpose: Purpose, now: Duration) -> bool {
         let lease = self.connection.lease_id();
-        self.transactions += 1;
+        (self.transactions, self.written) = (self.transactions + 1, now);
         let number = self.transactions;
         self.in_flight = Some(InFlight {
             number,
@@ -689,7 +576,7 @@ impl Machine {
             compares: vec![compare],
             writes: vec![Write::Put(put)],
         };
-        self.start(txn, Purpose::Register)
+        self.start(txn, Purpose::Register, now)
     }
 
     fn put<T: serde::Serialize>(&self, key: &Key, value: &T) -> Put {
@@ -747,6 +634,7 @@ impl Machine {
             digest: self.rollout.applied.digest.clone(),
             instance: self.settings.instance,
             identity: self.settings.identity,
+            settled: (!self.facts.applies_with_others).then(|| self.settling.acknowledged()),
             ..self.facts.record.clone()
         }
     }

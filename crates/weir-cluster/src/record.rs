@@ -76,6 +76,10 @@ pub struct MemberRecord {
     /// Smallest MTU of the interfaces of the data plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// With flow synchronization: the revision of the newest change of servers that it has adopted, when its peers know
+    /// the flows that the change has moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settled: Option<i64>,
 }
 
 /// A text of another director for a terminal or the log: one line, without control characters.

@@ -55,6 +55,14 @@ impl SharedKey {
         Some(Self { kind, pool, server })
     }
 
+    /// The entry that a request writes.
+    pub(crate) fn of_write(keys: &Keys, write: &Write) -> Option<Self> {
+        match write {
+            Write::Put(put) => keys.parse(&put.key).and_then(Self::of),
+            Write::Delete(_) => None,
+        }
+    }
+
     fn key(&self) -> Key {
         let (pool, server) = (self.pool.clone(), self.server.clone());
         match self.kind {
@@ -120,8 +128,13 @@ impl SharedEntries {
         self.0.insert(key, shared);
     }
 
-    /// Adopts what others have changed, in a mirror that is complete. Returns the changes for this director.
-    pub(crate) fn reconcile(&mut self, keys: &Keys, mirror: &Mirror) -> Vec<(SharedKey, Value)> {
+    /// Adopts what others have changed, in a mirror that is complete. Returns the changes for this director,
+    /// with their revisions.
+    pub(crate) fn reconcile(
+        &mut self,
+        keys: &Keys,
+        mirror: &Mirror,
+    ) -> Vec<(SharedKey, Value, i64)> {
         let mut news = Vec::new();
         let mut found = std::collections::BTreeSet::new();
         for (name, stored) in mirror.iter() {
@@ -141,7 +154,7 @@ impl SharedEntries {
                 continue;
             }
             if own.is_none_or(|own| own.value != value) {
-                news.push((key.clone(), value.clone()));
+                news.push((key.clone(), value.clone(), stored.revision));
             }
             let shared = Shared {
                 key: key.clone(),
@@ -206,7 +219,7 @@ mod tests {
         let keys = Keys::new("edge");
         let mut entries = SharedEntries::default();
         let news = entries.reconcile(&keys, &mirror(Some("drain"), 5));
-        assert_eq!(news, [(key(), state("drain"))]);
+        assert_eq!(news, [(key(), state("drain"), 5)]);
         entries.change(key(), state("maint"), &keys, &mirror(Some("drain"), 5));
         let txn = entries.next_write(&keys).unwrap();
         assert_eq!(
@@ -218,7 +231,7 @@ mod tests {
         assert_eq!(entries.pending(), 1);
         // Another director was faster.
         let news = entries.reconcile(&keys, &mirror(Some("ready"), 7));
-        assert_eq!(news, [(key(), state("ready"))]);
+        assert_eq!(news, [(key(), state("ready"), 7)]);
         assert_eq!(entries.pending(), 0);
     }
 

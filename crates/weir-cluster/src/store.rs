@@ -29,6 +29,16 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// The store's revision of the change.
+    pub const fn revision(&self) -> i64 {
+        match self {
+            Self::Put(entry) => entry.revision,
+            Self::Delete { revision, .. } => *revision,
+        }
+    }
+}
+
 /// A condition of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compare {
@@ -123,7 +133,7 @@ pub(crate) struct Mirror {
     entries: BTreeMap<String, Stored>,
     /// Deletions that a transaction or a watch reported, so that an older event does not restore the key.
     deleted: BTreeMap<String, i64>,
-    /// Of the last listing or event.
+    /// Of the last listing or event: all earlier changes are known.
     pub(crate) revision: i64,
 }
 

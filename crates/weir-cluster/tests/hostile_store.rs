@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use weir_cluster::{
     Entry, Event, GroupKey, Input, Machine, Output, RolloutState, Settings, SharedState, TxnResult,
-    digest,
+    Write, digest,
 };
 
 const TEXT: &str = "[pool.p]\nservers = [\"192.0.2.1:80\"]\n";
@@ -47,12 +47,20 @@ fn settle(machine: &mut Machine, now: Duration) -> Vec<Output> {
     let mut others = Vec::new();
     let mut revision = 5;
     while let Some(output) = machine.poll_output() {
-        if let Output::Txn { number, .. } = output {
+        if let Output::Txn { number, txn, .. } = output {
             revision += 1;
             let result = TxnResult::Done { revision };
             machine.handle(Input::Txn { number, result }, now);
-            let events = Vec::new();
-            machine.handle(Input::Watched { revision, events }, now);
+            let events = txn.writes.into_iter().map(|write| match write {
+                Write::Put(put) => Event::Put(Entry {
+                    key: put.key,
+                    value: put.value,
+                    revision,
+                }),
+                Write::Delete(key) => Event::Delete { key, revision },
+            });
+            let events = events.collect();
+            machine.handle(Input::Watched { events }, now);
         } else {
             others.push(output);
         }
@@ -140,13 +148,7 @@ fn texts_of_other_directors_have_no_control_characters() {
         revision: 90,
     };
     let events = vec![Event::Put(entry)];
-    machine.handle(
-        Input::Watched {
-            revision: 90,
-            events,
-        },
-        now,
-    );
+    machine.handle(Input::Watched { events }, now);
     let status = machine.status(now);
     let RolloutState::Stopped { member, reason } = &status.rollout else {
         panic!("{status:?}");
@@ -282,10 +284,7 @@ fn too_many_keys_are_refused_and_the_last_state_stays() {
         })
     };
     let events = (0..100).map(entry).collect();
-    let watched = Input::Watched {
-        revision: 6,
-        events,
-    };
+    let watched = Input::Watched { events };
     machine.handle(watched, now);
     let weir_cluster::Link::Away { error, .. } = machine.status(now).link else {
         panic!("connected");

@@ -120,6 +120,8 @@ impl Rig {
                 }
                 Output::Watch { .. }
                 | Output::Shared { .. }
+                | Output::Settle { .. }
+                | Output::Settled { .. }
                 | Output::Held(_)
                 | Output::Verdicts(_)
                 | Output::Save(_) => continue,
@@ -131,7 +133,6 @@ impl Rig {
     /// The watch reports all changes.
     fn watched(&self) -> Input {
         Input::Watched {
-            revision: self.revision,
             events: self.entries().into_iter().map(Event::Put).collect(),
         }
     }
@@ -411,4 +412,57 @@ fn chunk_that_the_watch_has_not_reported_is_awaited() {
     rig.run(|_| true);
     assert_eq!(rig.machine.status(rig.now).version, 1);
     assert!(!rig.keys.contains_key("/weir/edge/config/stopped"));
+}
+
+/// A director has taken the turn and passed it on, and the watch has reported both before the answer to a transaction
+/// that found the turn taken.
+#[test]
+fn late_answer_does_not_restore_a_deleted_key() {
+    const TURN: &str = "/weir/edge/config/turn";
+    let mut rig = Rig::new();
+    let theirs = "# of another director\n";
+    let chunk = weir_cluster::digest(theirs.as_bytes());
+    rig.revision += 1;
+    let stored = (theirs.as_bytes().to_vec(), rig.revision);
+    rig.keys.insert(format!("{CHUNKS}{chunk}"), stored);
+    let mut pointer = pointer(1);
+    pointer["digest"] = chunk.clone().into();
+    pointer["chunks"] = serde_json::json!([chunk]);
+    rig.put(CURRENT, &pointer);
+    let lb2 = serde_json::json!({ "version": 0, "digest": "", "instance": 2, "identity": 2 });
+    rig.put("/weir/edge/member/lb2", &lb2);
+    rig.machine.handle(rig.watched(), rig.now);
+    let requests: Vec<Output> = std::iter::from_fn(|| rig.machine.poll_output()).collect();
+    let takes_turn = |output: &Output| match output {
+        Output::Txn { number, txn, .. } if writes(txn, TURN) => Some((*number, txn.clone())),
+        _ => None,
+    };
+    let (number, txn) = requests
+        .iter()
+        .find_map(takes_turn)
+        .expect("it takes the turn");
+
+    let turn = serde_json::json!({ "member": "lb2", "instance": 2, "version": 1 });
+    rig.put(TURN, &turn);
+    let taken = rig.watched();
+    let late = rig.execute(&txn);
+    assert!(matches!(late, TxnResult::Conflict { .. }), "{late:?}");
+    rig.machine.handle(taken, rig.now);
+    rig.keys.remove(TURN);
+    rig.revision += 1;
+    let deleted = Event::Delete {
+        key: TURN.to_owned(),
+        revision: rig.revision,
+    };
+    let events = vec![deleted];
+    rig.machine.handle(Input::Watched { events }, rig.now);
+    rig.machine.handle(
+        Input::Txn {
+            number,
+            result: late,
+        },
+        rig.now,
+    );
+    rig.run(|_| true);
+    assert_eq!(rig.machine.status(rig.now).version, 1);
 }

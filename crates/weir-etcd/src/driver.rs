@@ -195,7 +195,8 @@ impl Running {
             | Input::Facts(_)
             | Input::Changed { .. }
             | Input::Publish { .. }
-            | Input::Applied(_) => {}
+            | Input::Applied(_)
+            | Input::Settled(_) => {}
         }
     }
 
@@ -266,6 +267,8 @@ impl Running {
             }
             Output::Apply { .. }
             | Output::Shared { .. }
+            | Output::Settle { .. }
+            | Output::Settled { .. }
             | Output::Published { .. }
             | Output::Held(_)
             | Output::Verdicts(_)

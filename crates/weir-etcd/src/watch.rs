@@ -92,9 +92,6 @@ fn line_of(client: &Client, line: &[u8], report: &impl Fn(Input)) -> Option<Inpu
         .flatten()
         .filter_map(message::event)
         .collect();
-    report(Input::Watched {
-        revision: message::revision(result),
-        events,
-    });
+    report(Input::Watched { events });
     None
 }

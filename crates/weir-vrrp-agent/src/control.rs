@@ -14,7 +14,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::{Error, RouterStatus};
+use crate::{Error, RouterReport};
 
 const SOCKET: &str = "vrrp.sock";
 /// Connections that wait to be accepted.
@@ -79,7 +79,7 @@ pub fn observe(runtime_dir: &Path, observed: &Observed) -> Result<(), Error> {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Response {
-    Routers(Vec<RouterStatus>),
+    Routers(Vec<RouterReport>),
     Rejected(String),
 }
 
@@ -150,7 +150,7 @@ async fn answer(stream: UnixStream, orders: mpsc::Sender<Pending>) -> io::Result
 ///
 /// # Errors
 /// No agent answers, or it rejects the request.
-pub fn order(runtime_dir: &Path, order: &Order) -> Result<Vec<RouterStatus>, Error> {
+pub fn order(runtime_dir: &Path, order: &Order) -> Result<Vec<RouterReport>, Error> {
     exchange(runtime_dir, order, ANSWER_TIMEOUT)
 }
 
@@ -158,7 +158,7 @@ fn exchange(
     runtime_dir: &Path,
     order: &Order,
     limit: Duration,
-) -> Result<Vec<RouterStatus>, Error> {
+) -> Result<Vec<RouterReport>, Error> {
     let path: PathBuf = runtime_dir.join(SOCKET);
     let exchange = || -> io::Result<String> {
         let mut stream = StdStream::connect(&path)?;
@@ -186,6 +186,6 @@ fn exchange(
 ///
 /// # Errors
 /// No agent answers.
-pub fn status(runtime_dir: &Path) -> Result<Vec<RouterStatus>, Error> {
+pub fn status(runtime_dir: &Path) -> Result<Vec<RouterReport>, Error> {
     exchange(runtime_dir, &Order::Status, STATUS_TIMEOUT)
 }

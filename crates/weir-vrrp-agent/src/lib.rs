@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 pub use agent::run;
 pub use control::{Observed, Order, observe, order, status};
-pub use status::{IgnoredPackets, RouterStatus, TrackedStatus};
+pub use status::{IgnoredPackets, RouterReport, RouterStatus, TrackedStatus};
 
 /// The account of the agent, if it exists.
 pub const ACCOUNT: &str = "weir-vrrp";

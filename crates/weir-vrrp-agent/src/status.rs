@@ -8,6 +8,16 @@ use serde::{Deserialize, Serialize};
 /// Ignored packets by reason.
 pub type IgnoredPackets = BTreeMap<String, u64>;
 
+/// What the agent reports about a virtual router.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouterReport {
+    /// When the state was entered, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// The rest, which the status document has as well.
+    #[serde(flatten)]
+    pub router: RouterStatus,
+}
+
 /// A virtual router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouterStatus {
@@ -17,9 +27,7 @@ pub struct RouterStatus {
     pub state: String,
     /// The priority, with what tracked objects change.
     pub priority: u8,
-    /// When the state was entered, in milliseconds since 1970.
-    pub since_ms: u64,
-    /// Why.
+    /// Why it is in this state.
     pub reason: String,
     /// The active director, if it is another one.
     pub active_peer: Option<IpAddr>,
@@ -39,7 +47,7 @@ pub struct RouterStatus {
     pub ignored: IgnoredPackets,
     /// Accepted packets that list other addresses.
     pub address_mismatches: u64,
-    /// Number of times it became active.
+    /// How often it became active since the agent started.
     pub takeovers: u64,
     /// Tracked objects.
     pub tracked: Vec<TrackedStatus>,

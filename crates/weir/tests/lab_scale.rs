@@ -61,6 +61,31 @@ fn connections_survive_the_loss_of_a_director_after_a_change_of_servers() {
     assert!(rows[1]["outage_ms"].is_u64(), "{rows:?}");
 }
 
+/// The order to drain a server ends when all directors know the flows that it has moved, so a director that joins right
+/// after it breaks none.
+#[test]
+fn connections_survive_a_director_that_joins_after_a_server_was_drained() {
+    if !privileged() {
+        return;
+    }
+    let options = [
+        "--directors",
+        "2",
+        "--concurrency",
+        "200",
+        "--faults",
+        "server-drained-director-added",
+        "--methods",
+        "direct-sync",
+    ];
+    let rows = run(&options);
+    assert_eq!(
+        (&rows[0]["broken"], &rows[0]["error"]),
+        (&0.into(), &Value::Null),
+        "{rows:?}"
+    );
+}
+
 /// The router removes the path of a director that is cut off when BFD finds it, long before the hold time of BGP (9 s).
 #[test]
 fn router_finds_a_cut_director_by_bfd() {

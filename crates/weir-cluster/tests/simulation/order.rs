@@ -113,7 +113,7 @@ impl Group {
                 if !events.is_empty() && self.machines[n].is_some() {
                     is_busy = true;
                     self.watches[n] = revision + 1;
-                    self.handle(n, Input::Watched { revision, events });
+                    self.handle(n, Input::Watched { events });
                 }
             }
         }
@@ -152,6 +152,8 @@ impl Group {
                 return;
             }
             Output::Shared { .. }
+            | Output::Settle { .. }
+            | Output::Settled { .. }
             | Output::Published { .. }
             | Output::Held(_)
             | Output::Verdicts(_)

@@ -345,9 +345,7 @@ impl<P: Plane> Director<P> {
                 address,
                 request,
                 reply,
-            } => {
-                let _ = reply.send(self.server(&pool, &address, request).await);
-            }
+            } => self.server(&pool, &address, request, reply).await,
             Order::ServerNow {
                 pool,
                 address,
@@ -360,9 +358,7 @@ impl<P: Plane> Director<P> {
                 address,
                 keys,
                 reply,
-            } => {
-                let _ = reply.send(self.member(&pool, &address, keys).await);
-            }
+            } => self.member(&pool, &address, keys, reply).await,
             Order::Node(order, reply) => {
                 let done = self.node.order(order, &self.configured);
                 self.announce();

@@ -6,6 +6,7 @@
 mod connection;
 mod facts;
 mod record;
+mod settling;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -29,6 +30,8 @@ use crate::status::Group as GroupStatus;
 pub use record::last_group_configuration;
 use record::{Record, Store};
 pub(super) use record::{prepare_state_directory, state_directory};
+pub(super) use settling::Held;
+use settling::Settling;
 
 /// How long the description of this director stays as it is: it depends on all servers.
 const RECORD_AGE: Duration = Duration::from_secs(1);
@@ -43,6 +46,8 @@ const FLOWS_PAUSE: Duration = Duration::from_millis(10);
 pub(super) enum GroupEvent {
     /// An order of the machine.
     Order(FromGroup),
+    /// Flows may have been sent, or replies were held back for too long.
+    Settling,
     /// The reload that an order began has ended.
     Applied(Result<Reloaded, Refusal>),
 }
@@ -67,6 +72,7 @@ pub(super) struct Group {
     /// Why there is no driver although there is a configuration.
     error: Option<String>,
     inbox: Mutex<Inbox>,
+    settling: Settling,
     /// The configuration that is being applied.
     candidate: Option<Arc<GroupConfiguration>>,
     /// Since when its success is held back.
@@ -96,6 +102,7 @@ impl Group {
             driver: None,
             error: None,
             inbox: Mutex::default(),
+            settling: Settling::default(),
             candidate: None,
             waits_since: None,
             facts: weir_cluster::Facts::default(),
@@ -217,7 +224,14 @@ impl Group {
                 None => std::future::pending().await,
             }
         };
+        let settling = async {
+            match self.settling.next_look() {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
+            () = settling => GroupEvent::Settling,
             result = applied => {
                 *applying = None;
                 GroupEvent::Applied(result.unwrap_or_else(|_| Err(Refusal::leaving())))
@@ -319,6 +333,38 @@ impl Group {
             server: server.to_owned(),
         };
         self.send(Input::Changed { key, value });
+    }
+
+    /// The machine asks when the flows that changes of servers have moved are sent.
+    pub(super) fn settle(&mut self, revision: i64) {
+        self.settling.begin(revision, tokio::time::Instant::now());
+    }
+
+    /// Answers it, if they are. Also returns replies that were held back for too long.
+    pub(super) fn look_at_flows(&mut self, is_moving: bool) -> Vec<(SharedKey, Held)> {
+        let now = tokio::time::Instant::now();
+        if let Some(revision) = self.settling.end(is_moving, now) {
+            self.send(Input::Settled(revision));
+        }
+        self.settling.take(None, now)
+    }
+
+    /// The replies for a change that is settled.
+    pub(super) fn settled(&mut self, key: &SharedKey) -> Vec<(SharedKey, Held)> {
+        self.settling.take(Some(key), tokio::time::Instant::now())
+    }
+
+    /// Holds a reply back until the change is settled. Returns it if that cannot be waited for.
+    pub(super) fn hold(&mut self, key: SharedKey, held: Held) -> Option<Held> {
+        let status = self.driver.as_ref().and_then(Driver::status);
+        let is_member = status.is_some_and(|(status, _)| {
+            status.link == weir_cluster::Link::Connected && status.refused.is_none()
+        });
+        if !is_member || weir_engine::is_from_ipvsadm(&key.pool) {
+            return Some(held);
+        }
+        self.settling.hold(key, held, tokio::time::Instant::now());
+        None
     }
 
     /// A change of another director, adopted or not.

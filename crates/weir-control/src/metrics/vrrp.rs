@@ -1,9 +1,16 @@
 //! Virtual routers.
 
+use weir_vrrp_agent::RouterStatus;
+
 use super::text::Text;
 use crate::status::{Report, Vrrp};
 
-type Value = (&'static str, &'static str, &'static str, fn(&Vrrp) -> u64);
+type Value = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&RouterStatus) -> u64,
+);
 
 const VALUES: [Value; 6] = [
     (
@@ -50,13 +57,13 @@ pub(super) fn routers(text: &mut Text, report: &Report) {
     }
     for (name, kind, help, value) in VALUES {
         text.family(name, kind, help);
-        for router in &report.vrrp {
+        for Vrrp { router, .. } in &report.vrrp {
             text.sample(name, &[("router", router.name.as_str())], value(router));
         }
     }
     let name = "weir_vrrp_ignored_total";
     text.family(name, "counter", "Packets ignored, by reason.");
-    for router in &report.vrrp {
+    for Vrrp { router, .. } in &report.vrrp {
         for (reason, count) in &router.ignored {
             let labels = [("router", router.name.as_str()), ("reason", reason)];
             text.sample(name, &labels, *count);

@@ -125,7 +125,7 @@ const MISMATCHES: [(&str, &str); 6] = [
     ("peer", "`unicast_peers`"),
 ];
 
-fn router_findings(router: &Vrrp) -> Vec<Diagnosis> {
+fn router_findings(Vrrp { router, .. }: &Vrrp) -> Vec<Diagnosis> {
     let name = &router.name;
     let mut found = Vec::new();
     // An agent that does not respond is reported in this state, too.
@@ -193,15 +193,16 @@ fn doctor_server(server: &Server) -> ServerReport {
 mod tests {
     use std::collections::BTreeMap;
 
+    use weir_vrrp_agent::RouterStatus;
+
     use super::*;
 
     fn router(state: &str, reason: &str, ignored: &[(&str, u64)]) -> Vrrp {
         let ignored = ignored.iter().map(|(it, count)| ((*it).to_owned(), *count));
-        Vrrp {
+        let router = RouterStatus {
             name: "web".to_owned(),
             state: state.to_owned(),
             priority: 100,
-            since: "2026-11-26T10:00:00Z".to_owned(),
             reason: reason.to_owned(),
             active_peer: None,
             version: 3,
@@ -214,6 +215,10 @@ mod tests {
             address_mismatches: 0,
             takeovers: 0,
             tracked: Vec::new(),
+        };
+        Vrrp {
+            since: "2026-11-26T10:00:00Z".to_owned(),
+            router,
         }
     }
 

@@ -6,7 +6,7 @@ use weir_vrrp::TrackedState;
 
 use super::{Agent, now};
 use crate::control::{Order, Response};
-use crate::status::{RouterStatus, TrackedStatus};
+use crate::status::{RouterReport, RouterStatus, TrackedStatus};
 
 const RELEASED: &str = "released by an operator";
 
@@ -36,18 +36,17 @@ impl Agent {
         Response::Routers(self.report())
     }
 
-    fn report(&self) -> Vec<RouterStatus> {
+    fn report(&self) -> Vec<RouterReport> {
         let all = self.router.instances().zip(&self.settings).zip(&self.ports);
         all.map(|(((instance, counters), settings), port)| {
             let since = port
                 .since
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .unwrap_or_default();
-            RouterStatus {
+            let router = RouterStatus {
                 name: settings.name.clone(),
                 state: instance.state().as_str().to_owned(),
                 priority: instance.priority(),
-                since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
                 reason: instance.reason().to_owned(),
                 active_peer: instance.active_peer(),
                 version: settings.version,
@@ -75,6 +74,10 @@ impl Agent {
                         },
                     })
                     .collect(),
+            };
+            RouterReport {
+                since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+                router,
             }
         })
         .collect()

@@ -30,7 +30,7 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
     };
     let mut routers: Vec<Vrrp> = routers.into_iter().map(Vrrp::from).collect();
     if let Some(name) = &arguments.name {
-        routers.retain(|router| router.name == *name);
+        routers.retain(|it| it.router.name == *name);
     }
     if arguments.json {
         let text = serde_json::to_string_pretty(&routers).map_err(Failure::failed)?;

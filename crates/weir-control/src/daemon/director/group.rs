@@ -9,7 +9,7 @@ use weir_model::{Secret, SecretSource};
 use super::{Director, refused};
 use crate::api::{Caller, FileRequest, PublishRequest, Published, Refusal, Reply, ServerOrder};
 use crate::configuration;
-use crate::daemon::group::GroupEvent;
+use crate::daemon::group::{GroupEvent, Held};
 use crate::group_configuration::GroupConfiguration;
 use crate::plane::Plane;
 
@@ -29,6 +29,12 @@ impl<P: Plane> Director<P> {
                 } else {
                     self.group.applied(result);
                 }
+                return;
+            }
+            GroupEvent::Settling => {
+                let is_moving = self.is_moving_flows();
+                let overdue = self.group.look_at_flows(is_moving);
+                self.reply(overdue);
                 return;
             }
             GroupEvent::Order(order) => order,
@@ -58,6 +64,11 @@ impl<P: Plane> Director<P> {
                 }
                 self.group.adopted(key, value, adopted.is_ok());
             }
+            Output::Settle { revision } => self.group.settle(revision),
+            Output::Settled { key } => {
+                let settled = self.group.settled(&key);
+                self.reply(settled);
+            }
             Output::Published { request, result } => {
                 let result = result.map_err(|error| error.to_string());
                 self.group.published_as(request, result);
@@ -80,6 +91,28 @@ impl<P: Plane> Director<P> {
             | Output::Grant { .. }
             | Output::Renew { .. }
             | Output::Txn { .. } => {}
+        }
+    }
+
+    /// Replies to an order that has changed a server, as soon as the group has settled it.
+    pub(super) fn reply_when_settled(&mut self, key: SharedKey, held: Held) {
+        let held = match self.configured.sync {
+            Some(_) => self.group.hold(key.clone(), held),
+            None => Some(held),
+        };
+        self.reply(held.map(|held| (key, held)).into_iter().collect());
+    }
+
+    fn reply(&self, replies: Vec<(SharedKey, Held)>) {
+        for (key, held) in replies {
+            match held {
+                Held::Server(reply) => {
+                    let _ = reply.send(self.server_now(&key.pool, &key.server));
+                }
+                Held::Member(reply) => {
+                    let _ = reply.send(Ok(()));
+                }
+            }
         }
     }
 

@@ -1,12 +1,13 @@
 //! Applies servers of lists outside the configuration file.
 
 use serde_json::{Map, Value};
-use weir_cluster::Kind;
+use weir_cluster::{Kind, SharedKey};
 use weir_model::diff;
 
 use super::Director;
 use super::server::unknown_pool;
-use crate::api::Refusal;
+use crate::api::{Refusal, Reply};
+use crate::daemon::group::Held;
 use crate::plane::{Plane, Wanted};
 
 impl<P: Plane> Director<P> {
@@ -47,20 +48,29 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Adds a server to a pool or changes an added one, with these keys; `None` removes it.
+    /// Adds a server to a pool or changes an added one, with these keys; `None` removes it. With `[sync]` in a
+    /// group, the reply waits until the group has settled it.
     pub(super) async fn member(
         &mut self,
         pool: &str,
         address: &str,
         keys: Option<Map<String, Value>>,
-    ) -> Result<(), Refusal> {
-        self.order_member(pool, address, keys.clone()).await?;
+        reply: Reply<()>,
+    ) {
+        if let Err(refusal) = self.order_member(pool, address, keys.clone()).await {
+            return drop(reply.send(Err(refusal)));
+        }
         let value = match keys {
             Some(keys) => Value::Object(keys),
             None => serde_json::json!({ "removed": true }),
         };
         self.group.share(Kind::Server, pool, address, value);
-        Ok(())
+        let key = SharedKey {
+            kind: Kind::Server,
+            pool: pool.to_owned(),
+            server: address.to_owned(),
+        };
+        self.reply_when_settled(key, Held::Member(reply));
     }
 
     /// The same, by this director or by another one of the group.

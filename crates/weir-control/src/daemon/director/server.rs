@@ -2,27 +2,37 @@
 
 use std::net::SocketAddr;
 
-use weir_cluster::Kind;
+use weir_cluster::{Kind, SharedKey};
 use weir_model::{Desired, Pool, Server};
 
 use super::Director;
-use crate::api::{Override, Refusal, ServerNow, ServerOrder};
+use crate::api::{Override, Refusal, Reply, ServerNow, ServerOrder};
+use crate::daemon::group::Held;
 use crate::plane::Plane;
 use crate::snapshot::ServerState;
 
 impl<P: Plane> Director<P> {
-    /// Changes a server at run time.
+    /// Changes a server at run time. With `[sync]` in a group, the reply waits until the group has settled it.
     pub(super) async fn server(
         &mut self,
         pool: &str,
         address: &str,
         order: ServerOrder,
-    ) -> Result<ServerNow, Refusal> {
-        let address = self.order_server(pool, address, order).await?;
+        reply: Reply<ServerNow>,
+    ) {
+        let server = match self.order_server(pool, address, order).await {
+            Ok(server) => server,
+            Err(refusal) => return drop(reply.send(Err(refusal))),
+        };
         if let Ok(value) = serde_json::to_value(order) {
-            self.group.share(Kind::Override, pool, &address, value);
+            self.group.share(Kind::Override, pool, &server, value);
         }
-        self.server_now(pool, &address)
+        let key = SharedKey {
+            kind: Kind::Override,
+            pool: pool.to_owned(),
+            server,
+        };
+        self.reply_when_settled(key, Held::Server(reply));
     }
 
     /// Sets or removes an override, by an operator of this director or of another one of the group. Returns the name of

@@ -1,19 +1,13 @@
 //! Two or three directors with a group of two virtual routers, each on a segment of its own; virtual time. Packets are
 //! delayed and lost, segments are cut between directors, in one direction or both.
-//!
-//! `WEIR_VRRP_SCHEDULES` sets the number of schedules, `WEIR_VRRP_SEED` the first seed. A failure prints its seed.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use weir_vrrp::{Arrival, Config, GROUP_V4, HOP_LIMIT, Output, Router, State, Version};
+use super::network::{DELAY, Overlap, Random, Timeline, address, group, is_soak, seeds};
+use weir_vrrp::{Arrival, Config, HOP_LIMIT, Output, Router, State, Version};
 
 const SCHEDULES: u64 = 1_000;
 const SCHEDULES_AT_LENGTH: u64 = 200_000;
-/// The longest transmission time of a packet.
-const DELAY: Duration = Duration::from_millis(3);
 const INTERVAL: Duration = Duration::from_millis(100);
 const SEGMENTS: usize = 2;
 /// Disturbances end on the second segment first, then on both.
@@ -22,27 +16,6 @@ const HALF_WHOLE: Duration = Duration::from_secs(8);
 const END: Duration = Duration::from_secs(12);
 /// After this a network that does not change has one active director: two active down intervals.
 const SETTLED: Duration = Duration::from_secs(1);
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn time(&mut self, end: Duration) -> Duration {
-        Duration::from_micros(self.below(end.as_micros() as u64 + 1))
-    }
-}
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -79,29 +52,19 @@ struct Simulation {
     nodes: Vec<Router>,
     started: Vec<bool>,
     states: Vec<[State; SEGMENTS]>,
-    events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
-    number: u64,
+    events: Timeline<Event>,
     cut: Vec<Link>,
     loss: u64,
     now: Duration,
     /// Changes of states while the network does not change, after it has settled.
     late_changes: Vec<(Duration, usize)>,
-    several_since: Option<Duration>,
-    longest: Duration,
-}
-
-fn address(node: usize) -> IpAddr {
-    Ipv4Addr::new(10, 0, 0, 1 + node as u8).into()
-}
-
-fn group() -> IpAddr {
-    GROUP_V4.into()
+    overlap: Overlap,
 }
 
 impl Simulation {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
-        let preempt = random.below(100) < 70;
+        let preempt = random.chance(70);
         let count = 2 + random.below(2) as usize;
         let nodes = (0..count).map(|_| {
             let priority = [100, 100, 150, 200][random.below(4) as usize];
@@ -124,14 +87,12 @@ impl Simulation {
             started: vec![false; count],
             states: vec![[State::Init; SEGMENTS]; count],
             nodes,
-            events: BinaryHeap::new(),
-            number: 0,
+            events: Timeline::new(),
             cut: Vec::new(),
             loss: 0,
             now: Duration::ZERO,
             late_changes: Vec::new(),
-            several_since: None,
-            longest: Duration::ZERO,
+            overlap: Overlap::default(),
         };
         simulation.plan();
         simulation
@@ -141,7 +102,7 @@ impl Simulation {
         let count = self.nodes.len() as u64;
         for node in 0..self.nodes.len() {
             let at = self.random.time(DISTURBED / 2);
-            self.push(at, Event::Start { node });
+            self.events.push(at, Event::Start { node });
         }
         self.loss = self.random.below(50);
         for _ in 0..self.random.below(8) {
@@ -151,7 +112,7 @@ impl Simulation {
                 to: self.random.below(count) as usize,
             };
             let at = self.random.time(DISTURBED);
-            self.push(at, Event::Cut { link });
+            self.events.push(at, Event::Cut { link });
             // The first segment may stay cut while the second one is whole.
             let end = if link.segment == 0 {
                 HALF_WHOLE
@@ -162,20 +123,12 @@ impl Simulation {
                 0 => end,
                 _ => (at + self.random.time(DISTURBED)).min(DISTURBED),
             };
-            self.push(until, Event::Join { link });
+            self.events.push(until, Event::Join { link });
         }
     }
 
-    fn push(&mut self, at: Duration, event: Event) {
-        self.number += 1;
-        self.events.push(Reverse((at, self.number, event)));
-    }
-
     fn run(&mut self) {
-        while let Some(Reverse((at, _, event))) = self.events.pop() {
-            if at > END {
-                break;
-            }
+        while let Some((at, event)) = self.events.pop(END) {
             self.now = at;
             if self.now >= DISTURBED {
                 self.loss = 0;
@@ -252,7 +205,7 @@ impl Simulation {
         let is_active = |state| state == State::Active;
         assert_eq!(is_active(first), is_active(second), "members move together");
         if let Some(at) = self.nodes[node].next_deadline() {
-            self.push(at.max(self.now), Event::Timer { node });
+            self.events.push(at.max(self.now), Event::Timer { node });
         }
     }
 
@@ -262,13 +215,13 @@ impl Simulation {
             self.nodes[from].packets(segment, priority, address(from), &receivers, Duration::ZERO);
         for to in 0..self.nodes.len() {
             let link = Link { segment, from, to };
-            if to == from || self.cut.contains(&link) || self.random.below(100) < self.loss {
+            if to == from || self.cut.contains(&link) || self.random.chance(self.loss) {
                 continue;
             }
             let at = self.now + self.random.time(DELAY);
             for (_, bytes) in &packets {
                 let bytes = bytes.clone();
-                self.push(
+                self.events.push(
                     at,
                     Event::Packet {
                         to,
@@ -294,24 +247,8 @@ impl Simulation {
         if self.now < DISTURBED {
             return;
         }
-        if self.active().len() > 1 {
-            let since = *self.several_since.get_or_insert(self.now);
-            self.longest = self.longest.max(self.now - since);
-        } else {
-            self.several_since = None;
-        }
+        self.overlap.observe(self.now, self.active().len());
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the number of schedules is an option of the test"
-)]
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(default)
 }
 
 #[test]
@@ -321,21 +258,18 @@ fn group_has_one_active_director_and_does_not_flap() {
 
 #[test]
 fn group_has_one_active_director_and_does_not_flap_at_length() {
-    if setting("WEIR_SOAK", 0) > 0 {
+    if is_soak() {
         run_schedules(SCHEDULES_AT_LENGTH);
     }
 }
 
 fn run_schedules(count: u64) {
-    let first = setting("WEIR_VRRP_SEED", 1);
-    let count = setting("WEIR_VRRP_SCHEDULES", count);
-    println!("seeds {first} to {}", first + count - 1);
     let mut changed_hands = 0;
-    for seed in first..first + count {
+    for seed in seeds(count) {
         let mut simulation = Simulation::new(seed);
         simulation.run();
         let limit = INTERVAL + 2 * DELAY;
-        let longest = simulation.longest;
+        let longest = simulation.overlap.longest;
         assert!(
             longest <= limit,
             "seed {seed}: several were active for {longest:?}, limit {limit:?}"

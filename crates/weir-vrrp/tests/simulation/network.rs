@@ -1,0 +1,112 @@
+//! What both simulations have: random numbers, events in order, addresses, how long several routers are active, and
+//! the schedules.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
+use std::time::Duration;
+
+use weir_vrrp::GROUP_V4;
+
+/// The longest transmission time of a packet.
+pub(crate) const DELAY: Duration = Duration::from_millis(3);
+
+/// SplitMix64.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(crate) fn time(&mut self, end: Duration) -> Duration {
+        Duration::from_micros(self.below(end.as_micros() as u64 + 1))
+    }
+}
+
+/// Events in the order of their times, those of the same time in the order in which they were added.
+pub(crate) struct Timeline<E> {
+    events: BinaryHeap<Reverse<(Duration, u64, E)>>,
+    number: u64,
+}
+
+impl<E: Ord> Timeline<E> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            events: BinaryHeap::new(),
+            number: 0,
+        }
+    }
+
+    pub(crate) fn push(&mut self, at: Duration, event: E) {
+        self.number += 1;
+        self.events.push(Reverse((at, self.number, event)));
+    }
+
+    /// The next event up to a time.
+    pub(crate) fn pop(&mut self, end: Duration) -> Option<(Duration, E)> {
+        let Reverse((at, _, event)) = self.events.pop()?;
+        (at <= end).then_some((at, event))
+    }
+}
+
+/// How long several routers were active at the same time, at most.
+#[derive(Default)]
+pub(crate) struct Overlap {
+    since: Option<Duration>,
+    pub(crate) longest: Duration,
+}
+
+impl Overlap {
+    pub(crate) fn observe(&mut self, now: Duration, active: usize) {
+        if let Some(since) = self.since {
+            self.longest = self.longest.max(now - since);
+        }
+        self.since = (active > 1).then(|| self.since.unwrap_or(now));
+    }
+}
+
+pub(crate) fn address(node: usize) -> IpAddr {
+    Ipv4Addr::new(10, 0, 0, 1 + node as u8).into()
+}
+
+pub(crate) fn group() -> IpAddr {
+    GROUP_V4.into()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the number of schedules is an option of the test"
+)]
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
+}
+
+/// Whether the long forms run.
+pub(crate) fn is_soak() -> bool {
+    setting("WEIR_SOAK", 0) > 0
+}
+
+/// The seeds of the schedules to run.
+pub(crate) fn seeds(count: u64) -> Range<u64> {
+    let first = setting("WEIR_VRRP_SEED", 1);
+    let count = setting("WEIR_VRRP_SCHEDULES", count);
+    println!("seeds {first} to {}", first + count - 1);
+    first..first + count
+}

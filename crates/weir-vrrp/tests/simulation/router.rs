@@ -1,0 +1,364 @@
+//! Two to four routers on a network that loses, delays and partitions, with pauses of routers; virtual time.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::network::{DELAY, Overlap, Random, Timeline, address, group, is_soak, seeds};
+use weir_vrrp::{Arrival, Config, HOP_LIMIT, Instance, Output, State, Version, decode};
+
+const SCHEDULES: u64 = 2_000;
+const SCHEDULES_AT_LENGTH: u64 = 1_000_000;
+/// How long the network is disturbed, and how long it is whole afterwards.
+const DISTURBED: Duration = Duration::from_secs(12);
+const WHOLE: Duration = Duration::from_secs(12);
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Packet {
+        to: usize,
+        from: usize,
+        bytes: Vec<u8>,
+    },
+    Timer {
+        node: usize,
+    },
+    Start {
+        node: usize,
+    },
+    Pause {
+        node: usize,
+        length: Duration,
+    },
+    Resume {
+        node: usize,
+    },
+    Cut {
+        one: usize,
+        other: usize,
+    },
+    Join {
+        one: usize,
+        other: usize,
+    },
+    Loss {
+        percent: u64,
+    },
+    Heal,
+}
+
+struct Node {
+    instance: Instance,
+    address: IpAddr,
+    is_started: bool,
+    paused: bool,
+    paused_at: Duration,
+    waiting: Vec<(usize, Vec<u8>)>,
+    state: State,
+}
+
+struct Simulation {
+    random: Random,
+    nodes: Vec<Node>,
+    events: Timeline<Event>,
+    cut: Vec<(usize, usize)>,
+    loss: u64,
+    now: Duration,
+    healed: bool,
+    overlap: Overlap,
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let version = if random.chance(50) {
+            Version::V2
+        } else {
+            Version::V3
+        };
+        let preempt = random.chance(70);
+        let down_adverts = [2, 3, 3, 5][random.below(4) as usize];
+        let count = 2 + random.below(3) as usize;
+        let nodes = (0..count).map(|node| {
+            let interval = match version {
+                Version::V2 => Duration::from_secs(1),
+                Version::V3 => {
+                    [50, 100, 500, 1_000].map(Duration::from_millis)[random.below(4) as usize]
+                }
+            };
+            // Often equal: the address decides.
+            let priority = [100, 100, 150, 200, 254, 1][random.below(6) as usize];
+            let config = Config {
+                name: "v".to_owned(),
+                version,
+                vrid: 51,
+                priority,
+                interval,
+                addresses: vec!["10.0.0.100".parse().unwrap()],
+                preempt,
+                down_adverts,
+                ..Config::default()
+            };
+            Node {
+                instance: Instance::new(config, Duration::ZERO),
+                address: address(node),
+                is_started: false,
+                paused: false,
+                paused_at: Duration::ZERO,
+                waiting: Vec::new(),
+                state: State::Init,
+            }
+        });
+        let nodes = nodes.collect();
+        let mut simulation = Self {
+            random,
+            nodes,
+            events: Timeline::new(),
+            cut: Vec::new(),
+            loss: 0,
+            now: Duration::ZERO,
+            healed: false,
+            overlap: Overlap::default(),
+        };
+        simulation.plan_faults();
+        simulation
+    }
+
+    fn plan_faults(&mut self) {
+        let count = self.nodes.len();
+        for node in 0..count {
+            let at = self.random.time(Duration::from_secs(2));
+            self.events.push(at, Event::Start { node });
+        }
+        for _ in 0..self.random.below(12) {
+            let at = self.random.time(DISTURBED);
+            let until = (at + self.random.time(Duration::from_secs(6))).min(DISTURBED);
+            let (one, other) = (
+                self.random.below(count as u64) as usize,
+                self.random.below(count as u64) as usize,
+            );
+            match self.random.below(3) {
+                0 => {
+                    self.events.push(at, Event::Cut { one, other });
+                    self.events.push(until, Event::Join { one, other });
+                }
+                1 => self.events.push(
+                    at,
+                    Event::Pause {
+                        node: one,
+                        length: until - at,
+                    },
+                ),
+                _ => {
+                    let percent = self.random.below(90);
+                    self.events.push(at, Event::Loss { percent });
+                }
+            }
+        }
+        self.events.push(DISTURBED, Event::Heal);
+    }
+
+    fn run(&mut self) {
+        let end = DISTURBED + WHOLE;
+        while let Some((at, event)) = self.events.pop(end) {
+            self.now = at;
+            self.handle(event);
+            self.observe();
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Start { node } => {
+                self.nodes[node].is_started = true;
+                let source = Some(self.nodes[node].address);
+                self.nodes[node].instance.handle_source(source, self.now);
+                self.drain(node);
+            }
+            Event::Packet { to, from, bytes } => {
+                if self.nodes[to].paused {
+                    self.nodes[to].waiting.push((from, bytes));
+                } else {
+                    self.deliver(to, from, &bytes);
+                    self.drain(to);
+                }
+            }
+            Event::Timer { node } => {
+                let due = self.nodes[node].instance.next_deadline();
+                if !self.nodes[node].paused && due.is_some_and(|due| due <= self.now) {
+                    self.nodes[node].instance.handle_timeout(self.now);
+                    self.drain(node);
+                }
+            }
+            Event::Pause { node, length } => {
+                if !self.nodes[node].paused {
+                    self.nodes[node].paused = true;
+                    self.nodes[node].paused_at = self.now;
+                    self.events.push(self.now + length, Event::Resume { node });
+                }
+            }
+            Event::Resume { node } => self.resume(node),
+            Event::Cut { one, other } => self.cut.push((one, other)),
+            Event::Join { one, other } => {
+                if let Some(at) = self.cut.iter().position(|it| *it == (one, other)) {
+                    self.cut.swap_remove(at);
+                }
+            }
+            Event::Loss { percent } => self.loss = percent,
+            Event::Heal => {
+                self.loss = 0;
+                self.cut.clear();
+                self.healed = true;
+            }
+        }
+    }
+
+    /// Packets that waited come before timers, as in the driver.
+    fn resume(&mut self, node: usize) {
+        self.nodes[node].paused = false;
+        let length = self.now - self.nodes[node].paused_at;
+        let was_active = self.nodes[node].state == State::Active;
+        for (from, bytes) in std::mem::take(&mut self.nodes[node].waiting) {
+            self.deliver(node, from, &bytes);
+        }
+        self.nodes[node].instance.handle_timeout(self.now);
+        let interval = self.nodes[node].instance.config().interval;
+        let sent = self.drain(node);
+        // It was silent for so long that another one may be active: it listens first.
+        assert!(
+            !(sent && was_active && length >= 3 * interval),
+            "a stalled router speaks"
+        );
+    }
+
+    fn deliver(&mut self, to: usize, from: usize, bytes: &[u8]) {
+        if !self.nodes[to].is_started {
+            return;
+        }
+        let arrival = Arrival {
+            bytes,
+            source: address(from),
+            destination: group(),
+            hop_limit: HOP_LIMIT,
+        };
+        let received = decode(&arrival).expect("a valid packet");
+        let handled = self.nodes[to]
+            .instance
+            .handle_packet(&received, address(from), self.now);
+        handled.expect("it is accepted");
+    }
+
+    /// Sends what the node requests, and sets its timer. Returns whether it sent as active.
+    fn drain(&mut self, node: usize) -> bool {
+        let mut sent = false;
+        while let Some(output) = self.nodes[node].instance.poll_output() {
+            match output {
+                Output::Send { priority } => {
+                    sent |= priority > 0;
+                    self.send(node, priority);
+                }
+                Output::Changed { from, to } => {
+                    assert_eq!(self.nodes[node].state, from, "changes are consecutive");
+                    assert_ne!(from, to);
+                    self.nodes[node].state = to;
+                }
+                Output::Announce { .. } | Output::AnnounceSource => {}
+            }
+        }
+        assert_eq!(self.nodes[node].state, self.nodes[node].instance.state());
+        if let Some(at) = self.nodes[node].instance.next_deadline() {
+            self.events.push(at.max(self.now), Event::Timer { node });
+        }
+        sent
+    }
+
+    fn send(&mut self, from: usize, priority: u8) {
+        let instance = &self.nodes[from].instance;
+        let packet = instance.advertisement(priority);
+        let bytes = packet.encode(address(from), group(), instance.checksum());
+        for to in 0..self.nodes.len() {
+            let is_cut = self.cut.contains(&(from, to)) || self.cut.contains(&(to, from));
+            if to == from || is_cut || self.random.chance(self.loss) {
+                continue;
+            }
+            let at = self.now + self.random.time(DELAY);
+            self.events.push(
+                at,
+                Event::Packet {
+                    to,
+                    from,
+                    bytes: bytes.clone(),
+                },
+            );
+        }
+    }
+
+    fn active(&self) -> Vec<usize> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes
+            .filter(|(_, node)| node.state == State::Active)
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    fn observe(&mut self) {
+        if !self.healed {
+            return;
+        }
+        self.overlap.observe(self.now, self.active().len());
+    }
+
+    fn longest_interval(&self) -> Duration {
+        let intervals = self
+            .nodes
+            .iter()
+            .map(|node| node.instance.config().interval);
+        intervals.max().unwrap_or_default()
+    }
+}
+
+#[test]
+fn one_router_is_active_when_the_network_is_whole() {
+    run_schedules(SCHEDULES);
+}
+
+/// A million schedules, in about half an hour; `WEIR_SOAK=1` runs it.
+#[test]
+fn one_router_is_active_when_the_network_is_whole_at_length() {
+    if !is_soak() {
+        return;
+    }
+    run_schedules(SCHEDULES_AT_LENGTH);
+}
+
+fn run_schedules(count: u64) {
+    let mut changed_hands = 0;
+    for seed in seeds(count) {
+        let mut simulation = Simulation::new(seed);
+        simulation.run();
+        // The next advertisement of each arrives, and an answer.
+        let limit = simulation.longest_interval() + 2 * DELAY;
+        let longest = simulation.overlap.longest;
+        assert!(
+            longest <= limit,
+            "seed {seed}: several were active for {longest:?}, limit {limit:?}"
+        );
+        let active = simulation.active();
+        assert_eq!(active.len(), 1, "seed {seed}: active {active:?}");
+        let winner = &simulation.nodes[active[0]].instance;
+        let priorities = simulation.nodes.iter().map(|node| node.instance.priority());
+        if winner.config().preempt {
+            assert_eq!(Some(winner.priority()), priorities.max(), "seed {seed}");
+        }
+        for (index, node) in simulation.nodes.iter().enumerate() {
+            if index != active[0] {
+                assert_eq!(
+                    node.instance.active_peer(),
+                    Some(address(active[0])),
+                    "seed {seed}"
+                );
+            }
+        }
+        changed_hands += u64::from(active[0] != 0);
+    }
+    assert!(changed_hands > 0, "the first router always won");
+}
