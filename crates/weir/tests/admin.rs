@@ -405,6 +405,18 @@ fn remote_client_uses_tls_and_token() {
     );
     let renewed = curl(&renewed, Some(&reader));
     assert!(renewed.ends_with("code=200"), "{renewed}");
+    let own = world.status()["admin_certificates"].clone();
+    assert_eq!(
+        (&own[0]["file"], &own[0]["name"]),
+        (&certificate.as_str().into(), &"lb1.example".into()),
+        "{own:#}"
+    );
+    let series = format!(
+        "\nweir_certificate_not_after_timestamp_seconds{{service=\"[node] \
+         admin\",certificate=\"{certificate}\"}} {}\n",
+        own[0]["not_after_s"]
+    );
+    assert!(renewed.contains(&series), "{series}: {renewed}");
 }
 
 /// The response is larger than the socket buffers of a client that reads nothing.

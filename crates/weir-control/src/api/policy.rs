@@ -19,6 +19,8 @@ use super::token::{Tokens, bearer};
 /// The names, tokens and roles that a TCP listener accepts.
 #[derive(Debug)]
 pub struct Policy {
+    /// The certificates of `tls`, the first to expire first.
+    pub certificates: Vec<weir_proxy::CertificateExpiry>,
     /// Tokens with their roles.
     pub tokens: Tokens,
     /// Whether reading requires a token.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -14,6 +15,7 @@ use crate::api::{
     self, Access, Listener, Orders, Policy, Refused, SharedPolicy, Token, Tokens, named_tokens,
 };
 use crate::keeper::{Kept, Link};
+use crate::status::Certificate;
 
 /// The kind of socket in the keeper.
 const SOCKETS: &str = "admin";
@@ -74,6 +76,7 @@ impl Admin {
             read_requires_token: true,
             hosts: Vec::new(),
             tls: None,
+            certificates: Vec::new(),
         };
         Self {
             orders,
@@ -122,6 +125,10 @@ impl Admin {
     fn policy(&self, admin: &model::Admin) -> Result<Policy, Error> {
         let tls = admin.tls.as_ref();
         let tls = tls.map(|tls| weir_proxy::listener_tls(tls, PROTOCOLS));
+        let tls = tls
+            .transpose()
+            .map_err(|source| Error::AdminTls { source })?;
+        let (tls, certificates) = tls.unzip();
         let named = admin.tokens.as_ref();
         let named = named.map(|path| named_tokens(Path::new(path)));
         Ok(Policy {
@@ -134,10 +141,16 @@ impl Admin {
             },
             read_requires_token: admin.read_requires_token,
             hosts: admin.hosts.clone(),
-            tls: tls
-                .transpose()
-                .map_err(|source| Error::AdminTls { source })?,
+            tls,
+            certificates: certificates.unwrap_or_default(),
         })
+    }
+
+    /// The certificates of the listener, the first to expire first.
+    pub fn certificates(&self, now: SystemTime) -> Vec<Certificate> {
+        let policy = self.policy.get();
+        let certificates = policy.certificates.iter();
+        certificates.map(|it| Certificate::new(it, now)).collect()
     }
 
     /// Stops listening; another process uses the same socket.

@@ -421,6 +421,7 @@ impl<P: Plane> Director<P> {
             cluster: self.group.status(),
             reloads: self.reloads.all(),
             reload_counts: self.reloads.counts(),
+            admin_certificates: self.admin.certificates(SystemTime::now()),
             certificate_error: self.certificates.problem().map(str::to_owned),
             list_error: self.lists.problem().map(str::to_owned),
             ..Report::from(&snapshot)

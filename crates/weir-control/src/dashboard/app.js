@@ -404,6 +404,7 @@ const urgency = (days) => days < 0 ? "down" : days < EXPIRY_WARNING_DAYS ? "warn
 // The first to expire first.
 function certificates() {
   const found = report.services.flatMap((it) => (it.certificates || []).map((one) => ({ service: it.name, ...one })));
+  found.push(...(report.admin_certificates || []).map((one) => ({ service: "[node] admin", ...one })));
   found.sort((a, b) => a.not_after_s - b.not_after_s);
   at("certificates-section").hidden = !found.length;
   table("certificates", [["Service"], ["Host"], ["File", "wide"], ["Expires"], ["Days left", "number"]],

@@ -9,14 +9,8 @@ pub(super) fn certificates(text: &mut Text, report: &Report) {
     let help =
         "When a certificate expires, since the Unix epoch; at most the first 1000 of a service.";
     text.family(name, "gauge", help);
-    for service in &report.services {
-        let certificates = service.proxy.iter().flat_map(|proxy| &proxy.certificates);
-        for certificate in certificates {
-            let labels = [
-                ("service", service.name.as_str()),
-                ("certificate", certificate.file.as_str()),
-            ];
-            text.sample(name, &labels, certificate.not_after_s);
-        }
+    for (service, certificate) in report.certificates() {
+        let labels = [("service", service), ("certificate", &certificate.file)];
+        text.sample(name, &labels, certificate.not_after_s);
     }
 }

@@ -94,8 +94,7 @@ impl Report {
             found.push(Diagnosis::new("this director is drained", effect).fix("weir node ready"));
         }
         found.extend(self.vrrp.iter().flat_map(router_findings));
-        let proxies = self.services.iter().filter_map(|it| it.proxy.as_ref());
-        let certificates = proxies.flat_map(|it| &it.certificates);
+        let certificates = self.certificates().map(|(_, it)| it);
         for certificate in certificates.filter(|it| it.needs_attention()) {
             let effect = "clients reject an expired certificate";
             let fix = "renew it; Weir loads changed certificate files by itself";

@@ -69,6 +69,7 @@ impl From<&Snapshot> for Report {
             cluster: None,
             reloads: Vec::new(),
             reload_counts: super::ReloadCounts::default(),
+            admin_certificates: Vec::new(),
             certificate_error: None,
             list_error: None,
             open_files: snapshot.open_files.as_ref().map(OpenFiles::from),

@@ -107,6 +107,9 @@ pub struct Report {
     /// Number of reloads of this process; absent before the first.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reload_counts: ReloadCounts,
+    /// The certificates of `[node] admin`, the first to expire first; absent without TLS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub admin_certificates: Vec<Certificate>,
     /// Why changed certificate files are not in use; absent if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_error: Option<String>,

@@ -165,6 +165,10 @@ fn director(report: &Report) -> String {
             "process {pid} of version {version} drains since {since}, clients left: {clients}"
         );
     }
+    let admin = report.admin_certificates.iter();
+    for certificate in admin.filter(|it| it.needs_attention()) {
+        let _ = writeln!(out, "warning: [node] admin: {}", certificate.sentence());
+    }
     for why in report.open_files.iter().flat_map(|it| &it.exceeding) {
         let _ = writeln!(out, "warning: {why}");
     }

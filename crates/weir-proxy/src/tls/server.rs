@@ -99,15 +99,17 @@ impl ProducesTickets for NoTickets {
     }
 }
 
-/// TLS configuration of a listener that belongs to no service, from the same configuration keys.
+/// TLS configuration of a listener that belongs to no service, from the same configuration keys, and its certificates,
+/// the first to expire first.
 ///
 /// # Errors
 /// A certificate cannot be used.
 pub fn listener_tls(
     tls: &ServiceTls,
     protocols: &[&[u8]],
-) -> Result<Arc<ServerConfig>, CertificateError> {
-    server_config(tls, protocols, Arc::new(NoTickets)).map(|secured| secured.config)
+) -> Result<(Arc<ServerConfig>, Vec<CertificateExpiry>), CertificateError> {
+    let secured = server_config(tls, protocols, Arc::new(NoTickets))?;
+    Ok((secured.config, secured.expiries))
 }
 
 /// The TLS configuration of a service, and facts about its certificates.
