@@ -39,7 +39,7 @@ const SECRET_BYTES: usize = 8;
 
 impl NamedCondition {
     /// As [`fmt::Display`]; `is_public`: a value that may be a secret is shown as a short hash, which distinguishes two
-    /// routes apart.
+    /// routes.
     fn shown(&self, is_public: bool) -> String {
         match &self.value {
             Some(ValuePattern::Exact(value)) if is_public && value.len() >= SECRET_BYTES => {
