@@ -1,8 +1,8 @@
 //! Servers of pools from sources other than the configuration: `servers_file`, `servers_dns`, and the API.
 //!
 //! The active configuration is the configuration file plus these servers. A list is rejected if it cannot be read, was
-//! removed, or lost more than half of its servers at once. The last good list is then kept, also across restarts, and the
-//! status reports the problem. A reload of the configuration accepts a shorter list.
+//! removed, or lost more than half of its servers at once. The last good list is then kept, also across restarts, and
+//! the status reports the problem. A reload of the configuration accepts a shorter list.
 
 mod added;
 mod answer;

@@ -1,10 +1,10 @@
 //! Finds servers whose replies bypass the director, although `nat` without source translation requires them to pass it.
 //!
 //! Such a server passes its check, because the probe comes from the director itself, but every client times out: the
-//! server's default gateway is another machine, or the server is on the clients' segment. The counters distinguish it from a
-//! healthy one: SYNs are forwarded to it and no packet comes back. That is a warning and ejects no server. Servers that
-//! accept no connections while others of the pool do are found by [`Outliers`](crate::Outliers), which skips servers
-//! for which [`Silence::is_alive`] returns true.
+//! server's default gateway is another machine, or the server is on the clients' segment. The counters distinguish it
+//! from a healthy one: SYNs are forwarded to it and no packet comes back. That is a warning and ejects no server.
+//! Servers that accept no connections while others of the pool do are found by [`Outliers`](crate::Outliers), which
+//! skips servers for which [`Silence::is_alive`] returns true.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
 //! Root's configuration together with what a group of directors has published.
 //!
-//! A daemon without rights supplies the published part, and could supply anything. The result therefore has root's own part, and its
-//! last file may only contain what root's file permits: parsing it enforces `[cluster.publish]`, and programs and files
-//! must be those that root's file names.
+//! A daemon without rights supplies the published part, and could supply anything. The result therefore has root's own
+//! part, and its last file may only contain what root's file permits: parsing it enforces `[cluster.publish]`, and
+//! programs and files must be those that root's file names.
 
 /// Returns root's configuration with the published part of a daemon's text, if both are of the same group.
 ///

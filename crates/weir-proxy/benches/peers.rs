@@ -1,5 +1,5 @@
-//! CPU per request, latency and memory compared with HAProxy and nginx, all with one worker on CPU 0, load and origin on the
-//! others.
+//! CPU per request, latency and memory compared with HAProxy and nginx, all with one worker on CPU 0, load and origin
+//! on the others.
 //!
 //! Other work on the machine disturbs rates more than CPU time, but it does: read ratios, not nanoseconds.
 //!

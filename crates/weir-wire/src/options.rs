@@ -4,8 +4,8 @@ use crate::error::ParseError;
 
 /// Up to 40 bytes of options, always a whole number of 32-bit words.
 ///
-/// Both IPv4 (RFC 791) and TCP (RFC 9293) count their header in words with a 4-bit field and have 20 fixed bytes; therefore
-/// one type for both.
+/// Both IPv4 (RFC 791) and TCP (RFC 9293) count their header in words with a 4-bit field and have 20 fixed bytes,
+/// so one type serves both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HeaderOptions {
     bytes: [u8; Self::MAX_LEN],

@@ -1,5 +1,5 @@
-//! The configuration that `weir import` writes for a file balances, checks and fails over as the original program does, without the
-//! original program.
+//! The configuration that `weir import` writes for a file balances, checks and fails over as the original program does,
+//! without the original program.
 
 mod world;
 

@@ -479,7 +479,8 @@ fn imported_table_is_valid_configuration() {
     assert!(lost.contains("\n  line 7: "), "{notes}");
     assert_eq!(notes.matches("line ").count(), 2, "{notes}");
     let text = String::from_utf8(output.stdout).expect("text");
-    // Neither the tool nor the file adds the address: the warning about the file reports this, and how Weir would add it.
+    // Neither the tool nor the file adds the address: the warning about the file reports this, and how Weir would add
+    // it.
     let first = text.lines().next().expect("a line");
     assert_eq!(
         first,

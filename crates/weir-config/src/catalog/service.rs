@@ -190,8 +190,8 @@ pub(crate) static SERVICE: Section = Section {
             Default("true"),
             "Whether an `http` service buffers the request body before it selects a server, so that slow clients do \
              not occupy server connections: the whole body, or the first 16 KiB of a longer one. Each part must \
-             arrive within `timeouts.client`. Bodies without a length (chunked, HTTP/2 without `content-length` such as \
-             gRPC streams) and those with `Expect: 100-continue` are not buffered.",
+             arrive within `timeouts.client`. Bodies without a length (chunked, HTTP/2 without `content-length` such \
+             as gRPC streams) and those with `Expect: 100-continue` are not buffered.",
             "request_buffering = false",
         )
         .known_as(&["http-buffer-request", "proxy_request_buffering"]),

@@ -1,7 +1,7 @@
 //! Ends sockets whose server is removed or down, so that their programs connect again and get another server.
 //!
-//! A TCP connection ends if `on_remove` requires it: a socket cannot change its server, so that `reschedule` is the same
-//! as `reset`. A connected UDP socket would send to a dead server for ever, without noticing: it always ends.
+//! A TCP connection ends if `on_remove` requires it: a socket cannot change its server, so that `reschedule` is the
+//! same as `reset`. A connected UDP socket would send to a dead server for ever, without noticing: it always ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -38,8 +38,8 @@ pub struct NamedCondition {
 const SECRET_BYTES: usize = 8;
 
 impl NamedCondition {
-    /// As [`fmt::Display`]; `is_public`: a value that may be a secret is shown as a short hash, which distinguishes two routes
-    /// apart.
+    /// As [`fmt::Display`]; `is_public`: a value that may be a secret is shown as a short hash, which distinguishes two
+    /// routes.
     fn shown(&self, is_public: bool) -> String {
         match &self.value {
             Some(ValuePattern::Exact(value)) if is_public && value.len() >= SECRET_BYTES => {

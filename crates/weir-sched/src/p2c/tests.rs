@@ -90,8 +90,8 @@ fn unusable_servers_are_redrawn_and_skipped_by_the_walk() {
     assert_eq!(picked(&one, &numbers), Some(1));
 }
 
-/// Follows every sequence of random numbers with its probability, as far as positions and acceptance distinguish them: a
-/// number of 32 bits represents `of` equal parts of the range, `of` being a multiple of every ceiling.
+/// Follows every sequence of random numbers with its probability, as far as positions and acceptance distinguish them:
+/// a number of 32 bits represents `of` equal parts of the range, `of` being a multiple of every ceiling.
 fn distribution(servers: &Few<'_>, of: u64) -> Vec<f64> {
     // Sequences of numbers are counted through like digits; a pick that needs more digits than there are asks for them.
     let mut chances = vec![0.0; servers.0.len()];

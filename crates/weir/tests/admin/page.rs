@@ -1,5 +1,5 @@
-//! The dashboard in a browser: it shows the status document, executes actions, is accessible, and logs no error. Only in
-//! the long form of the tests: the browser has 300 MB.
+//! The dashboard in a browser: it shows the status document, executes actions, is accessible, and logs no error. Only
+//! in the long form of the tests: the browser has 300 MB.
 
 use serde_json::{Value, json};
 

@@ -254,7 +254,7 @@ mod tests {
         for (text, reason) in [
             ("secret".to_owned(), "NAME ROLE HASH"),
             (format!("a/b read {hash}"), "a name has"),
-            (format!("secret admin {hash}"), "none of `read`"),
+            (format!("secret admin {hash}"), "is not `read`"),
             ("a read secret".to_owned(), "64 hexadecimal"),
             (format!("a read {}", "é".repeat(32)), "64 hexadecimal"),
             (format!("a read {hash} secret"), "NAME ROLE HASH"),
