@@ -321,7 +321,10 @@ fn request<'n>(
     if is("X-Forwarded-For") && value.contains("$proxy_add_x_forwarded_for") {
         return Ok(None);
     }
-    let kept = ["$host", "$http_host", "$host:$server_port", "$proxy_host"];
+    if is("Host") && value == "$host:$server_port" {
+        return Err("servers get the port only if the client sends it");
+    }
+    let kept = ["$host", "$http_host", "$proxy_host"];
     // A constant is `host` of the pool.
     if is("Host") && (kept.contains(&value) || !value.contains('$')) {
         return Ok(None);
