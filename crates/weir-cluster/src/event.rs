@@ -147,7 +147,8 @@ pub enum Output {
         /// The new value.
         value: Value,
     },
-    /// Answer with [`Input::Settled`] as soon as the peers know the flows that the changes of servers so far have moved.
+    /// Answer with [`Input::Settled`] as soon as the peers know the flows that the changes of servers so far have
+    /// moved.
     Settle {
         /// The newest revision of these changes.
         revision: i64,

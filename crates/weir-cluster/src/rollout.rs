@@ -71,8 +71,8 @@ impl Context<'_> {
         self.mirror.iter().filter_map(member).collect()
     }
 
-    /// Who applies a configuration now, with the keys that report it: the one that has the turn, and those that apply it
-    /// together.
+    /// Who applies a configuration now, with the keys that report it: the one that has the turn, and those that apply
+    /// it together.
     fn holders(&self) -> Vec<(Key, Turn)> {
         let turn = self.mirror.read(&self.keys.name(&Key::Turn));
         let turn = turn.map(|turn| (Key::Turn, turn)).into_iter();

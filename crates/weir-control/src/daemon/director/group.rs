@@ -7,7 +7,9 @@ use weir_cluster::{Kind, Output, SharedKey};
 use weir_model::{Secret, SecretSource};
 
 use super::{Director, refused};
-use crate::api::{Caller, FileRequest, PublishRequest, Published, Refusal, Reply, ServerOrder};
+use crate::api::{
+    Caller, FileRequest, PublishRequest, Published, Refusal, Reloaded, Reply, ServerOrder,
+};
 use crate::configuration;
 use crate::daemon::group::{GroupEvent, Held};
 use crate::group_configuration::GroupConfiguration;
@@ -22,20 +24,11 @@ impl<P: Plane> Director<P> {
     /// Executes an order of the group.
     pub(in crate::daemon) async fn handle_group(&mut self, event: GroupEvent) {
         let order = match event {
-            GroupEvent::Applied(result) => {
-                // Another director may fail, or join, as soon as this one reports success.
-                if result.is_ok() && self.group.may_wait() && self.is_moving_flows() {
-                    self.group.wait(result);
-                } else {
-                    self.group.applied(result);
-                }
-                return;
-            }
+            GroupEvent::Applied(result) => return self.finish(result),
             GroupEvent::Settling => {
                 let is_moving = self.is_moving_flows();
                 let overdue = self.group.look_at_flows(is_moving);
-                self.reply(overdue);
-                return;
+                return self.reply(overdue);
             }
             GroupEvent::Order(order) => order,
         };
@@ -91,6 +84,16 @@ impl<P: Plane> Director<P> {
             | Output::Grant { .. }
             | Output::Renew { .. }
             | Output::Txn { .. } => {}
+        }
+    }
+
+    /// Reports the result of a configuration of the group. Another director may fail, or join, as soon as this one
+    /// reports success.
+    fn finish(&mut self, result: Result<Reloaded, Refusal>) {
+        if result.is_ok() && self.group.may_wait() && self.is_moving_flows() {
+            self.group.wait(result);
+        } else {
+            self.group.applied(result);
         }
     }
 
