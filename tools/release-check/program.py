@@ -13,6 +13,7 @@ check, and exits with 1 at the first that fails.
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import http.client
 import http.server
@@ -38,6 +39,15 @@ PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
 LAST_CAPABILITY = 40
 DEADLINE_S = 60
+HAPROXY = """
+defaults
+ mode http
+frontend f
+ bind 127.0.0.1:8081
+ default_backend b
+backend b
+ server s 127.0.0.1:8001
+"""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -105,15 +115,15 @@ def user_of(pid):
 class Daemon:
     """`weir run` as process 1 of a PID namespace."""
 
-    def __init__(self, root, command, capabilities, log, netns=None, environment=None):
+    def __init__(self, root, command, capabilities, log, netns=None):
         self.log = log
         numbers = ",".join(str(number) for number in capabilities.values())
         inside = [sys.executable, os.path.abspath(__file__), "enter", str(root), numbers, *command]
         prefix = ["ip", "netns", "exec", netns] if netns else []
         unshare = ["unshare", "--pid", "--fork", "--kill-child", f"--mount-proc={Path(root) / 'proc'}"]
-        environment = environment or {"PATH": os.environ["PATH"]}
         with open(log, "w") as output:
             command = [*prefix, *unshare, *inside]
+            environment = {"PATH": os.environ["PATH"]}
             self.process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
 
     def first(self):
@@ -206,21 +216,23 @@ def thousand(what, address, port):
     ok(f"{what}: {REQUESTS} requests, {', '.join(f'{name} {count}' for name, count in sorted(counts.items()))}")
 
 
-def proxy(what, root, command, directory, environment=None, begun=None):
+def proxy(what, root, command, directory, begun=None, meanwhile=None):
     """The proxy of the compose file, with its capabilities; the addresses are the loopback's of this namespace. `begun`
-    is when a newcomer's path began: its duration is printed."""
+    is when a newcomer's path began: its duration is printed. `meanwhile` is called while the proxy runs."""
     run("ip", "link", "set", "lo", "up")
     for address in ("10.77.0.11", "10.77.0.12"):
         run("ip", "address", "add", f"{address}/32", "dev", "lo")
     Origin("10.77.0.11", 80, "one")
     Origin("10.77.0.12", 80, "two")
-    daemon = Daemon(root, command, PROXY, directory / "weir.log", environment=environment)
+    daemon = Daemon(root, command, PROXY, directory / "weir.log")
     try:
         await_reply(daemon, "127.0.0.1", 8080)
         if begun is not None:
             taken = time.monotonic() - begun
             ok(f"{what}: first balanced requests after {taken:.0f} s: load, configuration, check, run, curl: 5 steps")
         thousand(what, "127.0.0.1", 8080)
+        if meanwhile:
+            meanwhile()
         users = {user_of(child) for child in children_of(daemon.first())}
         daemon.stop()
         ok(f"{what}: process 1 ended with 0 after SIGTERM; its children were users {', '.join(sorted(users))}")
@@ -339,17 +351,23 @@ def image(path):
             run("umount", "--recursive", "--lazy", directory)
 
 
+def root_of(path, directory):
+    """A root directory that has the program and nothing else."""
+    root = directory / "root"
+    for place in ("usr/bin", "etc/weir", "run/weir", "proc", "sys/fs/bpf", "dev", "tmp", "lib"):
+        (root / place).mkdir(parents=True)
+    run("install", "-m", "755", path, root / "usr/bin/weir")
+    prepare(root)
+    return root
+
+
 def alone(kind, path):
     """The same for a program alone, in a root directory that has nothing else."""
     with tempfile.TemporaryDirectory(prefix="weir-program-") as directory:
         directory = Path(directory)
         run("mount", "-t", "tmpfs", "tmpfs", directory)
         try:
-            root = directory / "root"
-            for place in ("usr/bin", "etc/weir", "run/weir", "proc", "sys/fs/bpf", "dev", "tmp"):
-                (root / place).mkdir(parents=True)
-            run("install", "-m", "755", path, root / "usr/bin/weir")
-            prepare(root)
+            root = root_of(path, directory)
             if kind == "proxy":
                 proxy("proxy", root, ["/usr/bin/weir", "run"], directory)
             else:
@@ -365,40 +383,42 @@ def arm64(path, libraries="/usr/aarch64-linux-gnu"):
     mask = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
     qemu = shutil.which("qemu-aarch64-static") or "/usr/bin/qemu-aarch64-static"
     Path("/proc/sys/fs/binfmt_misc/register").write_bytes(f":weir-arm64:M::{magic}:{mask}:{qemu}:F".encode())
-    environment = {"PATH": os.environ["PATH"], "QEMU_LD_PREFIX": libraries}
+    # The machine of an ELF file (e_machine): 183 is aarch64.
+    machine = int.from_bytes(Path(path).read_bytes()[18:20], "little")
+    if machine != 183:
+        raise Failed(f"arm64: the program is for machine {machine}")
     with tempfile.TemporaryDirectory(prefix="weir-arm64-") as directory:
         directory = Path(directory)
-        text = (COMPOSE / "weir.toml").read_text()
-        (directory / "weir.toml").write_text(text)
-        (directory / "haproxy.cfg").write_text(
-            "defaults\n mode http\nfrontend f\n bind 127.0.0.1:8081\n default_backend b\n"
-            "backend b\n server s 127.0.0.1:8001\n"
-        )
+        run("mount", "-t", "tmpfs", "tmpfs", directory)
+        try:
+            # A root of its own, not QEMU_LD_PREFIX: with that, qemu opens the prefix in place of "/".
+            root = root_of(path, directory)
+            run("mount", "--bind", Path(libraries) / "lib", root / "lib")
+            weir = functools.partial(output_of, root)
+            ok(f"arm64: {weir('--version').strip()}")
+            weir("check")
+            ok("arm64: check")
+            (root / "tmp/haproxy.cfg").write_text(HAPROXY)
+            if "127.0.0.1:8001" not in weir("import", "haproxy", "--accept-losses", "/tmp/haproxy.cfg"):
+                raise Failed("arm64: import: no server")
+            ok("arm64: import haproxy")
 
-        def weir(*arguments):
-            command = [path, *arguments]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True)
-            if done.returncode != 0:
-                raise Failed(f"arm64: {arguments[0]}: {done.returncode}: {done.stderr}")
-            return done.stdout
+            def explain():
+                explained = weir("explain", "--request", "GET http://127.0.0.1:8080/")
+                if "10.77.0.11" not in explained:
+                    raise Failed(f"arm64: explain: {explained}")
+                ok("arm64: explain")
 
-        # The machine of an ELF file (e_machine): 183 is aarch64.
-        machine = int.from_bytes(Path(path).read_bytes()[18:20], "little")
-        if machine != 183:
-            raise Failed(f"arm64: the program is for machine {machine}")
-        ok(f"arm64: {weir('--version').strip()}")
-        weir("check", "-c", str(directory / "weir.toml"))
-        ok("arm64: check")
-        imported = weir("import", "haproxy", "--accept-losses", str(directory / "haproxy.cfg"))
-        if "127.0.0.1:8001" not in imported:
-            raise Failed(f"arm64: import: {imported}")
-        ok("arm64: import haproxy")
-        explained = weir("explain", "-c", str(directory / "weir.toml"), "--request", "GET http://h/")
-        if "10.77.0.11" not in explained:
-            raise Failed(f"arm64: explain: {explained}")
-        ok("arm64: explain")
-        places = ["--runtime-dir", str(directory / "run"), "run", "-c", str(directory / "weir.toml")]
-        proxy("arm64, proxy", "/", [os.path.abspath(path), *places], directory, environment)
+            proxy("arm64, proxy", root, ["/usr/bin/weir", "run"], directory, meanwhile=explain)
+        finally:
+            run("umount", "--recursive", "--lazy", directory)
+
+
+def output_of(root, *arguments):
+    done = subprocess.run(["chroot", root, "/usr/bin/weir", *arguments], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failed(f"{arguments[0]}: {done.returncode}: {done.stderr}")
+    return done.stdout
 
 
 def client(address, port, what):

@@ -7,7 +7,7 @@ const HALF_LIFE_MS: u64 = 5_000;
 
 /// The state of a server that schedulers compare.
 ///
-/// Relaxed loads suffice for choices, which are estimates anyway. Only [`Load::try_acquire`] enforces the limit.
+/// Relaxed loads suffice for choices, which are estimates anyway. Only `Load::try_acquire` enforces the limit.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Load {
@@ -87,7 +87,7 @@ impl Load {
         acquired
     }
 
-    /// Releases a slot that [`Load::try_acquire`] acquired.
+    /// Releases a slot that `Load::try_acquire` acquired.
     pub fn release(&self) {
         self.active.fetch_sub(1, Ordering::AcqRel);
     }
