@@ -579,7 +579,7 @@ const IMPORTED: &[(&str, &str, &str, &str)] = &[
     (
         "ldirectord",
         "virtual=192.0.2.10:80\n\treal=10.0.0.5:80 gate\n\tchecktype=connect\n\tscheduler=wlc\n",
-        "\tchecktype=negotiate\n\tservice=ldap",
+        "\tchecktype=negotiate\n\tservice=oracle",
         "logfile=\"/var/log/ldirectord.log\"",
     ),
     (
