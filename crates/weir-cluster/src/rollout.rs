@@ -602,7 +602,7 @@ impl Rollout {
     }
 }
 
-/// Whether this director may apply the configuration together with others: nobody watches it, and one has it.
+/// Whether this director may apply the configuration together with others: it has no guard, and one director has it.
 fn may_join(context: &Context<'_>, current: &Pointer) -> bool {
     let has = |(_, member): &(String, MemberRecord)| {
         (member.version, &member.digest) == (current.version, &current.digest)

@@ -6,11 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use weir_proxy::{CertificateExpiry, EXPIRY_WARNING_DAYS};
 
-use super::{Report, rfc3339};
+use super::time::rfc3339;
 use crate::count::counted;
-
-/// What metrics have as the service of the API's certificates; no service has such a name.
-const ADMIN: &str = "[node] admin";
 
 /// Maximum number of certificates that the text warns about, per service.
 const WARNED_MAX: usize = 5;
@@ -59,18 +56,6 @@ impl Certificate {
             _ => format!("expires in {}", counted(days.unsigned_abs(), "day")),
         };
         format!("certificate {}: {ending}", self.file)
-    }
-}
-
-impl Report {
-    /// All certificates for clients, with the service that uses them.
-    pub(crate) fn certificates(&self) -> impl Iterator<Item = (&str, &Certificate)> {
-        let own = self.admin_certificates.iter().map(|it| (ADMIN, it));
-        let of_services = self.services.iter().flat_map(|service| {
-            let certificates = service.proxy.iter().flat_map(|it| &it.certificates);
-            certificates.map(|it| (service.name.as_str(), it))
-        });
-        of_services.chain(own)
     }
 }
 

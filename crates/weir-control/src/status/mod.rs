@@ -37,6 +37,9 @@ pub(crate) use time::seconds_of;
 pub use traces::Traces;
 pub use vrrp::Vrrp;
 
+/// What metrics have as the service of the API's certificates; no service has such a name.
+const API_SERVICE: &str = "[node] admin";
+
 /// `GET /v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -116,6 +119,18 @@ pub struct Report {
     /// Why changed lists (networks, hosts, users, maps) are not in use; absent if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list_error: Option<String>,
+}
+
+impl Report {
+    /// All certificates for clients, with the service that uses them; those of the API with [`API_SERVICE`].
+    pub(crate) fn certificates(&self) -> impl Iterator<Item = (&str, &Certificate)> {
+        let own = self.admin_certificates.iter().map(|it| (API_SERVICE, it));
+        let of_services = self.services.iter().flat_map(|service| {
+            let certificates = service.proxy.iter().flat_map(|it| &it.certificates);
+            certificates.map(|it| (service.name.as_str(), it))
+        });
+        of_services.chain(own)
+    }
 }
 
 /// Reloads of the daemon's process.

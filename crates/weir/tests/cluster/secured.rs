@@ -166,7 +166,7 @@ fn etcd_with_tls_and_users() {
         group.group(0)["rollout"] == "stopped"
     });
     let reason = group.group(0)["rollout_reason"].to_string();
-    assert!(reason.contains("not sealed"), "{reason}");
+    assert!(reason.contains("not encrypted"), "{reason}");
     assert!(group.get(0, 8080) && !group.get(0, 8081));
 
     // A token of etcd ends with its process.

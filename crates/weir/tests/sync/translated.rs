@@ -55,7 +55,7 @@ fn directors_assign_different_source_ports_at_the_same_time() {
         .output();
     let checked = String::from_utf8_lossy(&checked.expect("weir runs").stderr).into_owned();
     assert!(
-        checked.contains("assigns the source ports 20000-20099 of 20000-20199"),
+        checked.contains("assigns the source ports 20000-20099: 2 directors share 20000-20199"),
         "{checked}"
     );
     pair.world
