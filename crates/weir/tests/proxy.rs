@@ -155,6 +155,15 @@ struct Proxy {
 /// The program under test.
 const PRESENT: &str = env!("CARGO_BIN_EXE_weir");
 
+/// Waits until `holds` returns true, for 30 seconds.
+fn wait(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// `WEIR_OLDER` is the path of another build's program: that one runs first, and upgrades alternate between the two.
 fn first_program() -> String {
     std::env::var("WEIR_OLDER").unwrap_or_else(|_| PRESENT.to_owned())

@@ -1,7 +1,7 @@
 //! Route conditions other than host and path, changes to requests and responses, and limits per client.
 
 use super::origin::Origin;
-use super::{Client, GET, Proxy, free_address};
+use super::{Client, GET, Proxy, free_address, wait};
 
 /// A daemon with pools `a` and `b`, a default pool `p`, and these lines in and after its service.
 fn proxy(a: &Origin, b: &Origin, service: &str, routes: &str) -> Proxy {
@@ -207,7 +207,10 @@ fn concurrency_and_body_limits_apply() {
     let mut second = Client::connect(proxy.listen);
     assert!(second.fetch(GET).0.starts_with("HTTP/1.1 429 "));
     assert!(first.response().expect("whole").is_some());
-    assert!(second.fetch(GET).0.starts_with("HTTP/1.1 200 "));
+    // The slot becomes free after the response was sent.
+    wait("the slot is free", || {
+        second.fetch(GET).0.starts_with("HTTP/1.1 200 ")
+    });
     let post = |body: &str| format!("POST /sum HTTP/1.1\r\nHost: h\r\n{body}");
     assert_eq!(
         second

@@ -2,10 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use super::origin::Origin;
-use super::{Client, GET, Proxy, free_address};
+use super::{Client, GET, Proxy, free_address, wait};
 
 /// A configuration with additional lines in pool and service.
 fn text(listen: SocketAddr, protocol: &str, pool: &str, service: &str) -> String {
@@ -34,15 +33,6 @@ fn servers(origins: &[&Origin]) -> String {
 fn name(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     text.lines().next().unwrap_or_default().to_owned()
-}
-
-/// Waits until `holds` returns true.
-fn wait(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]

@@ -6,20 +6,11 @@
 use weir_testing::p_value;
 
 use super::origin::Origin;
-use super::{Client, GET, Proxy, free_address};
-use std::time::{Duration, Instant};
+use super::{Client, GET, Proxy, free_address, wait};
 
 const FALSE_ALARM: f64 = 1e-6;
 const REQUESTS: u64 = 800;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
-
-fn wait(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 struct Scene {
     origins: [Origin; 4],
