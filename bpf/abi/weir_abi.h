@@ -345,6 +345,13 @@ struct weir_device {
 #define WEIR_MAC_LISTED    1 /* 01:00:00:00:00:00 in memory order */
 /* The last word of a row that is too short for its addresses: every address that belongs in this row is accepted. */
 #define WEIR_MAC_ANY       0xffffffffffffffff
+/*
+ * One more row: if the addresses of one device alone are listed, the first of them, each with WEIR_MAC_SINGLE in place
+ * of the ifindex. A frame to one of them needs neither the ifindex nor the hash.
+ */
+#define WEIR_MAC_ROW_SINGLE   (1 << WEIR_MAC_ROWS_LOG2)
+#define WEIR_MAC_SINGLE_WORDS 2
+#define WEIR_MAC_SINGLE	      (1ULL << 48)
 struct weir_mac_row {
 	__u64 words[WEIR_MAC_ROW_WORDS];
 };

@@ -27,11 +27,11 @@ static __always_inline int mac_is_listed(__u64 word)
 }
 
 /* 00:00:5e:00:01:xx and 00:00:5e:00:02:xx: the MAC addresses of virtual routers (RFC 9568 section 7.3). */
-static __always_inline int mac_is_virtual(__u64 word)
+static __always_inline int mac_is_virtual(__u64 mac)
 {
-	__u8 family = word >> 32;
+	__u8 family = mac >> 32;
 
-	return (__u32)word == bpf_htonl(0x00005e00) && (family == 1 || family == 2);
+	return (__u32)mac == bpf_htonl(0x00005e00) && (family == 1 || family == 2);
 }
 
 /*
@@ -53,37 +53,44 @@ static __always_inline int destination_is_local(struct weir_context *ctx, const 
 	return bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_NOT_FWDED;
 }
 
-/* Whether a frame to an address that is not listed is this host's all the same. */
-__noinline int frame_is_accepted(struct weir_context *ctx, struct packet *p, __u64 word)
+/* Whether a frame to an address that is not in the row of a single device is this host's. */
+__noinline int frame_is_accepted(struct weir_context *ctx, struct packet *p, __u64 mac)
 {
+	__u64 device = (__u64)context_ifindex(ctx) << 48;
+
 	if (!p)
 		return 0;
+	if (mac_is_listed(mac | device))
+		return 1;
 #ifndef WEIR_ON_SKB
 	/* The addresses of other devices are unknown: the ports of a bond, for example. */
-	if (!mac_is_listed(WEIR_MAC_LISTED | word >> 48 << 48))
+	if (!mac_is_listed(WEIR_MAC_LISTED | device))
 		return 1;
 #endif
 	/*
 	 * A virtual router may have become active while the daemon was not running. The stack would receive the packet
 	 * on the router's device, and reset the connection.
 	 */
-	return mac_is_virtual(word) && destination_is_local(ctx, p);
+	return mac_is_virtual(mac) && destination_is_local(ctx, p);
 }
 
 static __always_inline int frame_is_for_host(struct weir_context *ctx, struct packet *p)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct weir_mac_row *single = WEIR_LOOKUP(weir_macs, WEIR_MAC_ROW_SINGLE);
 	struct eth_header *eth = data;
-	__u64 word;
+	__u64 mac;
 
 #ifdef WEIR_ON_SKB
 	if (ctx->pkt_type == SKB_TO_HOST)
 		return 1;
 #endif
-	if ((void *)(eth + 1) > data_end)
+	if ((void *)(eth + 1) > data_end || !single)
 		return 0;
-	word = *(__u32 *)eth->dst | (__u64)*(__u16 *)(eth->dst + 4) << 32 | (__u64)context_ifindex(ctx) << 48;
-	return mac_is_listed(word) || frame_is_accepted(ctx, p, word);
+	mac = *(__u32 *)eth->dst | (__u64)*(__u16 *)(eth->dst + 4) << 32;
+	if (single->words[0] == (mac | WEIR_MAC_SINGLE) || single->words[1] == (mac | WEIR_MAC_SINGLE))
+		return 1;
+	return frame_is_accepted(ctx, p, mac);
 }
 
 #endif

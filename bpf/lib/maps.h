@@ -79,7 +79,7 @@ WEIR_ARRAY(weir_flows_old, struct weir_bucket, 1);
 WEIR_ARRAY(weir_flows_old_cold, struct weir_flow_cold, 1);
 WEIR_ARRAY(weir_settings, struct weir_settings, 1);
 WEIR_ARRAY(weir_filters, struct weir_filter, 1);
-WEIR_ARRAY(weir_macs, struct weir_mac_row, 1 << WEIR_MAC_ROWS_LOG2);
+WEIR_ARRAY(weir_macs, struct weir_mac_row, WEIR_MAC_ROW_SINGLE + 1);
 WEIR_PERCPU(weir_traffic, struct weir_traffic, 1);
 WEIR_PERCPU(weir_reasons, __u64, WEIR_REASON_COUNT);
 WEIR_PERCPU(weir_budgets, struct weir_budget, 1);

@@ -64,6 +64,12 @@ constants! {
     MAC_LISTED: u64 = 1;
     /// The last word of a [`MacRow`] that is too short: every address that belongs in the row is accepted.
     MAC_ANY: u64 = 0xffff_ffff_ffff_ffff;
+    /// The row of `weir_macs` with the addresses of the only listed device.
+    MAC_ROW_SINGLE: u32 = 256;
+    /// Words in use of that row.
+    MAC_SINGLE_WORDS: u32 = 2;
+    /// In the words of that row, in place of the ifindex.
+    MAC_SINGLE: u64 = 0x1_0000_0000_0000;
     /// [`Meta::magic`].
     META_MAGIC: u32 = 0x5765_6972;
     /// [`Meta::magic`]: the packet is unmodified, and tc balances it.
@@ -230,13 +236,18 @@ structs! {
 
 impl MacRow {
     /// Number of rows.
-    pub const COUNT: u32 = 1 << MAC_ROWS_LOG2;
+    pub const COUNT: u32 = MAC_ROW_SINGLE + 1;
 
     /// The word of an address on an ingress device: the address in memory order, then the low half of the ifindex.
     pub const fn word(ifindex: u32, mac: [u8; 6]) -> u64 {
         let [a, b, c, d, e, f] = mac;
         let [y, z] = (ifindex as u16).to_ne_bytes();
         u64::from_ne_bytes([a, b, c, d, e, f, y, z])
+    }
+
+    /// The word of an address in the row [`MAC_ROW_SINGLE`].
+    pub const fn single(mac: [u8; 6]) -> u64 {
+        Self::word(0, mac) | MAC_SINGLE
     }
 
     /// The word that says that the addresses of a device are listed.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::mem::offset_of;
 
-use weir_abi::{MAC_ANY, MacRow};
+use weir_abi::{MAC_ANY, MAC_ROW_SINGLE, MAC_SINGLE_WORDS, MacRow};
 
 use crate::error::Result;
 use crate::maps::Maps;
@@ -23,12 +23,19 @@ impl Maps {
             .iter()
             .map(|(ifindex, _)| MacRow::listed(*ifindex));
         let listed: BTreeSet<u64> = listed.collect();
+        let single = single_device(addresses);
+        // Before another device is listed, addresses without a device must not be accepted any longer.
+        let remaining = self.macs.get(MAC_ROW_SINGLE)?.words;
+        self.write_row(
+            MAC_ROW_SINGLE,
+            remaining.map(|word| if single.contains(&word) { word } else { 0 }),
+        )?;
         let mut words: BTreeSet<u64> = addresses
             .iter()
             .map(|(ifindex, mac)| MacRow::word(*ifindex, *mac))
             .collect();
         let (mut there, mut new) = (BTreeSet::new(), false);
-        for index in 0..self.macs.entries() {
+        for index in 0..MAC_ROW_SINGLE {
             there.extend(self.macs.get(index)?.words);
         }
         for word in listed {
@@ -47,11 +54,11 @@ impl Maps {
             );
             self.write_macs(&words)?;
         }
-        Ok(())
+        self.write_row(MAC_ROW_SINGLE, single)
     }
 
     fn write_macs(&self, words: &BTreeSet<u64>) -> Result<()> {
-        let mut rows = vec![BTreeSet::new(); self.macs.entries() as usize];
+        let mut rows = vec![BTreeSet::new(); MAC_ROW_SINGLE as usize];
         for word in words {
             if let Some(row) = rows.get_mut(MacRow::index(*word) as usize) {
                 row.insert(*word);
@@ -59,15 +66,34 @@ impl Maps {
         }
         for (index, wanted) in (0u32..).zip(rows) {
             let before = self.macs.get(index)?.words;
-            for (position, word) in replaced(before, wanted).into_iter().enumerate() {
-                if before[position] != word {
-                    let offset = offset_of!(MacRow, words) + position * size_of::<u64>();
-                    self.macs.store_u64(index, offset, word)?;
-                }
+            self.write_row(index, replaced(before, wanted))?;
+        }
+        Ok(())
+    }
+
+    fn write_row(&self, index: u32, words: Words) -> Result<()> {
+        let before = self.macs.get(index)?.words;
+        for (position, word) in words.into_iter().enumerate() {
+            if before[position] != word {
+                let offset = offset_of!(MacRow, words) + position * size_of::<u64>();
+                self.macs.store_u64(index, offset, word)?;
             }
         }
         Ok(())
     }
+}
+
+/// The row of a single device: some of its addresses; empty if addresses of several devices are listed.
+fn single_device(addresses: &BTreeSet<(u32, [u8; 6])>) -> Words {
+    let mut row = [0; weir_abi::MAC_ROW_WORDS as usize];
+    let devices: BTreeSet<u32> = addresses.iter().map(|(device, _)| *device).collect();
+    if devices.len() == 1 {
+        let free = row.iter_mut().take(MAC_SINGLE_WORDS as usize);
+        for (free, (_, mac)) in free.zip(addresses) {
+            *free = MacRow::single(*mac);
+        }
+    }
+    row
 }
 
 /// The new contents of a row, written in the order of the positions. Words that remain keep their position, so that a
@@ -96,6 +122,24 @@ mod tests {
         let row = replaced(row, BTreeSet::from([9, 5, 6]));
         assert_eq!(row, [5, 6, 9, 0, 0, 0, 0, 0]);
         assert_eq!(replaced(row, BTreeSet::new()), [0; 8]);
+    }
+
+    #[test]
+    fn row_of_a_single_device_has_its_first_addresses() {
+        let of = |devices: &[(u32, u8)]| {
+            let addresses = devices
+                .iter()
+                .map(|(device, last)| (*device, [2, 0, 0, 0, 0, *last]));
+            single_device(&addresses.collect())
+        };
+        let word = |last| MacRow::single([2, 0, 0, 0, 0, last]);
+        assert_eq!(of(&[]), [0; 8]);
+        assert_eq!(of(&[(5, 1)]), [word(1), 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            of(&[(5, 1), (5, 2), (5, 3)]),
+            [word(1), word(2), 0, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(of(&[(5, 1), (6, 1)]), [0; 8]);
     }
 
     #[test]
