@@ -387,11 +387,8 @@ fn largest_configuration_stays_within_limits_of_etcd() {
     assert_eq!(chunks.count(), CHUNKS_MAX);
 }
 
-/// The answer to a transaction reports the pointer of another publication, and the watch its chunk later.
-#[test]
-fn chunk_that_the_watch_has_not_reported_is_awaited() {
-    let mut rig = Rig::new();
-    rig.reports_changes = false;
+/// Another director has published version 1.
+fn put_publication_of_another(rig: &mut Rig) {
     let theirs = "# of another director\n";
     let chunk = weir_cluster::digest(theirs.as_bytes());
     rig.revision += 1;
@@ -401,6 +398,14 @@ fn chunk_that_the_watch_has_not_reported_is_awaited() {
     pointer["digest"] = chunk.clone().into();
     pointer["chunks"] = serde_json::json!([chunk]);
     rig.put(CURRENT, &pointer);
+}
+
+/// The answer to a transaction reports the pointer of another publication, and the watch its chunk later.
+#[test]
+fn chunk_that_the_watch_has_not_reported_is_awaited() {
+    let mut rig = Rig::new();
+    rig.reports_changes = false;
+    put_publication_of_another(&mut rig);
     rig.publish(1, &text(1));
     rig.run(|_| true);
     assert!(rig.published[0].1.is_err(), "{:?}", rig.published);
@@ -420,15 +425,7 @@ fn chunk_that_the_watch_has_not_reported_is_awaited() {
 fn late_answer_does_not_restore_a_deleted_key() {
     const TURN: &str = "/weir/edge/config/turn";
     let mut rig = Rig::new();
-    let theirs = "# of another director\n";
-    let chunk = weir_cluster::digest(theirs.as_bytes());
-    rig.revision += 1;
-    let stored = (theirs.as_bytes().to_vec(), rig.revision);
-    rig.keys.insert(format!("{CHUNKS}{chunk}"), stored);
-    let mut pointer = pointer(1);
-    pointer["digest"] = chunk.clone().into();
-    pointer["chunks"] = serde_json::json!([chunk]);
-    rig.put(CURRENT, &pointer);
+    put_publication_of_another(&mut rig);
     let lb2 = serde_json::json!({ "version": 0, "digest": "", "instance": 2, "identity": 2 });
     rig.put("/weir/edge/member/lb2", &lb2);
     rig.machine.handle(rig.watched(), rig.now);

@@ -170,10 +170,9 @@ impl Section {
         position: Position,
         notes: &mut Notes,
     ) -> Option<Refusal> {
+        let is_old_name = matches!(name, "connecttimeout" | "timeout");
         let target = match name {
-            // The name in old versions.
-            "connecttimeout" | "timeout" => &mut self.check_timeout,
-            "checktimeout" => &mut self.check_timeout,
+            "checktimeout" | "connecttimeout" | "timeout" => &mut self.check_timeout,
             "negotiatetimeout" => &mut self.negotiate_timeout,
             "checkinterval" => &mut self.check_interval,
             "failurecount" => &mut self.failure_count,
@@ -190,7 +189,7 @@ impl Section {
             digits(value).filter(|number| (*number > 0 || name == "persistent") && *number <= max);
         Some(match number {
             Some(number) => {
-                if name.ends_with("cttimeout") || name == "timeout" {
+                if is_old_name {
                     notes.remark(position, OLD_NAME);
                 }
                 *target = Some((number, position));
