@@ -349,9 +349,9 @@ struct weir_device {
  * One more row: if the addresses of one device alone are listed, the first of them, each with WEIR_MAC_SINGLE in place
  * of the ifindex. A frame to one of them needs neither the ifindex nor the hash.
  */
-#define WEIR_MAC_ROW_SINGLE   (1 << WEIR_MAC_ROWS_LOG2)
+#define WEIR_MAC_ROW_SINGLE   256 /* 1 << WEIR_MAC_ROWS_LOG2 */
 #define WEIR_MAC_SINGLE_WORDS 2
-#define WEIR_MAC_SINGLE	      (1ULL << 48)
+#define WEIR_MAC_SINGLE	      0x1000000000000 /* 1 << 48 */
 struct weir_mac_row {
 	__u64 words[WEIR_MAC_ROW_WORDS];
 };

@@ -65,7 +65,7 @@ constants! {
     /// The last word of a [`MacRow`] that is too short: every address that belongs in the row is accepted.
     MAC_ANY: u64 = 0xffff_ffff_ffff_ffff;
     /// The row of `weir_macs` with the addresses of the only listed device.
-    MAC_ROW_SINGLE: u32 = 256;
+    MAC_ROW_SINGLE: u32 = 1 << MAC_ROWS_LOG2;
     /// Words in use of that row.
     MAC_SINGLE_WORDS: u32 = 2;
     /// In the words of that row, in place of the ifindex.
