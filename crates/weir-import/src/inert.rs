@@ -291,6 +291,8 @@ pub(crate) fn nginx(words: &[String], http: &[Unsupported]) -> bool {
                 _ => false,
             }
         }
+        // What Weir sends for files without a known extension too.
+        "default_type" => word(1) == "application/octet-stream",
         keyword => NGINX.contains(&keyword) || is_inert(http, keyword),
     }
 }

@@ -232,3 +232,80 @@ fn mirror_is_a_pool_of_copies() {
         found.toml
     );
 }
+
+#[test]
+fn location_has_its_own_retries_and_compression() {
+    let found = of_server(
+        "gzip on;\nproxy_next_upstream error;\nlocation / { proxy_pass http://10.0.0.5; }\n\
+         location /a/ { gzip off; proxy_next_upstream error http_503; proxy_next_upstream_tries 3; \
+         proxy_pass http://10.0.0.5; }\n\
+         location /b/ { gzip_types text/css; proxy_pass http://10.0.0.5; }",
+    );
+    lossless(&found);
+    let service = table(&found.toml, &["[service."]);
+    assert!(service.contains("types = [\"text/html\"]"), "{service}");
+    assert!(
+        service.contains("retry_on = [\"connect\", \"empty\"]"),
+        "{service}"
+    );
+    let route = table(&found.toml, &["path = \"/a/*\""]);
+    for key in [
+        "compression = false",
+        "retry_on = [\"connect\", \"empty\", \"503\"]",
+        "retries = 2",
+    ] {
+        assert!(route.contains(key), "{key}: {route}");
+    }
+    let route = table(&found.toml, &["path = \"/b/*\""]);
+    assert!(
+        route.contains("types = [\"text/html\", \"text/css\"]"),
+        "{route}"
+    );
+}
+
+#[test]
+fn standard_nginx_conf_has_no_losses() {
+    // As Debian and nginx.org install it.
+    lossless(&imported(
+        "user www-data;\nworker_processes auto;\npid /run/nginx.pid;\nevents { worker_connections 768; }\n\
+         http {\nsendfile on;\ntcp_nopush on;\ntypes_hash_max_size 2048;\ninclude /etc/nginx/mime.types;\n\
+         default_type application/octet-stream;\naccess_log /var/log/nginx/access.log;\n\
+         error_log /var/log/nginx/error.log;\nkeepalive_timeout 65;\n\
+         server { listen 80; location / { proxy_pass http://10.0.0.5; } }\n}",
+    ));
+}
+
+#[test]
+fn host_with_variables_is_host_of_the_pool() {
+    let pool = |listen: &str, value: &str| {
+        let found = imported(&format!(
+            "server {{ listen {listen}; server_name www.example;\nproxy_set_header Host {value};\n\
+             location / {{ proxy_pass http://10.0.0.5; }} }}"
+        ));
+        lossless(&found);
+        let pool = table(&found.toml, &["[pool."]);
+        let mut lines = pool.lines();
+        lines
+            .find_map(|line| line.strip_prefix("host = "))
+            .map(str::to_owned)
+    };
+    assert_eq!(pool("80", "$host"), None);
+    assert_eq!(pool("8080", "$http_host"), None);
+    // Clients send the port here, and nginx removes it.
+    assert_eq!(pool("8080", "$host").as_deref(), Some("\"{host}\""));
+    assert_eq!(
+        pool("80", "$host:$server_port").as_deref(),
+        Some("\"{host}:{listen_port}\"")
+    );
+    assert_eq!(
+        pool("80", "$server_name").as_deref(),
+        Some("\"www.example\"")
+    );
+    assert_eq!(pool("80", "$proxy_host").as_deref(), Some("\"10.0.0.5\""));
+    for value in ["$upstream_addr", "a/b", "\\$host", "$geoip_country"] {
+        let found = of_server(&format!(
+            "location / {{ proxy_set_header Host {value}; proxy_pass http://10.0.0.5; }}"
+        ));
+        assert!(!found.losses.is_empty(), "{value}: {}", found.toml);
+    }
+}

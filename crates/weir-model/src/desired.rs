@@ -13,8 +13,8 @@ use crate::Notifier;
 use crate::unix_socket;
 use crate::{
     Admin, Announce, Check, Cluster, Family, FlowSync, Forward, HashKey, Health, Ipvs, Listener,
-    Mark, Proxy, ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tracing,
-    Tunnel, VirtualRouter,
+    Mark, Proxy, ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Template,
+    Tracing, Tunnel, VirtualRouter,
 };
 
 /// The largest weight, ipvsadm's limit.
@@ -375,7 +375,7 @@ pub struct Pool {
     /// PROXY protocol header that proxy services send to servers.
     pub proxy_protocol: Option<ProxyHeader>,
     /// `Host` of requests to the servers; `None` = the client's.
-    pub host: Option<String>,
+    pub host: Option<Template>,
     /// Position of the pool's table.
     pub source: Source,
 }
@@ -383,6 +383,13 @@ pub struct Pool {
 impl Pool {
     /// Default of `queue_timeout`.
     pub const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+    /// Maximum length of `host`, in bytes.
+    pub const MAX_HOST: usize = 255;
+
+    /// Whether `host` may contain a byte: a letter, a digit, or one of `-._:[]`.
+    pub const fn may_be_in_host(byte: u8) -> bool {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'[' | b']')
+    }
 
     /// An empty pool with default settings.
     pub fn new(name: impl Into<String>) -> Self {

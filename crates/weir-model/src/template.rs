@@ -12,6 +12,8 @@ pub enum Variable {
     Client,
     /// Its port.
     ClientPort,
+    /// The port to which the client connected.
+    ListenPort,
     /// `http` or `https`.
     Scheme,
     /// The requested host without port.
@@ -54,9 +56,10 @@ pub enum Variable {
 
 impl Variable {
     /// Names of the variables without a suffix.
-    pub const TABLE: [(&'static str, Self); 16] = [
+    pub const TABLE: [(&'static str, Self); 17] = [
         ("client", Self::Client),
         ("client_port", Self::ClientPort),
+        ("listen_port", Self::ListenPort),
         ("scheme", Self::Scheme),
         ("host", Self::Host),
         ("path", Self::Path),

@@ -20,7 +20,7 @@ use weir_http::{HeadLimits, RequestPath};
 use weir_model::{
     BasicAuth, ClientFields, Compression, Forwarded, ForwardedPath, HashKey, HeaderEdits, Network,
     NoServer, NormalizePath, ProxyHeader, ProxyProtocol, ProxyTimeouts, RouteClientFields,
-    Scheduler, ServerTls, Sticky, ValueMap,
+    Scheduler, ServerTls, Sticky, Template, ValueMap,
 };
 use weir_select::limit::Concurrent;
 use weir_select::route::{Limits, Routes};
@@ -136,7 +136,7 @@ pub(crate) struct Targets {
     pub(crate) hash_key: HashKey,
     pub(crate) sticky: Option<Stickiness>,
     /// `Host` of requests to the servers.
-    pub(crate) host: Option<String>,
+    pub(crate) host: Option<Template>,
     /// Version of the PROXY protocol that servers expect.
     pub(crate) preamble: Option<ProxyHeader>,
     pub(crate) queue: Arc<Queue>,

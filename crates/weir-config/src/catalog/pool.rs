@@ -110,10 +110,12 @@ pub(crate) static POOL: Section = Section {
         .known_as(&["ssl", "proxy_ssl"]),
         Key::new(
             "host",
-            Kind::DescribedText("a host name, with or without a port"),
+            Kind::DescribedText("a host name, with or without a port; may contain variables"),
             Absent("the host that the client requested"),
             "`Host` of the requests that `http` services send to this pool's servers, in place of the client's. The \
-             requested host is still what routes compare and what `X-Forwarded-Host` contains.",
+             requested host is still what routes compare and what `X-Forwarded-Host` contains. `\"{host}\"` removes the \
+             port that the client sent, `\"{host}:8080\"` replaces it. If the values of a request's variables give no \
+             valid host, the server receives the requested one.",
             "host = \"app.internal\"",
         )
         .known_as(&["upstream_vhost", "proxy_set_header Host", "http-send-name-header"]),

@@ -169,16 +169,16 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     for (entry, table) in named(sink, &view, "check", &catalog::CHECK) {
         lowered.checks.push(check::shared(sink, entry, table));
     }
-    for (entry, table) in named(sink, &view, "pool", &catalog::POOL) {
-        let pool = pool::pool(sink, &lowered.checks, entry, table);
-        lowered.pools.push(pool);
-    }
     let maps = named(sink, &view, "map", &catalog::MAP);
     let maps = maps.into_iter();
     let maps: Vec<_> = maps
         .map(|(entry, table)| (entry.key.to_string(), map::map(sink, entry, table)))
         .collect();
     sink.maps = maps;
+    for (entry, table) in named(sink, &view, "pool", &catalog::POOL) {
+        let pool = pool::pool(sink, &lowered.checks, entry, table);
+        lowered.pools.push(pool);
+    }
     for (entry, table) in named(sink, &view, "service", &catalog::SERVICE) {
         if proxy::is_proxy(table) {
             lowered.proxies.push(proxy::proxy(sink, entry, table));

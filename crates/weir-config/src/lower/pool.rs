@@ -5,10 +5,13 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 use weir_model::unix_socket;
-use weir_model::{Adapt, Forward, Health, NoServer, OnRemove, Pool, ProxyHeader, Require, Server};
+use weir_model::{
+    Adapt, Forward, Health, NoServer, OnRemove, Part, Pool, ProxyHeader, Require, Server, Template,
+};
 
 use super::check::{LocatedCheck, SharedCheck, absolute, checks, command};
 use super::discovery::servers_dns;
+use super::variable::{Scope, template};
 use super::{LoweredPool, refused, scheduler, sticky, tls, tunnel};
 use crate::address;
 use crate::catalog;
@@ -96,18 +99,27 @@ pub(super) fn pool(
 }
 
 /// `Host` for the servers.
-fn host(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
+fn host(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Template> {
     let (text, span) = view.text(sink, "host")?;
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
-    if text.is_empty() || text.len() > 255 || !text.bytes().all(allowed) {
+    let scope = Scope {
+        server: false,
+        route: None,
+        regex: None,
+    };
+    let host = template(sink, text, span, scope)?;
+    let is_valid = |part: &Part| match part {
+        Part::Text(text) => text.bytes().all(Pool::may_be_in_host),
+        Part::Variable(_) => true,
+    };
+    if text.is_empty() || text.len() > Pool::MAX_HOST || !host.parts().iter().all(is_valid) {
         let message = format!("invalid host `{}`", text.escape_debug());
         sink.push(
             Diagnostic::new(Code::BadName, span, message)
-                .fix("write a host name, or NAME:PORT; variables are not possible here"),
+                .fix("write a host name, or NAME:PORT; NAME may be `{host}`, the requested host"),
         );
         return None;
     }
-    Some(text.to_owned())
+    Some(host)
 }
 
 /// External lists of servers; their content is not known here.

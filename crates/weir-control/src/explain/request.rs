@@ -168,6 +168,7 @@ impl Request {
                 ..facts
             },
             client: SocketAddr::new(UNKNOWN_CLIENT, 0),
+            port: self.port,
             default_host: b"",
             request_id: RequestId::generated(0),
             server: None,

@@ -92,6 +92,7 @@ fn new_path(route: &Route, facts: &RequestFacts<'_>) -> Option<Vec<u8>> {
     let from = Surroundings {
         facts: *facts,
         client: SocketAddr::new(facts.client, 0),
+        port: 0,
         default_host: b"",
         request_id: RequestId::generated(0),
         server: None,

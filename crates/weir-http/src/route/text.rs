@@ -76,6 +76,8 @@ pub struct Surroundings<'a> {
     pub facts: RequestFacts<'a>,
     /// The client's address and port.
     pub client: SocketAddr,
+    /// The port to which the client connected.
+    pub port: u16,
     /// The host of a request without one.
     pub default_host: &'a [u8],
     /// Its identifier.
@@ -167,6 +169,7 @@ impl<'a> Surroundings<'a> {
         Value::Part(match variable {
             Variable::Client => return made(self.client.ip().to_string()),
             Variable::ClientPort => return made(self.client.port().to_string()),
+            Variable::ListenPort => return made(self.port.to_string()),
             Variable::RequestId => return Value::Made(self.request_id.as_bytes().to_vec()),
             Variable::Route => {
                 return made(

@@ -180,9 +180,10 @@ pub(super) fn variables(text: &str) -> Option<String> {
             out.push_str(&variable(fetch)?);
             rest = after;
         } else {
-            const SHORT: [(&str, &str); 5] = [
+            const SHORT: [(&str, &str); 6] = [
                 ("ci", "{client}"),
                 ("cp", "{client_port}"),
+                ("fp", "{listen_port}"),
                 ("HM", "{method}"),
                 ("b", "{pool}"),
                 ("s", "{server}"),
@@ -214,6 +215,7 @@ fn variable(fetch: &str) -> Option<String> {
     Some(match (name, argument) {
         ("src", "") => "{client}".to_owned(),
         ("src_port", "") => "{client_port}".to_owned(),
+        ("dst_port" | "fc_dst_port", "") => "{listen_port}".to_owned(),
         ("path" | "capture.req.uri" | "url", "") => "{path}".to_owned(),
         ("query", "") => "{query}".to_owned(),
         ("uuid", "" | "4") | ("unique-id", "") => "{request_id}".to_owned(),

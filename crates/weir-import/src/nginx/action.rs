@@ -250,7 +250,7 @@ fn proxied(
     } else {
         Vec::new()
     };
-    let host = host(levels, &to, line.position);
+    let host = host(context, levels, &to, line.position);
     let pool_ref = pool(context, &to, (tls, host), line, notes)?;
     match (pool_ref.idle, routes.idle) {
         (Some((count, position)), Some((other, _))) if count != other => notes.add(

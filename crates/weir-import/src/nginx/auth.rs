@@ -62,7 +62,7 @@ fn question(
         true => server_tls(context, &own),
         false => Vec::new(),
     };
-    let host = host(&own, &to, pass.position);
+    let host = host(context, &own, &to, pass.position);
     let found = pool(context, &to, (tls, host), pass, notes)?;
     let mut table = vec![
         Entry::new("pool", found.pool, pass.position).essential(),
@@ -112,8 +112,8 @@ fn fields(own: &[&[Node]], clients: Clients<'_>) -> Result<Vec<Item>, String> {
             continue;
         }
         let value = replace(value, clients);
-        let value =
-            value.ok_or_else(|| format!("its field {name} has a variable that Weir has not"))?;
+        let value = value
+            .ok_or_else(|| format!("its field {name} has a variable that Weir does not have"))?;
         items.push(Item::new(format!("{name}: {value}"), Some(line.position)));
     }
     Ok(items)

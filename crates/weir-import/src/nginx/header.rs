@@ -1,6 +1,7 @@
 //! `proxy_set_header`, `add_header`, `proxy_hide_header` and `rewrite … break`: the header and path changes of a
 //! location.
 
+use super::target::{host_text, is_host};
 use super::tree::{Node, inherited};
 use super::variable::{Clients, replace};
 use super::{Context, auth};
@@ -36,6 +37,8 @@ pub(super) fn edits(
                 context.used.insert(line.position);
                 continue;
             }
+            (Some(name), Some("$proxy_host")) if is_host(name) => Ok(None),
+            (Some(name), Some(value)) if is_host(name) => host_text(context, value).map(|_| None),
             (Some(name), Some(value)) => request(name, value, clients),
             _ => Err("the field or its value is missing"),
         };
@@ -321,14 +324,6 @@ fn request<'n>(
     if is("X-Forwarded-For") && value.contains("$proxy_add_x_forwarded_for") {
         return Ok(None);
     }
-    if is("Host") && value == "$host:$server_port" {
-        return Err("servers get the port only if the client sends it");
-    }
-    let kept = ["$host", "$http_host", "$proxy_host"];
-    // A constant is `host` of the pool.
-    if is("Host") && (kept.contains(&value) || !value.contains('$')) {
-        return Ok(None);
-    }
     // Weir keeps connections open and passes upgrades.
     if is("Upgrade") || is("Connection") {
         return Ok(None);
@@ -390,7 +385,6 @@ mod tests {
             imported("X-Forwarded-For", "$remote_addr"),
             field("X-Forwarded-For", "{client}")
         );
-        assert_eq!(imported("Host", "$host"), Ok(None));
         assert_eq!(imported("X-A", "$request_id"), field("X-A", "{request_id}"));
         assert!(imported("X-A", "$geoip_country").is_err());
     }

@@ -36,17 +36,7 @@ pub(super) fn limits(
         }
     }
     if let Some(line) = find(levels, "proxy_next_upstream_tries") {
-        let tries = line.word(1).and_then(|word| word.parse::<u64>().ok());
-        match tries.filter(|tries| *tries > 0) {
-            Some(tries) => {
-                context.used.insert(line.position);
-                entries.push(Entry::new("retries", tries - 1, line.position));
-            }
-            None => line.reject(
-                notes,
-                "`limits.retries` sets how many other servers Weir tries",
-            ),
-        }
+        entries.extend(retries(context, line, notes));
     }
     let lines = ["limit_req", "limit_conn"].map(|keyword| find(levels, keyword));
     of_clients(context, levels[1], lines, &mut entries, notes);
@@ -197,13 +187,29 @@ fn concurrency(outer: &[Node], line: &Node) -> Result<(String, Position, u64), &
     Ok((key, zone.position, max.ok_or("nginx requires a number")?))
 }
 
-/// `proxy_next_upstream error timeout http_503`.
+/// `proxy_next_upstream_tries`: the number of other servers to try.
+pub(super) fn retries(context: &mut Context<'_>, line: &Node, notes: &mut Notes) -> Option<Entry> {
+    let tries = line.word(1).and_then(|word| word.parse::<u64>().ok());
+    let Some(tries) = tries.filter(|tries| *tries > 0) else {
+        line.reject(notes, "`retries` sets how many other servers Weir tries");
+        return None;
+    };
+    context.used.insert(line.position);
+    Some(Entry::new("retries", tries - 1, line.position))
+}
+
+/// `proxy_next_upstream` of a server block or around it.
 pub(super) fn retry_on(
     context: &mut Context<'_>,
     levels: [&[Node]; 2],
     notes: &mut Notes,
 ) -> Option<Entry> {
     let line = find(levels, "proxy_next_upstream")?;
+    Some(retry_conditions(context, line, notes))
+}
+
+/// `proxy_next_upstream error timeout http_503`.
+pub(super) fn retry_conditions(context: &mut Context<'_>, line: &Node, notes: &mut Notes) -> Entry {
     context.used.insert(line.position);
     let mut conditions: Vec<&str> = Vec::new();
     for word in line.words.iter().skip(1) {
@@ -226,7 +232,7 @@ pub(super) fn retry_on(
         conditions.extend(ours);
     }
     let conditions: Vec<String> = conditions.into_iter().map(str::to_owned).collect();
-    Some(Entry::new("retry_on", conditions, line.position))
+    Entry::new("retry_on", conditions, line.position)
 }
 
 /// Parses `10m` to bytes.

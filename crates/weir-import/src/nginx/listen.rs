@@ -18,6 +18,14 @@ pub(super) struct Listen {
     pub(super) udp: bool,
 }
 
+impl Listen {
+    /// Whether its port is not a default one, so that clients write it in `Host`.
+    pub(super) fn has_own_port(&self) -> bool {
+        let port = self.address.rsplit(':').next();
+        port.is_some_and(|port| !matches!(port, "80" | "443"))
+    }
+}
+
 /// Addresses and the server blocks that share them.
 #[derive(Clone, Debug)]
 pub(super) struct ListenGroup {

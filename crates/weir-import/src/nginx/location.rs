@@ -111,6 +111,7 @@ pub(super) fn block_routes(
         ..BlockRoutes::default()
     };
     let levels: [&[Node]; 2] = [server.inner(), outer];
+    context.server_name.clone_from(&routes.name);
     context.mirrored = mirror::targets(server, outer, "mirror");
     context.asked = mirror::targets(server, outer, "auth_request");
     let every = BlockRoute {

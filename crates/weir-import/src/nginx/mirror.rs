@@ -87,7 +87,7 @@ fn copies(
         true => server_tls(context, &own),
         false => Vec::new(),
     };
-    let host = host(&own, &to, pass.position);
+    let host = host(context, &own, &to, pass.position);
     let found = pool(context, &to, (tls, host), pass, notes)?;
     let mut used = |keyword: &str, levels: &[&[Node]]| {
         let lines = inherited(levels, keyword);

@@ -64,6 +64,10 @@ struct Context<'w> {
     of_service: HashSet<Position>,
     /// The service appends to X-Forwarded-For.
     forwarded: bool,
+    /// It has a port that clients write in `Host`: another one than 80 and 443.
+    has_own_port: bool,
+    /// The first name of the server block.
+    server_name: String,
     /// Routes of a location of the server block: one for each name.
     routes_per_location: usize,
     /// Lines that one service did not use, with the reason; another service of the same block may use them.
@@ -92,6 +96,8 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
         used: HashSet::new(),
         of_service: HashSet::new(),
         forwarded: false,
+        has_own_port: false,
+        server_name: String::new(),
         routes_per_location: 1,
         unneeded: Vec::new(),
         refused: Vec::new(),
@@ -212,26 +218,43 @@ fn http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
 /// Directives of `http`, `server` and `location` that weir.toml has no equivalent for.
 const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
-        reason: "Weir does not serve files",
+        reason: "no imported route with `files` or with a response of Weir's own uses it",
         visible: &[
             "root",
             "alias",
             "index",
             "autoindex",
             "try_files",
-            "types",
             "default_type",
-            "open_file_cache",
             "expires",
-            "charset",
-            "ssi",
-            "sub_filter",
+        ],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "`files` of a route has no such setting",
+        visible: &["charset", "etag"],
+        inert: &[
+            "sendfile",
+            "tcp_nopush",
+            "open_file_cache",
             "directio",
             "aio",
-            "etag",
-            "internal",
         ],
-        inert: &["sendfile", "tcp_nopush", "types_hash_max_size"],
+    },
+    Unsupported {
+        reason: "Weir has its own list of media types",
+        visible: &["types"],
+        inert: &["types_hash_max_size", "types_hash_bucket_size"],
+    },
+    Unsupported {
+        reason: "Weir does not change bodies",
+        visible: &["ssi", "sub_filter"],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "no imported route is reached by it",
+        visible: &["internal"],
+        inert: &[],
     },
     Unsupported {
         reason: "Weir's servers must use HTTP",
@@ -265,7 +288,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &["gzip_comp_level", "gzip_vary", "gzip_buffers"],
     },
     Unsupported {
-        reason: "`compression` of a service applies to all of its requests",
+        reason: "no imported route to a pool uses it",
         visible: &["gzip", "gunzip", "brotli"],
         inert: &[],
     },
@@ -285,7 +308,8 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &["rewrite_log"],
     },
     Unsupported {
-        reason: "`limits` are set per service, for all of its requests, and rejected requests get status 429",
+        reason: "a limit applies to one service or route, and rejected requests get status 429; a zone that several share \
+                 cannot be expressed",
         visible: &[
             "limit_req",
             "limit_req_zone",
@@ -297,7 +321,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "Weir does not authenticate users; `source` of a route matches networks",
+        reason: "no imported route is protected by it",
         visible: &[
             "auth_basic",
             "auth_basic_user_file",
@@ -389,12 +413,13 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &["proxy_request_buffering"],
     },
     Unsupported {
-        reason: "`retry_on`, `limits.retries` and `timeouts.total` are set per service",
-        visible: &[
-            "proxy_next_upstream",
-            "proxy_next_upstream_tries",
-            "proxy_next_upstream_timeout",
-        ],
+        reason: "no imported route to a pool uses it",
+        visible: &["proxy_next_upstream", "proxy_next_upstream_tries"],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "`timeouts.total` is the time for a request with all of its retries",
+        visible: &["proxy_next_upstream_timeout"],
         inert: &[],
     },
     Unsupported {

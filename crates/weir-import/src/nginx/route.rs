@@ -1,5 +1,6 @@
-//! Settings of a location that routes have: timeouts, body size, basic authentication.
+//! Settings of a location that routes have: timeouts, body size, retries, compression, basic authentication.
 
+use super::server::compression;
 use super::tree::Node;
 use super::{Context, limit, time};
 use crate::document::Entry;
@@ -47,6 +48,23 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
                 keys.push(Entry::new("max_body", bytes, line.position));
             }
             None => line.reject(notes, "nginx requires a size"),
+        }
+    }
+    if let Some(line) = find("proxy_next_upstream") {
+        keys.push(limit::retry_conditions(context, line, notes));
+    }
+    if let Some(line) = find("proxy_next_upstream_tries") {
+        keys.extend(limit::retries(context, line, notes));
+    }
+    let is_of_gzip =
+        |line: &&Node| matches!(line.keyword(), "gzip" | "gzip_types" | "gzip_min_length");
+    let has_own = own.iter().any(is_of_gzip);
+    if let Some((from, table)) = has_own.then(|| compression(context, levels)).flatten() {
+        let is_on = |line: &Node| line.keyword() == "gzip" && line.word(1) == Some("on");
+        if !table.is_empty() {
+            keys.push(Entry::implied("compression", table));
+        } else if levels.iter().any(|level| level.iter().any(is_on)) {
+            keys.push(Entry::new("compression", false, from));
         }
     }
     keys.extend(authentication(context, levels, notes));

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::listen::{ListenGroup, listens, shared};
+use super::listen::{Listen, ListenGroup, listens, shared};
 use super::location::{BlockRoute, PathUse, block_routes};
 use super::tree::Node;
 use super::{Context, reason, time};
@@ -175,6 +175,7 @@ fn service(
     let mut inner = inner.flat_map(|server| server.inner());
     context.forwarded = header::appends_forwarded_for(outer)
         || inner.any(|line| header::appends_forwarded_for(std::slice::from_ref(line)));
+    context.has_own_port = group.listen.iter().any(Listen::has_own_port);
     let mut path_use = PathUse::default();
     let mut taken: HashSet<String> = HashSet::new();
     let pages = page::pages(context, default, outer, notes);
@@ -408,7 +409,10 @@ fn table(
         table.push(Entry::implied("error_pages", pages));
     }
     normalize_path(context, &mut table, levels, path_use, notes);
-    compression(context, &mut table, [default.inner(), outer]);
+    let compressed = compression(context, &[default.inner(), outer]);
+    if let Some((_, keys)) = compressed.filter(|(_, keys)| !keys.is_empty()) {
+        table.push(Entry::implied("compression", keys));
+    }
     trusted(context, &mut table, default, outer, notes);
     table.push(Entry::implied("forwarded", false));
     if context.forwarded {
@@ -457,8 +461,12 @@ fn normalize_path(
     }
 }
 
-/// `gzip on`, with its types. By default nginx only compresses HTML.
-fn compression(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2]) {
+/// Keys of `compression` for the `gzip` of these levels, innermost first, and its line; no keys: it is off. By default
+/// nginx only compresses HTML.
+pub(super) fn compression(
+    context: &mut Context<'_>,
+    levels: &[&[Node]],
+) -> Option<(Position, Vec<Entry>)> {
     let mut find = |keyword: &str| {
         let mut levels = levels.iter();
         let node =
@@ -466,9 +474,9 @@ fn compression(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2
         context.used.insert(node.position);
         Some(node)
     };
-    let Some(on) = find("gzip") else { return };
+    let on = find("gzip")?;
     if on.word(1) != Some("on") {
-        return;
+        return Some((on.position, Vec::new()));
     }
     let mut entries = vec![Entry::new("codings", vec!["gzip".to_owned()], on.position)];
     let mut kinds = vec!["text/html".to_owned()];
@@ -490,7 +498,7 @@ fn compression(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2
         // nginx's default.
         _ => Entry::implied("minimum", 20_u64),
     });
-    table.push(Entry::implied("compression", entries));
+    Some((on.position, entries))
 }
 
 /// `underscores_in_headers` and `ignore_invalid_headers`: by default nginx considers names with `_` invalid and

@@ -123,7 +123,7 @@ impl Split {
                 true => server_tls(context, levels),
                 false => Vec::new(),
             };
-            let host = host(levels, &to, line.position);
+            let host = host(context, levels, &to, line.position);
             let found = pool(context, &to, (tls, host), line, notes)?;
             pools.push((found.pool, *share));
         }

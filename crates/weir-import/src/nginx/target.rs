@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
-use weir_model::unix_socket;
+use weir_model::{Part, Pool, Template, Variable, unix_socket};
 
 use super::Context;
 use super::tree::{Node, inherited};
 use super::upstream::{self, keepalive};
+use super::variable::{Clients, replace};
 use crate::Environment;
 use crate::document::{Entry, Item};
 use crate::layer7::{Group, Upstream, endpoint, servers_dns};
@@ -193,27 +194,65 @@ pub(super) fn pool(
     })
 }
 
+/// Whether `proxy_set_header` with this name sets `Host`, which is a key of the pool.
+pub(super) const fn is_host(name: &str) -> bool {
+    name.eq_ignore_ascii_case("Host")
+}
+
 /// The `Host` that servers get instead of the client's, and its line: what `proxy_set_header Host` sets, or without
 /// such a line the name in `proxy_pass`.
-pub(super) fn host(levels: &[&[Node]], to: &Url, from: Position) -> Option<(String, Position)> {
+pub(super) fn host(
+    context: &Context<'_>,
+    levels: &[&[Node]],
+    to: &Url,
+    from: Position,
+) -> Option<(String, Position)> {
     let lines = inherited(levels, "proxy_set_header").into_iter();
-    let is_host = |line: &&Node| {
-        line.word(1)
-            .is_some_and(|name| name.eq_ignore_ascii_case("Host"))
-    };
     // nginx has no name for the server on a unix socket.
     let proxy_host = match to.host.starts_with(unix_socket::PREFIX) {
         true => "localhost",
         false => &to.host,
     };
-    let Some(line) = lines.rev().find(is_host) else {
+    let Some(line) = lines.rev().find(|line| line.word(1).is_some_and(is_host)) else {
         return Some((proxy_host.to_owned(), from));
     };
-    match line.word(2)? {
-        "$proxy_host" => Some((proxy_host.to_owned(), line.position)),
-        value if value.contains('$') => None,
-        value => Some((value.to_owned(), line.position)),
+    let text = match line.word(2)? {
+        "$proxy_host" => Some(proxy_host.to_owned()),
+        value => host_text(context, value).ok()?,
+    };
+    text.map(|text| (text, line.position))
+}
+
+/// The `host` of a pool for a value of `Host`; `None` = the requested host as received.
+pub(super) fn host_text(
+    context: &Context<'_>,
+    value: &str,
+) -> Result<Option<String>, &'static str> {
+    if value == "$http_host" || value == "$host" && !context.has_own_port {
+        return Ok(None);
     }
+    let clients = Clients {
+        scheme: "",
+        name: &context.server_name,
+        redirect: false,
+    };
+    let unknown = "Weir has no variable for a part of the value";
+    let text = replace(value, clients).ok_or(unknown)?;
+    let parsed = Template::parse(&text).map_err(|_| unknown)?;
+    for part in parsed.parts() {
+        match part {
+            Part::Text(text) if text.bytes().all(Pool::may_be_in_host) => {}
+            Part::Text(_) => return Err("the value is not a host"),
+            Part::Variable(Variable::Server | Variable::Group(_) | Variable::Rest) => {
+                return Err("`host` of a pool cannot contain a part of the value");
+            }
+            Part::Variable(_) => {}
+        }
+    }
+    if text.is_empty() {
+        return Err("the value is empty");
+    }
+    Ok(Some(text))
 }
 
 /// Keys of a pool's `tls`. By default nginx does not verify certificates.

@@ -165,9 +165,9 @@ fn included(
             all.push(node);
             continue;
         };
-        // MIME types by file extension do not concern a load balancer.
         if pattern.ends_with("mime.types") {
-            notes.add(node.position, "not imported: Weir does not serve files");
+            let why = "not imported: Weir has its own list of media types";
+            notes.remark(node.position, why);
             continue;
         }
         let path = if pattern.starts_with('/') || directory.is_empty() {

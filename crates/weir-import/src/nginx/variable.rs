@@ -50,6 +50,7 @@ fn variable(name: &str, clients: Clients<'_>) -> Option<String> {
         "http_host" if clients.redirect => "{host}".to_owned(),
         "remote_addr" | "realip_remote_addr" => "{client}".to_owned(),
         "remote_port" => "{client_port}".to_owned(),
+        "server_port" => "{listen_port}".to_owned(),
         "request_id" => "{request_id}".to_owned(),
         "request_method" => "{method}".to_owned(),
         "args" | "query_string" => "{query}".to_owned(),
@@ -91,8 +92,8 @@ mod tests {
             Some("https://{host}/a")
         );
         assert_eq!(
-            shown("$remote_addr:$remote_port").as_deref(),
-            Some("{client}:{client_port}")
+            shown("$remote_addr:$remote_port $server_port").as_deref(),
+            Some("{client}:{client_port} {listen_port}")
         );
         assert_eq!(
             shown("$http_x_a, $cookie_b").as_deref(),

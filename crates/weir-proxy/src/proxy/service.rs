@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use weir_http::{HeadLimits, cookie};
-use weir_model::{HeaderEdit, HeaderEdits, Pool, ProxyProtocol, RetryOn, Secret, Server, Template};
+use weir_model::{
+    HeaderEdit, HeaderEdits, Pool, ProxyProtocol, RetryOn, Secret, Server, Template, Variable,
+};
 use weir_select::RetryPolicy;
 use weir_select::limit::{Concurrent, Rate};
 use weir_select::route::{Limits, Routes};
@@ -111,7 +113,12 @@ pub(super) fn service(
         x_forwarded: proxy.x_forwarded,
         request_header: request_header(proxy),
         response_header: proxy.response_header.clone(),
-        needs_tls: proxy.needs_tls_facts(),
+        needs_tls: proxy.needs_tls_facts()
+            || pools
+                .iter()
+                .filter_map(|pool| pool.host.as_ref())
+                .flat_map(Template::variables)
+                .any(Variable::needs_tls),
         abort_on_close: proxy.abort_on_close && proxy.protocol == ProxyProtocol::Http,
         request_buffering: proxy.request_buffering,
         pages: Page::read_all(proxy)?,

@@ -1,9 +1,11 @@
 //! Modifications of heads by services and routes, and texts that they generate for a request.
 
+use std::borrow::Cow;
+
 use weir_http::cookie::siphash;
 use weir_http::route::{self, RequestFacts, RequestId, SERVER_MARK, Surroundings, Target};
 use weir_http::{Field, LimitedLine, ResponseEdit};
-use weir_model::{HeaderEdit, HeaderEdits, Route, SplitMix64};
+use weir_model::{HeaderEdit, HeaderEdits, Pool, Route, SplitMix64};
 
 use super::Session;
 use crate::plan::{Service, Targets};
@@ -36,6 +38,7 @@ impl Session {
         Surroundings {
             facts,
             client: self.peer,
+            port: self.listen_port(),
             default_host,
             request_id: id,
             server: None,
@@ -43,6 +46,27 @@ impl Session {
             route,
             regex: None,
         }
+    }
+
+    /// `Host` of a request to the servers of a pool; `None` = the requested host, also if the text gives no valid host.
+    pub(super) fn server_host<'t>(
+        &mut self,
+        targets: &'t Targets,
+        facts: RequestFacts<'_>,
+        default_host: &[u8],
+        route: Option<&Route>,
+        random: &mut SplitMix64,
+    ) -> Option<Cow<'t, [u8]>> {
+        let text = targets.host.as_ref()?;
+        if let Some(literal) = text.as_literal() {
+            return Some(Cow::Borrowed(literal.as_bytes()));
+        }
+        let from = self.surroundings(facts, default_host, &targets.pool, route, random);
+        let mut host = Vec::new();
+        route::fill(text, Target::Field, &from, &mut host);
+        let is_valid = (1..=Pool::MAX_HOST).contains(&host.len())
+            && host.iter().all(|byte| Pool::may_be_in_host(*byte));
+        is_valid.then_some(Cow::Owned(host))
     }
 
     /// The request's identifier: that of a trusted client, or a random one.

@@ -221,10 +221,11 @@ impl Session {
         };
         let mut fields = Vec::new();
         let request = head::request(&text, &limits, &mut fields).ok()??;
+        let set_host = self.server_host(targets, facts, host.as_bytes(), route, &mut cx.random);
         let edit = RequestEdit {
             client: self.forwarded_client(),
             fields: client_edit,
-            set_host: targets.host.as_deref().map(str::as_bytes),
+            set_host: set_host.as_deref(),
             host: host.as_bytes(),
             version: self.version(facts.request),
             path: None,

@@ -7,15 +7,14 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_http::{
-    Exchange, Framing, Method, Name, Request, RequestEdit, RequestPath, write_request,
-};
+use weir_http::{Exchange, Framing, Method, Name, RequestEdit, write_request};
 use weir_model::SchedulerKind;
 use weir_select::key::hash_of_request;
 use weir_select::limit::Admission;
 use weir_select::{Replay, Selection};
 
 use super::record::NORMAL_END;
+use super::request::Incoming;
 use super::state::{self, Linger, Phase, Times};
 use super::{Outcome, Session, Step};
 use crate::context::{Context, MirrorCopy};
@@ -33,7 +32,7 @@ impl Session {
         &mut self,
         cx: &mut Context,
         service: &Service,
-        (head, request, target): (&[u8], &Request, &RequestPath<'_>),
+        incoming: Incoming<'_>,
         edit: &RequestEdit<'_>,
     ) {
         let mirrors = self.options().map_or(0, |options| options.mirrors.len());
@@ -41,7 +40,7 @@ impl Session {
             let options = self.options();
             let mirror = options.and_then(|options| options.mirrors.get(at));
             if let Some(mirror) = mirror.map(Arc::clone) {
-                self.begin_copy(cx, service, mirror, (head, request, target), edit);
+                self.begin_copy(cx, service, mirror, incoming, edit);
             }
         }
     }
@@ -52,9 +51,15 @@ impl Session {
         cx: &mut Context,
         service: &Service,
         mirror: Arc<Mirror>,
-        (head, request, target): (&[u8], &Request, &RequestPath<'_>),
+        incoming: Incoming<'_>,
         edit: &RequestEdit<'_>,
     ) {
+        let Incoming {
+            head,
+            request,
+            target,
+            ..
+        } = incoming;
         let is_tunnel = request.upgrade || request.method == Method::Connect;
         let chosen = cx.random.below(u64::from(weir_model::Mirror::ALL)) < u64::from(mirror.share);
         if is_tunnel || !chosen {
@@ -70,10 +75,13 @@ impl Session {
         let Some(targets) = service.pools.get(mirror.pool) else {
             return;
         };
+        let facts = incoming.facts(self.peer.ip(), &cx.fields);
+        let route = self.request.route.and_then(|at| service.routes.get(at));
+        let set_host = self.server_host(targets, facts, edit.host, route, &mut cx.random);
         let path = mirror.path.as_ref();
         let path = path.map(|path| [path.as_bytes(), target.query_part()].concat());
         let edit = RequestEdit {
-            set_host: targets.host.as_deref().map(str::as_bytes),
+            set_host: set_host.as_deref(),
             path: path.as_deref().or(edit.path),
             ..*edit
         };

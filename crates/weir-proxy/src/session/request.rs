@@ -29,11 +29,11 @@ use crate::tls::TlsDetails;
 
 /// A request after its head was parsed.
 #[derive(Clone, Copy)]
-struct Incoming<'a> {
-    head: &'a [u8],
-    request: &'a Request,
+pub(super) struct Incoming<'a> {
+    pub(super) head: &'a [u8],
+    pub(super) request: &'a Request,
     /// The path in the form in which it is compared.
-    target: &'a RequestPath<'a>,
+    pub(super) target: &'a RequestPath<'a>,
     /// The client's TLS connection, if routes or texts need to know it.
     tls: TlsFacts<'a>,
     /// Whether the client used TLS, to Weir or to a trusted proxy.
@@ -41,7 +41,7 @@ struct Incoming<'a> {
 }
 
 impl<'a> Incoming<'a> {
-    fn facts(&self, client: IpAddr, fields: &'a [Field]) -> RequestFacts<'a> {
+    pub(super) fn facts(&self, client: IpAddr, fields: &'a [Field]) -> RequestFacts<'a> {
         RequestFacts {
             client,
             target: self.target,
@@ -571,10 +571,18 @@ impl Session {
             add.extend_from_slice(lines);
         }
         self.write_trace_context(head, &mut cx.fields, &mut add);
+        let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
+        let set_host = self.server_host(
+            targets,
+            request_facts,
+            host.as_bytes(),
+            route,
+            &mut cx.random,
+        );
         let edit = RequestEdit {
             add: &add,
             edits,
-            set_host: targets.host.as_deref().map(str::as_bytes),
+            set_host: set_host.as_deref(),
             client: self.forwarded_client(),
             fields: self.client_edit(service),
             host: host.as_bytes(),
@@ -584,7 +592,7 @@ impl Session {
         };
         self.to_server = cx.buffer().into();
         write_request(head, request, &cx.fields, &edit, &mut self.to_server.bytes);
-        self.begin_copies(cx, service, (head, request, target), &edit);
+        self.begin_copies(cx, service, incoming, &edit);
     }
 
     /// The host of a request without one: the address to which the client connected.
@@ -612,6 +620,11 @@ impl Session {
         })
     }
 
+    /// The port to which the client connected, before a proxy that sends the PROXY protocol.
+    pub(super) fn listen_port(&self) -> u16 {
+        self.destination.map_or(self.port, |address| address.port())
+    }
+
     /// Returns the rules of the route or the service for fields about the client.
     pub(super) fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
         let address = self.peer.ip();
@@ -627,7 +640,7 @@ impl Session {
             rules,
             address,
             secure: self.transport.is_secure(),
-            port: self.destination.map_or(self.port, |address| address.port()),
+            port: self.listen_port(),
         })
     }
 

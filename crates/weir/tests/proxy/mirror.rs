@@ -40,7 +40,7 @@ fn copies_have_head_and_body_and_their_responses_are_discarded() {
     let (origin, mirror) = (Origin::start("o"), Receiver::start());
     mirror.respond(500);
     let pool = format!(
-        "servers = [\"{}\"]\nhost = \"mirror.example\"",
+        "servers = [\"{}\"]\nhost = \"{{header.x-one}}.mirror.example\"",
         mirror.address
     );
     let proxy = proxy(&origin, &pool, "{ pool = \"m\", body = 100000 }");
@@ -61,7 +61,7 @@ fn copies_have_head_and_body_and_their_responses_are_discarded() {
     let received = mirror.received().clone();
     let first = &received[0].head;
     assert!(
-        first.starts_with("GET /a?b HTTP/1.1\r\nHost: mirror.example\r\nX-One: 1\r\n"),
+        first.starts_with("GET /a?b HTTP/1.1\r\nHost: 1.mirror.example\r\nX-One: 1\r\n"),
         "{first}"
     );
     assert!(first.contains("X-Forwarded-For: 127.0.0.1\r\n"), "{first}");

@@ -58,6 +58,30 @@ fn pool_sets_host_and_servers_still_learn_the_requested_one() {
 }
 
 #[test]
+fn pool_makes_host_from_the_request() {
+    let origin = Origin::start("o");
+    let host = "host = \"{host}:{listen_port}{header.x-tenant}\"";
+    let proxy = proxy(&origin, "", host, "");
+    let port = proxy.listen.port();
+    let seen = |fields: &str| {
+        let mut client = Client::connect(proxy.listen);
+        let (_, body) = client.fetch(&format!("GET /r/x HTTP/1.1\r\n{fields}\r\n"));
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let mut lines = text.lines().map(str::to_owned);
+        let found = lines.find_map(|line| Some(line.strip_prefix("Host: ")?.to_owned()));
+        found.unwrap_or_default()
+    };
+    assert_eq!(seen("Host: a.example:99\r\n"), format!("a.example:{port}"));
+    assert_eq!(
+        seen("Host: [2001:db8::1]\r\n"),
+        format!("[2001:db8::1]:{port}")
+    );
+    // The value is not a host: the server receives the requested one.
+    let tenant = "Host: a.example\r\nX-Tenant: b c\r\n";
+    assert_eq!(seen(tenant), "a.example");
+}
+
+#[test]
 fn route_has_its_own_rules_for_fields_about_the_client() {
     let origin = Origin::start("o");
     let proxy = proxy(

@@ -308,6 +308,7 @@ impl Written<'_, '_, '_> {
 const fn is_unknown_at_restart(variable: &Variable) -> bool {
     match variable {
         Variable::ClientPort
+        | Variable::ListenPort
         | Variable::RequestId
         | Variable::Route
         | Variable::Scheme
