@@ -379,7 +379,7 @@ impl<P: Plane> Director<P> {
             Order::ExplainRequest(request, reply) => {
                 let answer = self
                     .status()
-                    .map(|report| request.explain(&self.desired, &report, &self.file));
+                    .map(|report| request.explain(&self.desired, Some(&report), &self.file));
                 let _ = reply.send(answer);
             }
         }
