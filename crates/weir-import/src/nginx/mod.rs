@@ -223,11 +223,15 @@ const UNSUPPORTED: &[Unsupported] = &[
             "root",
             "alias",
             "index",
-            "autoindex",
             "try_files",
             "default_type",
             "expires",
         ],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "`files` of a route lists no directories",
+        visible: &["autoindex"],
         inert: &[],
     },
     Unsupported {

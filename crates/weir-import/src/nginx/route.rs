@@ -56,17 +56,7 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
     if let Some(line) = find("proxy_next_upstream_tries") {
         keys.extend(limit::retries(context, line, notes));
     }
-    let is_of_gzip =
-        |line: &&Node| matches!(line.keyword(), "gzip" | "gzip_types" | "gzip_min_length");
-    let has_own = own.iter().any(is_of_gzip);
-    if let Some((from, table)) = has_own.then(|| compression(context, levels)).flatten() {
-        let is_on = |line: &Node| line.keyword() == "gzip" && line.word(1) == Some("on");
-        if !table.is_empty() {
-            keys.push(Entry::implied("compression", table));
-        } else if levels.iter().any(|level| level.iter().any(is_on)) {
-            keys.push(Entry::new("compression", false, from));
-        }
-    }
+    keys.extend(own_compression(context, &own, levels));
     keys.extend(authentication(context, levels, notes));
     keys.extend(super::mirror::mirror(context, levels, notes));
     let outer = levels.last().copied().unwrap_or_default();
@@ -86,6 +76,21 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
         keys.push(Entry::implied("limits", limits));
     }
     keys
+}
+
+/// `compression` of a route, if one of its `own` lines is about `gzip`.
+fn own_compression(context: &mut Context<'_>, own: &[&Node], levels: &[&[Node]]) -> Option<Entry> {
+    let keywords = ["gzip", "gzip_types", "gzip_min_length"];
+    if !own.iter().any(|line| keywords.contains(&line.keyword())) {
+        return None;
+    }
+    let (from, table) = compression(context, levels)?;
+    let is_on = |line: &Node| line.keyword() == "gzip" && line.word(1) == Some("on");
+    let is_on_outside = levels.iter().any(|level| level.iter().any(is_on));
+    match table.is_empty() {
+        true => is_on_outside.then(|| Entry::new("compression", false, from)),
+        false => Some(Entry::implied("compression", table)),
+    }
 }
 
 /// `auth_basic` and its file, of the innermost level that has them.
