@@ -1,4 +1,4 @@
-//! Texts in plans and status, and the names in configuration.
+//! Texts in plans and in the status, and names in the configuration.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -138,7 +138,7 @@ fn health_settings_are_one_line() {
 }
 
 #[test]
-fn listeners_families_and_forwards() {
+fn listeners_display_and_forwarding_properties() {
     let listener = |protocol, address: &str, ports| Listener {
         protocol,
         address: address.parse().unwrap(),
@@ -204,7 +204,7 @@ fn family_of_a_service_is_that_of_its_first_listener_or_mark() {
 }
 
 #[test]
-fn snat_and_tunnel_settings() {
+fn snat_and_tunnel_display_settings() {
     let snat = |addresses: &[&str]| Snat {
         addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
         ports: (1000, 2000),
@@ -235,7 +235,7 @@ fn snat_and_tunnel_settings() {
 }
 
 #[test]
-fn schedulers_with_flags() {
+fn schedulers_display_flags_and_bound() {
     let flags = |port, fallback, networks, file_order| SchedulerFlags {
         port,
         fallback,
@@ -289,7 +289,7 @@ fn schedulers_with_flags() {
 }
 
 #[test]
-fn reasons_for_the_end_of_connections_at_failover() {
+fn failover_reasons_are_formatted() {
     let scheduler = EndsAtFailover::Scheduler(SchedulerKind::Wlc);
     for (reason, begin) in [
         (
@@ -333,7 +333,7 @@ fn hash_of(value: &impl Hash) -> u64 {
 }
 
 #[test]
-fn expressions_are_compared_and_shown_by_their_text() {
+fn expressions_are_compared_and_displayed_by_source_text() {
     let pattern = |text: &str| Pattern::new(text).unwrap();
     assert_eq!(pattern("a.b").to_string(), "/a.b/");
     assert_eq!(format!("{:?}", pattern("a.b")), "/a.b/");
@@ -355,7 +355,7 @@ fn expressions_are_compared_and_shown_by_their_text() {
 }
 
 #[test]
-fn retry_rules() {
+fn retry_on_matches_conditions_and_statuses() {
     let rules = RetryOn {
         conditions: vec![RetryCondition::Timeout],
         statuses: vec![(502, 504), (500, 500)],

@@ -1,4 +1,4 @@
-//! Differences of health checks.
+//! Differences between health checks.
 
 use super::duration;
 use super::edit::{Edits, duration_or_none, or_none, statuses};
@@ -21,7 +21,7 @@ pub(super) fn compare(edits: Edits, old: &[Check], new: &[Check]) -> Edits {
     })
 }
 
-/// Kinds and intervals of checks, `http every 2s`.
+/// Returns the kinds and intervals of checks, such as `http every 2s`.
 pub(super) fn summary(checks: &[Check]) -> String {
     let one = |check: &Check| {
         let interval = duration(&check.timing.interval);
@@ -33,7 +33,7 @@ pub(super) fn summary(checks: &[Check]) -> String {
     }
 }
 
-/// `kind` as in the configuration.
+/// Returns `kind` as in the configuration.
 fn kind(check: &Check) -> &'static str {
     match (&check.probe, &check.target.tls) {
         (Probe::Http(_), Some(_)) => "https",
