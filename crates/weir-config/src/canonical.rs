@@ -1,7 +1,9 @@
-//! The canonical form of a TOML configuration, as `weir fmt` writes it: layout only, comments and order are kept.
+//! The canonical form of a TOML configuration, as `weir fmt` writes it. Only the layout changes; comments and order are
+//! kept.
 //!
-//! One space around `=`, one empty line in front of every table, at most one elsewhere, no indentation. Lists and
-//! inline tables on one line if they fit into [`WIDTH`] columns and contain no comments, otherwise one item per line.
+//! The form has one space around `=`, one empty line before every table, at most one elsewhere, and no indentation. A
+//! list or an inline table is on one line if it fits into [`WIDTH`] columns and contains no comments; otherwise it has
+//! one item per line.
 
 use std::ops::Range;
 
@@ -10,13 +12,13 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 use crate::code::Code;
 use crate::diagnostic::{Diagnostic, Lines};
 
-/// Width up to which a list is written on one line.
+/// Maximum width of a list on one line, in columns.
 const WIDTH: usize = 100;
 
 /// Returns the canonical form of a TOML text.
 ///
 /// # Errors
-/// The first syntax error.
+/// Returns the first syntax error.
 pub fn canonical(text: &str) -> Result<String, Box<Diagnostic>> {
     let text = text
         .strip_prefix('\u{feff}')
@@ -75,7 +77,7 @@ fn table(of: &mut Table) {
     }
 }
 
-/// No space around the dots of `a.b`.
+/// Removes the space around the dots of `a.b`.
 fn dotted(key: &mut toml_edit::KeyMut<'_>) {
     let decor = key.dotted_decor_mut();
     decor.set_prefix("");
@@ -94,7 +96,7 @@ fn header(of: &mut Table) {
     decor.set_suffix(behind);
 }
 
-/// Comments in front of a key, each on its line, with at most one empty line between them.
+/// Returns the comments before a key, one per line, with at most one empty line between them.
 fn lead(text: &str) -> String {
     let mut out = String::new();
     // The text ends where the key begins.
@@ -115,7 +117,7 @@ fn lead(text: &str) -> String {
     out
 }
 
-/// A comment behind a value.
+/// Formats a comment after a value.
 fn comment(text: Option<&str>) -> String {
     match text.unwrap_or_default().trim() {
         "" => String::new(),
@@ -127,7 +129,7 @@ fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// `at` is the column of the value.
+/// Formats a value; `at` is its column.
 fn value(of: &mut Value, at: usize) {
     let behind = comment(of.decor().suffix().and_then(|it| it.as_str()));
     bare(of, at);
@@ -136,7 +138,7 @@ fn value(of: &mut Value, at: usize) {
     decor.set_suffix(behind);
 }
 
-/// A value without the space around it.
+/// Formats a value without the space around it.
 fn bare(of: &mut Value, at: usize) {
     match of {
         Value::Array(list) => array(list, at),
@@ -154,7 +156,7 @@ fn inline(of: &mut InlineTable, at: usize) {
     entries(of, at, " ");
 }
 
-/// `end` is the space behind the last value.
+/// Formats the entries of an inline table; `end` is the space after the last value.
 fn entries(of: &mut InlineTable, at: usize, end: &str) {
     let count = of.len();
     for (index, (mut key, it)) in of.iter_mut().enumerate() {
@@ -203,7 +205,7 @@ fn array(of: &mut Array, at: usize) {
             .unwrap_or_default()
             .to_owned();
         if !carried.trim().is_empty() {
-            // A comment between a value and its comma is moved behind the comma.
+            // A comment between a value and its comma is moved after the comma.
             carried = format!("{}\n", carried.trim_end());
         } else {
             carried.clear();
@@ -218,11 +220,11 @@ fn array(of: &mut Array, at: usize) {
     of.set_trailing(format!("{end}\n"));
 }
 
-/// The text between two items of a list that is written on several lines: comments, and the indentation of the item.
+/// Returns the text between two items of a list with one item per line: comments, and the indentation of the next item.
 fn indented(text: &str) -> String {
     let mut out = String::new();
     let mut lines = text.split('\n');
-    // The rest of the line of the item before.
+    // The rest of the previous item's line.
     if let Some(first) = lines.next() {
         out += &comment(Some(first));
     }
@@ -233,7 +235,7 @@ fn indented(text: &str) -> String {
     out + "\n    "
 }
 
-/// Whether TOML contains a comment outside of strings.
+/// Whether a TOML text contains a comment outside strings.
 fn has_comments(text: &str) -> bool {
     let mut rest = text;
     while let Some(at) = rest.find(['#', '"', '\'']) {

@@ -164,10 +164,10 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             Default("100"),
             "HTTP/2 streams per second that one client network (an IPv4 address, an IPv6 /64) may reset before they \
              are answered, or cause Weir to reset by an error, over all its connections; with a burst of ten times as \
-             many. A network above the limit gets ENHANCE_YOUR_CALM and no new streams for ten seconds. All clients \
-             of the service together may reset a hundred times as many; above that, new streams from networks with \
-             recent resets are refused (REFUSED_STREAM). Networks in `trusted` only count for the service. 0 = no \
-             limit.",
+             many. A network above the limit gets ENHANCE_YOUR_CALM and no new streams for ten seconds. All clients of \
+             the service together may reset a hundred times as many; above that, new streams from networks with recent \
+             resets are refused (REFUSED_STREAM). Networks in `trusted` count only toward the limit of the service. 0 \
+             = no limit.",
             "resets = 1000",
         )
         .known_as(&["max_resets", "rapid_reset"]),
@@ -269,10 +269,10 @@ pub(crate) static ACCESS_LOG: Section = Section {
              `referer` `agent` `status` `bytes_in` `bytes_out` `request_ms` `queue_ms` `connect_ms` `response_ms` \
              `total_ms` `retries` `end` `end_reason`. `end` states which side ended the exchange and in which phase, \
              in HAProxy's two-letter codes, `--` if it completed normally; `end_reason` is the same in words. In an \
-             `http` service the variables of header values are available too, `request_id` `route` `scheme` `path` \
-             `query` `client_port` `listen_port` `tls_version` `tls_cipher` `tls_sni` `client_cert_subject` `header.NAME` \
-             `cookie.NAME` `map.NAME`, and `response.NAME` for a field of the response. In a \
-             `tcp` service, `combined` has its own format: client, port, date, service, pool and server, milliseconds \
+             `http` service, the variables of header values are also available: `request_id` `route` `scheme` `path` \
+             `query` `client_port` `listen_port` `tls_version` `tls_cipher` `tls_sni` `client_cert_subject` \
+             `header.NAME` `cookie.NAME` `map.NAME`, and `response.NAME` for a field of the response. In a `tcp` \
+             service, `combined` has its own format: client, port, date, service, pool and server, milliseconds \
              queued, to connect and in total, bytes from and to the client, `end` and `end_reason`.",
             "format = \"{client} {method} {target} {status} {total_ms}\"",
         ),

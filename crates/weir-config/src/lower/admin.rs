@@ -78,7 +78,8 @@ pub(super) fn admin(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Admin> {
     })
 }
 
-/// Whether an address has TLS or needs none: without it, tokens could be read on the network.
+/// Whether an address has TLS or does not need it; reports an address that needs TLS, because tokens could be read on
+/// the network.
 fn encrypted(
     sink: &mut Sink<'_>,
     listen: SocketAddr,

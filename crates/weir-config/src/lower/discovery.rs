@@ -13,18 +13,18 @@ use crate::key::Kind;
 use crate::tree::{Item, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
-use super::refuse;
+use super::report_error;
 
 /// Default port of DNS (RFC 1035 section 4.2).
 const PORT: u16 = 53;
-/// Maximum length of a name and of a label, in bytes (RFC 1035 section 2.3.4).
+/// Maximum length of a name, in bytes (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 
 /// Default weight of a server.
 const WEIGHT: u32 = 1;
 
-/// One name, or a list of names.
+/// Lowers `servers_dns`: one name, or a list of names.
 pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<ServersDns> {
     let Some((entry, kind)) = view.get("servers_dns") else {
         return Vec::new();
@@ -111,7 +111,7 @@ fn resolvers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<SocketAddr> {
         };
         match address::server(text) {
             Ok((address, port)) => found.push(SocketAddr::new(address, port.unwrap_or(PORT))),
-            Err(refusal) => refuse(sink, span, refusal),
+            Err(error) => report_error(sink, span, error),
         }
     }
     found

@@ -15,7 +15,7 @@ use crate::key::Kind;
 use crate::tree::{Entry, Table};
 use crate::view::{Sink, View, text};
 
-/// What a key may use: the request, but no other map.
+/// The variables that a key may use: those of the request, but no map.
 const SCOPE: Scope<'static> = Scope {
     server: false,
     route: None,
@@ -25,7 +25,7 @@ const SCOPE: Scope<'static> = Scope {
 /// Where an entry is written.
 enum Origin<'a> {
     Listed(&'a Range<usize>),
-    /// Line of the file.
+    /// Number of the line in the file.
     File(usize),
 }
 

@@ -41,7 +41,8 @@ pub(super) fn normalize_path(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option
     })
 }
 
-/// Normalizes the paths of routes as their service does, and reports those that were written for paths as received.
+/// Normalizes the paths of routes as their service does, and reports paths and expressions that cannot match a
+/// normalized path.
 pub(super) fn adapt(sink: &mut Sink<'_>, proxies: &[LoweredProxy], routes: &mut [LoweredRoute]) {
     for route in routes {
         let of = |proxy: &&LoweredProxy| proxy.proxy.name == route.service.0;

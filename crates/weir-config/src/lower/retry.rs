@@ -35,7 +35,7 @@ pub(super) fn retry_on(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RetryOn {
     retry
 }
 
-/// Conditions do not start with a digit.
+/// Whether an item is a status; the other conditions do not start with a digit.
 fn is_status(item: &Item<'_>) -> bool {
     match &item.value {
         Value::Text(text) => text.starts_with(|first: char| first.is_ascii_digit()),

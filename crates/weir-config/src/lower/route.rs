@@ -30,7 +30,7 @@ pub(crate) struct LoweredRoute {
     pub(crate) location: Range<usize>,
     /// Name of the service, and its position.
     pub(crate) service: (String, Range<usize>),
-    /// Its conditions as written; those of the route are adapted to the service.
+    /// The conditions as written; those in `route` are adapted to the service.
     pub(crate) when: LoweredConditions,
     pub(crate) not: Option<LoweredConditions>,
     /// Position of its pool.
@@ -45,7 +45,7 @@ pub(crate) struct LoweredRoute {
     pub(crate) rewrite: Option<Range<usize>>,
 }
 
-/// Every `[[route]]` of the file.
+/// Lowers every `[[route]]` of the file.
 pub(super) fn routes(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<LoweredRoute> {
     let mut routes = Vec::new();
     for item in view.list(sink, "route").unwrap_or_default() {

@@ -9,13 +9,13 @@ use crate::key::Kind;
 use crate::tree::{Item, Value};
 use crate::view::{Sink, View, wrong_type};
 
-/// The secret of a key, read from its source.
+/// Returns the secret of a key, read from its source.
 pub(super) fn of_key(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Secret> {
     let (entry, _) = view.get(name)?;
     secret(sink, &entry.item)
 }
 
-/// The secrets of a list, read from their sources.
+/// Returns the secrets of a list, read from their sources.
 pub(super) fn list(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Vec<Secret> {
     let items = view.list(sink, name).unwrap_or_default();
     items.iter().filter_map(|item| secret(sink, item)).collect()

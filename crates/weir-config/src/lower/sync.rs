@@ -28,7 +28,7 @@ pub(super) fn sync(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<FlowSync>
     })
 }
 
-/// An address that moves to another director with its virtual router is not that of this director.
+/// Reports a `listen` address that belongs to a virtual router: it moves to another director.
 pub(super) fn refuse_moving(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -48,7 +48,7 @@ pub(super) fn refuse_moving(
     }
 }
 
-/// The value is only known where the secret could be read.
+/// Reports a key that is too short. The value is only known if the secret was read.
 fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
     let length = key.expose().len();
     if (1..FlowSync::KEY_MIN).contains(&length) {
@@ -123,8 +123,8 @@ fn conflict(
     }
     if listen.is_ipv4() != peer.is_ipv4() {
         return refuse(
-            format!("the peer {peer} has another address family than `listen`"),
-            "use addresses of one family",
+            format!("the peer {peer} has a different address family than `listen`"),
+            "use addresses of the same family",
         );
     }
     None

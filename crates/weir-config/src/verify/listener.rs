@@ -1,4 +1,4 @@
-//! Conflicting listeners.
+//! Reports conflicting listeners.
 
 use weir_model::{Listener, Protocol};
 
@@ -7,7 +7,8 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{Lowered, LoweredService};
 use crate::view::Sink;
 
-/// Reports listeners with the same address, port and precedence; a more specific listener may lie within another one.
+/// Reports listeners with the same address, port and precedence. A more specific listener may overlap a less specific
+/// one.
 pub(super) fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
     let mut all: Vec<(&LoweredService, usize, Listener)> = lowered
         .services
@@ -75,8 +76,8 @@ fn collision(
         Diagnostic::new(Code::DuplicateListener, &location(again), message)
             .label(owner(again))
             .also(&location(first), owner(first))
-            .cause("an exact port precedes a range and a range precedes `*`; between listeners of the same precedence \
-                the choice is ambiguous")
+            .cause("an exact port takes precedence over a range, and a range over `*`; between listeners with the same \
+                precedence the choice is ambiguous")
             .fix("remove one of them, or change its address or ports"),
     );
 }

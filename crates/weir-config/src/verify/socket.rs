@@ -73,8 +73,7 @@ pub(super) fn verify_pool(sink: &mut Sink<'_>, lowered: &LoweredService, pool: &
             .forward
             .is_some_and(|own| (own == Forward::Socket) != is_socket)
         {
-            let message =
-                "a server cannot have another forwarding method if one of both is \"socket\"";
+            let message = "a server cannot override the forwarding method if one of the two methods is \"socket\"";
             sink.push(
                 Diagnostic::new(Code::Contradiction, location, message)
                     .also(forward, "the forwarding method of the service")

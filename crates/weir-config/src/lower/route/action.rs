@@ -16,7 +16,7 @@ use crate::view::{Sink, View};
 
 type Text<'a> = (&'a str, &'a Range<usize>);
 
-/// The keys of an action.
+/// The values of the keys that determine the action.
 struct Written<'a, 'v, 't> {
     view: &'a View<'v, 't>,
     pool: Option<Text<'v>>,
@@ -118,7 +118,7 @@ impl Written<'_, '_, '_> {
         Some(RouteAction::Split(Split { parts, by }))
     }
 
-    /// Reports a key that needs another one.
+    /// Reports a key that has no effect without another one.
     fn no_effect(&self, sink: &mut Sink<'_>, key: &str, other: &str) {
         let Some((entry, _)) = self.view.get(key) else {
             return;
@@ -132,7 +132,7 @@ impl Written<'_, '_, '_> {
         }
     }
 
-    /// `restart`: the only other keys are conditions and `rewrite`.
+    /// Lowers `restart`; the only other keys allowed are conditions and `rewrite`.
     fn restart(&self, sink: &mut Sink<'_>, at: RestartAt) -> Option<RouteAction> {
         let others = [
             "pool",
@@ -156,7 +156,9 @@ impl Written<'_, '_, '_> {
                     self.location,
                     "`restart` requires `rewrite`",
                 )
-                .fix("add the path for which a route is chosen, such as rewrite = \"/v2/{rest}\""),
+                .fix(
+                    "add the path for which a route is selected, such as rewrite = \"/v2/{rest}\"",
+                ),
             );
             return None;
         };
@@ -198,7 +200,7 @@ impl Written<'_, '_, '_> {
         Some(RouteAction::Pool(pool.to_owned()))
     }
 
-    /// Whether none of these keys is set next to `key`; reports it otherwise.
+    /// Whether none of `others` is set together with `key`; reports the first one that is set.
     fn is_alone(&self, sink: &mut Sink<'_>, key: &str, others: &[&str]) -> bool {
         let found = others.iter().find(|other| self.view.get(other).is_some());
         if let Some(other) = found {
@@ -208,7 +210,7 @@ impl Written<'_, '_, '_> {
         found.is_none()
     }
 
-    /// `pool = { map = … }`.
+    /// Lowers `pool = { map = … }`.
     fn mapped(&self, sink: &mut Sink<'_>, when: &Conditions) -> Option<RouteAction> {
         if !self.is_alone(
             sink,
@@ -291,7 +293,7 @@ impl Written<'_, '_, '_> {
             return None;
         }
         let to = template(sink, to, span, self.scope)?;
-        // `{path}` has always included the query here.
+        // In a redirect, `{path}` includes the query unless `{query}` is used.
         let has_query = to.variables().any(|variable| *variable == Variable::Query);
         let to = match has_query {
             true => to,
@@ -304,7 +306,7 @@ impl Written<'_, '_, '_> {
     }
 }
 
-/// Variables whose values are not known before a route is chosen.
+/// Whether the variable has no value before a route is selected.
 const fn is_unknown_at_restart(variable: &Variable) -> bool {
     match variable {
         Variable::ClientPort
