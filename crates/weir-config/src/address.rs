@@ -64,16 +64,16 @@ pub(crate) fn network(text: &str) -> Result<Network, AddressError> {
         .split_once('/')
         .map_or((text, None), |(host, length)| (host, Some(length)));
     let address = ip(host)?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
+    let max_length = if address.is_ipv4() { 32 } else { 128 };
     let prefix = match length {
-        None => Some(most),
-        Some(length) => length.parse().ok().filter(|prefix| *prefix <= most),
+        None => Some(max_length),
+        Some(length) => length.parse().ok().filter(|prefix| *prefix <= max_length),
     };
     let prefix = prefix.ok_or_else(|| {
         AddressError::new(
             Code::BadAddress,
             format!("invalid prefix length in `{text}`"),
-            format!("write \"{host}/N\" with N from 0 to {most}"),
+            format!("write \"{host}/N\" with N from 0 to {max_length}"),
         )
     })?;
     Ok(Network { address, prefix })

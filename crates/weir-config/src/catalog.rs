@@ -86,7 +86,7 @@ const TIMEOUT: Kind = Kind::Duration {
     max: Timeouts::MAX,
 };
 
-/// Values of `forward` in a service.
+/// Returns the values of `forward` in a service.
 fn forwards() -> Choices {
     let mut choices = server_forwards();
     choices.now.push(PROXY);
@@ -96,7 +96,7 @@ fn forwards() -> Choices {
 /// The `forward` value of proxy services.
 pub(crate) const PROXY: &str = "proxy";
 
-/// Values of `forward` in a server.
+/// Returns the values of `forward` in a server.
 fn server_forwards() -> Choices {
     Choices {
         now: Forward::ALL
@@ -115,7 +115,7 @@ fn server_forwards() -> Choices {
     }
 }
 
-/// Values of `persistence.client`.
+/// Returns the values of `persistence.client`.
 fn local_clients() -> Choices {
     Choices {
         now: LocalClient::ALL
@@ -628,7 +628,7 @@ pub(crate) static TIMEOUTS: Section = Section {
 };
 
 /// A timeout of a proxy service.
-const WAIT: Kind = Kind::Duration {
+const PROXY_TIMEOUT: Kind = Kind::Duration {
     min: ProxyTimeouts::BOUNDS.0,
     max: ProxyTimeouts::BOUNDS.1,
 };

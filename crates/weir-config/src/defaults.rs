@@ -28,14 +28,14 @@ pub(crate) fn apply<'t>(sink: &mut Sink<'_>, root: &Table<'t>) -> Option<Table<'
         return None;
     };
     View::open(sink, &catalog::DEFAULTS, defaults, &entry.key_span);
-    let of = |name: &str| table(defaults, name);
-    let [service, pool, check] = ["service", "pool", "check"].map(of);
+    let defaults_of = |name: &str| table(defaults, name);
+    let [service, pool, check] = ["service", "pool", "check"].map(defaults_of);
     for ((name, own), section) in
         WITHOUT_DEFAULT
             .iter()
             .zip([&catalog::SERVICE, &catalog::POOL, &catalog::CHECK])
     {
-        if let Some(table) = of(name) {
+        if let Some(table) = defaults_of(name) {
             validate(sink, table, section, own);
         }
     }
@@ -49,7 +49,7 @@ pub(crate) fn apply<'t>(sink: &mut Sink<'_>, root: &Table<'t>) -> Option<Table<'
             "service" => each.for_each(|table| add_defaults(table, service, is_key_of_service)),
             "pool" => each.for_each(|pool_table| {
                 add_defaults(pool_table, pool, |_, _| true);
-                add_to_pool(pool_table, check);
+                add_to_checks_of_pool(pool_table, check);
             }),
             "check" => each.for_each(|table| add_defaults(table, check, is_key_of_check)),
             _ => {}
@@ -59,7 +59,7 @@ pub(crate) fn apply<'t>(sink: &mut Sink<'_>, root: &Table<'t>) -> Option<Table<'
 }
 
 /// Adds defaults to the checks of a pool and of its servers.
-fn add_to_pool(pool: &mut Table<'_>, defaults: Option<&Table<'_>>) {
+fn add_to_checks_of_pool(pool: &mut Table<'_>, defaults: Option<&Table<'_>>) {
     if defaults.is_none() {
         return;
     }

@@ -61,13 +61,13 @@ pub fn bundle(text: &str, path: &Path, files: &dyn Files) -> Bundle {
         parts: vec![(path.to_owned(), 0..text.len())],
         seen: HashMap::new(),
     };
-    let own = files
+    let main = files
         .read(path)
         .map_or_else(|_| path.to_owned(), |(name, _)| name);
-    reader.seen.insert(own, 0..0);
+    reader.seen.insert(main, 0..0);
     let mut next = 0;
     while next < reader.parts.len() {
-        reader.part(next);
+        reader.add_includes_of(next);
         next += 1;
     }
     if reader.parts.len() == 1 && has_include(text, is_json(path.to_str(), text)) {
@@ -98,19 +98,19 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn part(&mut self, index: usize) {
+    fn add_includes_of(&mut self, index: usize) {
         let (path, range) = self.parts[index].clone();
         let text = self.text[range.clone()].to_owned();
         for (pattern, span) in includes(&text, is_json(path.to_str(), &text)) {
             let span = span.start + range.start..span.end + range.start;
-            match self.matches(&path, &pattern, &span) {
+            match self.matching_paths(&path, &pattern, &span) {
                 Ok(found) => found.iter().for_each(|one| self.add(one, &span)),
                 Err(error) => self.errors.push(*error),
             }
         }
     }
 
-    fn matches(
+    fn matching_paths(
         &self,
         from: &Path,
         pattern: &str,
@@ -150,7 +150,7 @@ impl Reader<'_> {
                     span,
                     format!("cannot read the directory {}: {why}", directory.display()),
                 )
-                .fix("create the directory, or remove it here"),
+                .fix("create the directory, or remove it from `include`"),
             )
         })?;
         names.retain(|it| !it.starts_with('.') && glob(name.as_bytes(), it.as_bytes()));
@@ -166,7 +166,7 @@ impl Reader<'_> {
                 let message = format!("cannot read the included file {shown}: {why}");
                 self.errors.push(
                     Diagnostic::new(Code::NoInclude, span, message)
-                        .fix("create the file, correct the path, or remove it here"),
+                        .fix("create the file, correct the path, or remove it from `include`"),
                 );
                 return;
             }
@@ -189,7 +189,7 @@ impl Reader<'_> {
         let size = self.text.len() + text.len();
         if self.parts.len() >= MAX_FILES || size as u64 > MAX_FILE_BYTES {
             let message = format!(
-                "there are more than {MAX_FILES} files, or they have more than {MAX_FILE_BYTES} bytes in total"
+                "more than {MAX_FILES} files, or more than {MAX_FILE_BYTES} bytes in total"
             );
             self.errors
                 .push(Diagnostic::new(Code::NoInclude, span, message).fix("include fewer files"));
@@ -295,7 +295,7 @@ pub(crate) fn merge<'t>(into: &mut Table<'t>, from: Table<'t>, errors: &mut Vec<
             }
             (Value::List(into), Value::List(from)) => into.extend(from),
             (_, value) => {
-                let again = Entry {
+                let second = Entry {
                     key: entry.key,
                     key_span: entry.key_span,
                     item: Item {
@@ -303,17 +303,17 @@ pub(crate) fn merge<'t>(into: &mut Table<'t>, from: Table<'t>, errors: &mut Vec<
                         value,
                     },
                 };
-                errors.push(duplicate_key(same, &again));
+                errors.push(duplicate_key(same, &second));
             }
         }
     }
 }
 
-fn duplicate_key(first: &Entry<'_>, again: &Entry<'_>) -> Diagnostic {
+fn duplicate_key(first: &Entry<'_>, second: &Entry<'_>) -> Diagnostic {
     Diagnostic::new(
         Code::DuplicateKey,
-        &again.key_span,
-        format!("duplicate key `{}`", again.key),
+        &second.key_span,
+        format!("duplicate key `{}`", second.key),
     )
     .label("duplicate")
     .also(&first.key_span, "first here")
@@ -324,9 +324,9 @@ fn duplicate_key(first: &Entry<'_>, again: &Entry<'_>) -> Diagnostic {
 mod tests {
     use super::*;
 
-    struct Some(Vec<(&'static str, &'static str)>);
+    struct MemoryFiles(Vec<(&'static str, &'static str)>);
 
-    impl Files for Some {
+    impl Files for MemoryFiles {
         fn read(&self, path: &Path) -> Result<(PathBuf, String), String> {
             let is = |(name, _): &&(&str, &str)| Path::new(name) == path;
             let found = self.0.iter().find(is).ok_or("no such file")?;
@@ -347,7 +347,7 @@ mod tests {
 
     fn bundle_of(files: Vec<(&'static str, &'static str)>) -> Bundle {
         let main = files[0].1;
-        bundle(main, Path::new("/etc/weir.toml"), &Some(files))
+        bundle(main, Path::new("/etc/weir.toml"), &MemoryFiles(files))
     }
 
     #[test]
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(keys, ["include", "pool"]);
         // The record of the active configuration is in another directory, without these files.
         let record = Path::new("/run/weir/in-force.toml");
-        let again = super::bundle(&bundle.text, record, &Some(Vec::new()));
+        let again = super::bundle(&bundle.text, record, &MemoryFiles(Vec::new()));
         assert_eq!(again, bundle);
     }
 

@@ -1,7 +1,7 @@
 //! Parses JSON (RFC 8259) into the common tree, with spans.
 //!
 //! serde_json does not report the positions of values, which diagnostics need. This parser accepts what serde_json
-//! accepts, except nesting deeper than [`DEPTH`], and stops at the first syntax error, because the meaning of the rest
+//! accepts, except nesting deeper than [`MAX_DEPTH`], and stops at the first syntax error, because the meaning of the rest
 //! is uncertain.
 
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use crate::diagnostic::Diagnostic;
 use crate::tree::{Entry, Item, Table, Value};
 
 /// Maximum nesting of tables and lists; the schema needs six.
-const DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// Parses a JSON text. Also returns a diagnostic for each duplicate key; its first value is used.
 pub(crate) fn read(text: &str) -> Result<(Item<'_>, Vec<Diagnostic>), Box<Diagnostic>> {
@@ -79,10 +79,10 @@ impl<'t> Reader<'t> {
     fn item(&mut self, depth: usize) -> Read<Item<'t>> {
         self.space();
         let start = self.at;
-        if depth > DEPTH {
+        if depth > MAX_DEPTH {
             return Err(self.error(
                 start..start,
-                format!("more than {DEPTH} levels of nested tables and lists"),
+                format!("more than {MAX_DEPTH} levels of nested tables and lists"),
             ));
         }
         let value = match self.peek() {
@@ -387,8 +387,8 @@ mod tests {
     fn deep_nesting_is_rejected() {
         assert!(accepts(&format!(
             "{}1{}",
-            "[".repeat(DEPTH),
-            "]".repeat(DEPTH)
+            "[".repeat(MAX_DEPTH),
+            "]".repeat(MAX_DEPTH)
         )));
         assert!(!accepts(&"[".repeat(100_000)));
     }

@@ -24,7 +24,7 @@ pub(crate) fn masked(text: &str) -> Cow<'_, str> {
     while let Some((key, value)) = next_pair(text, from) {
         from = value;
         if is_secret(key) {
-            from = mask_values(text, value, &mut hidden);
+            from = collect_value(text, value, &mut hidden);
         }
     }
     if hidden.is_empty() {
@@ -84,9 +84,9 @@ fn next_pair(text: &str, from: usize) -> Option<(&str, usize)> {
         if end == at {
             return None;
         }
-        let behind = skip(end, &|byte| b"\"'".contains(&byte));
-        let sign = skip(behind, &blank);
-        if behind <= end + 1 && matches!(bytes.get(sign), Some(b'=' | b':')) {
+        let after_key = skip(end, &|byte| b"\"'".contains(&byte));
+        let sign = skip(after_key, &blank);
+        if after_key <= end + 1 && matches!(bytes.get(sign), Some(b'=' | b':')) {
             let white = |byte: u8| byte.is_ascii_whitespace();
             return Some((&text[at..end], skip(sign + 1, &white)));
         }
@@ -96,11 +96,11 @@ fn next_pair(text: &str, from: usize) -> Option<(&str, usize)> {
 
 /// Adds the ranges of the strings in the value or list at `from`, and returns the end of the value. Tables contain only
 /// sources of secrets and are not masked.
-fn mask_values(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
+fn collect_value(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
     let bytes = text.as_bytes();
     match bytes.get(from) {
         None | Some(b'{') => from,
-        Some(b'"' | b'\'') => mask_string(text, from, hidden),
+        Some(b'"' | b'\'') => collect_string(text, from, hidden),
         Some(b'[') => {
             let (mut at, mut tables) = (from + 1, 0usize);
             while let Some(byte) = bytes.get(at) {
@@ -110,7 +110,7 @@ fn mask_values(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usi
                     b'}' => tables = tables.saturating_sub(1),
                     b'"' | b'\'' => {
                         let mut found = Vec::new();
-                        at = mask_string(text, at, &mut found);
+                        at = collect_string(text, at, &mut found);
                         if tables == 0 {
                             hidden.extend(found);
                         }
@@ -134,13 +134,13 @@ fn mask_values(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usi
 
 /// Adds the range inside the quotation marks at `from`, or up to the end of the line if they are not closed. Returns
 /// the end of the string.
-fn mask_string(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
+fn collect_string(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
     let quote = &text[from..=from];
-    let long = quote.repeat(3);
+    let triple = quote.repeat(3);
     let rest = &text[from..];
-    if rest.starts_with(&long) {
+    if rest.starts_with(&triple) {
         let start = from + 3;
-        let length = text[start..].find(&long).unwrap_or(text.len() - start);
+        let length = text[start..].find(&triple).unwrap_or(text.len() - start);
         hidden.push((start, start + length));
         return (start + length + 3).min(text.len());
     }

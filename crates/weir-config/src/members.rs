@@ -137,19 +137,19 @@ fn syntax(key: &str) -> String {
 /// # Errors
 /// Returns the first error.
 pub fn members(text: &str) -> Result<Vec<Member>, MemberError> {
-    let mut list = List {
+    let mut list = ListParser {
         lines: Lines::new(text),
         members: Vec::new(),
         first: HashMap::new(),
     };
     match text.trim_start().as_bytes().first() {
-        Some(b'[' | b'{') => list.json(text)?,
-        _ => list.plain(text)?,
+        Some(b'[' | b'{') => list.parse_json(text)?,
+        _ => list.parse_lines(text)?,
     }
     Ok(list.members)
 }
 
-struct List<'t> {
+struct ListParser<'t> {
     lines: Lines<'t>,
     members: Vec<Member>,
     /// Line of the first entry of each server.
@@ -168,7 +168,7 @@ struct Entry {
 
 type MemberResult<T> = Result<T, MemberError>;
 
-impl List<'_> {
+impl ListParser<'_> {
     fn error(&self, offset: usize, reason: MemberReason) -> MemberError {
         MemberError {
             at: self.lines.source(offset),
@@ -176,10 +176,10 @@ impl List<'_> {
         }
     }
 
-    fn json(&mut self, text: &str) -> MemberResult<()> {
-        let (item, twice) = json::read(text)
+    fn parse_json(&mut self, text: &str) -> MemberResult<()> {
+        let (item, duplicates) = json::read(text)
             .map_err(|found| self.error(found.span.start, MemberReason::NotJson))?;
-        if let Some(found) = twice.first() {
+        if let Some(found) = duplicates.first() {
             return Err(self.error(found.span.start, MemberReason::DuplicateKey));
         }
         let list = match &item.value {
@@ -228,7 +228,7 @@ impl List<'_> {
         Ok(())
     }
 
-    fn plain(&mut self, text: &str) -> MemberResult<()> {
+    fn parse_lines(&mut self, text: &str) -> MemberResult<()> {
         for line in text.split_inclusive('\n') {
             let start = offset(text, line);
             let content = line.split('#').next().unwrap_or_default();
@@ -299,12 +299,12 @@ impl List<'_> {
     }
 
     fn address(&self, text: &str, at: usize) -> MemberResult<Server> {
-        let refused = |code| match code {
+        let reason = |code| match code {
             Code::BadPort => MemberReason::BadPort,
             _ => MemberReason::BadAddress,
         };
         let (address, port) =
-            address::server(text).map_err(|why| self.error(at, refused(why.code)))?;
+            address::server(text).map_err(|why| self.error(at, reason(why.code)))?;
         Ok(Server::new(text, address, port))
     }
 

@@ -39,18 +39,18 @@ pub fn parse(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> 
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.iter().any(stops_parser) {
         let root = Table::from_toml(document.into_inner());
-        return finish(text, &root, syntax_errors(text, &root, &errors), host);
+        return lower_and_verify(text, &root, syntax_errors(text, &root, &errors), host);
     }
     let (blanked_text, mut errors) = blank_unparsable_lines(text, errors);
     let (document, others) = DeTable::parse_recoverable(&blanked_text);
     let root = Table::from_toml(document.into_inner());
     errors.extend(others);
-    finish(text, &root, syntax_errors(text, &root, &errors), host)
+    lower_and_verify(text, &root, syntax_errors(text, &root, &errors), host)
 }
 
 /// Parses a bundle: a text that contains its included files.
 fn parse_bundle(text: &str, json: bool, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
-    let (mut root, mut syntax) = (Table::default(), Syntax::of(Vec::new()));
+    let (mut root, mut syntax) = (Table::default(), Syntax::new(Vec::new()));
     let lines = Lines::new(text);
     for (index, part) in bundle_file::files_of_bundle(text).into_iter().enumerate() {
         let json = if index == 0 { json } else { part.is_json() };
@@ -62,12 +62,12 @@ fn parse_bundle(text: &str, json: bool, host: &dyn Machine) -> Result<Parsed, Ve
         own.found.iter_mut().for_each(|it| it.shift(part.start));
         let first = lines.index(part.start);
         syntax
-            .broken
-            .extend(own.broken.iter().map(|line| line + first));
+            .broken_lines
+            .extend(own.broken_lines.iter().map(|line| line + first));
         syntax.found.append(&mut own.found);
         include::merge(&mut root, table, &mut syntax.found);
     }
-    finish(text, &root, syntax, host)
+    lower_and_verify(text, &root, syntax, host)
 }
 
 fn read_toml(text: &str) -> (Table<'static>, Syntax) {
@@ -89,14 +89,14 @@ fn read_toml(text: &str) -> (Table<'static>, Syntax) {
 fn read_json(text: &str) -> (Table<'static>, Syntax) {
     match json::read(text) {
         Ok((item, twice)) => match item.value {
-            Value::Table(root) => (root.into_owned(), Syntax::of(twice)),
+            Value::Table(root) => (root.into_owned(), Syntax::new(twice)),
             other => {
                 let message = format!("expected an object, found {}", other.describe());
                 let diagnostic = Diagnostic::new(Code::WrongType, &item.span, message);
-                (Table::default(), Syntax::of(vec![diagnostic]))
+                (Table::default(), Syntax::new(vec![diagnostic]))
             }
         },
-        Err(diagnostic) => (Table::default(), Syntax::of(vec![*diagnostic])),
+        Err(diagnostic) => (Table::default(), Syntax::new(vec![*diagnostic])),
     }
 }
 
@@ -111,7 +111,7 @@ fn blank_unparsable_lines(
     text: &str,
     mut errors: Vec<toml::de::Error>,
 ) -> (String, Vec<toml::de::Error>) {
-    // Each such line requires parsing the whole text again.
+    // Each such line requires parsing the whole text second.
     const MAX_LINES: usize = 16;
     const MAX_TEXT_BYTES: usize = 1 << 20;
     let lines = Lines::new(text);
@@ -142,27 +142,27 @@ pub fn parse_json(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnost
         return parse_bundle(text, true, host);
     }
     let (root, syntax) = read_json(text);
-    finish(text, &root, syntax, host)
+    lower_and_verify(text, &root, syntax, host)
 }
 
 /// The syntax errors of a text.
 struct Syntax {
     found: Vec<Diagnostic>,
     /// Lines, from 0, that could not be parsed.
-    broken: HashSet<usize>,
+    broken_lines: HashSet<usize>,
 }
 
 impl Syntax {
     /// Creates a value from errors that do not affect the rest of the text.
-    fn of(found: Vec<Diagnostic>) -> Self {
+    fn new(found: Vec<Diagnostic>) -> Self {
         Self {
             found,
-            broken: HashSet::new(),
+            broken_lines: HashSet::new(),
         }
     }
 }
 
-fn finish(
+fn lower_and_verify(
     text: &str,
     root: &Table<'_>,
     syntax: Syntax,
@@ -170,11 +170,14 @@ fn finish(
 ) -> Result<Parsed, Vec<Diagnostic>> {
     let mut sink = Sink::new(text);
     sink.machine = Some(host);
-    let Syntax { found, broken } = syntax;
+    let Syntax {
+        found,
+        broken_lines,
+    } = syntax;
     found
         .into_iter()
         .for_each(|diagnostic| sink.push(diagnostic));
-    let certain = sink.found.len();
+    let certain_count = sink.found.len();
     if !bundle_file::is_bundle(text) {
         report_unread_includes(&mut sink, root);
     }
@@ -189,14 +192,14 @@ fn finish(
     let Sink {
         mut found, lines, ..
     } = sink;
-    if !broken.is_empty() {
-        // Diagnostics for broken lines are unreliable, and settings that seem to be missing may be in these lines.
+    if !broken_lines.is_empty() {
+        // Diagnostics for broken_lines lines are unreliable, and settings that seem to be missing may be in these lines.
         let mut at = 0;
         found.retain(|diagnostic| {
             at += 1;
-            let guess = diagnostic.code.is_absence()
-                || broken.contains(&lines.index(diagnostic.span.start));
-            at <= certain || !guess
+            let is_guess = diagnostic.code.is_absence()
+                || broken_lines.contains(&lines.index(diagnostic.span.start));
+            at <= certain_count || !is_guess
         });
     }
     found.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.severity()));
@@ -292,7 +295,7 @@ fn syntax_errors(text: &str, root: &Table<'_>, errors: &[toml::de::Error]) -> Sy
         .map(|error| syntax_error(text, root, error))
         .collect();
     found.sort_by_key(|diagnostic| diagnostic.span.start);
-    let mut broken = HashSet::new();
+    let mut broken_lines = HashSet::new();
     let mut last: Option<usize> = None;
     let mut in_list = false;
     found.retain(|diagnostic| {
@@ -300,7 +303,7 @@ fn syntax_errors(text: &str, root: &Table<'_>, errors: &[toml::de::Error]) -> Sy
             return true;
         }
         let line = lines.index(diagnostic.span.start);
-        broken.insert(line);
+        broken_lines.insert(line);
         let reach = usize::from(in_list);
         let follows = last.is_some_and(|last| line <= last + reach);
         if !follows {
@@ -309,7 +312,10 @@ fn syntax_errors(text: &str, root: &Table<'_>, errors: &[toml::de::Error]) -> Sy
         last = Some(line);
         !follows
     });
-    Syntax { found, broken }
+    Syntax {
+        found,
+        broken_lines,
+    }
 }
 
 fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagnostic {
@@ -320,7 +326,7 @@ fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagno
             Diagnostic::new(Code::DuplicateKey, &span, format!("duplicate key `{key}`"))
                 .label("duplicate")
                 .fix("remove or rename one of them");
-        return match first_place(text, root, &span) {
+        return match first_position(text, root, &span) {
             Some(first) => diagnostic.also(&first, "first here"),
             None => diagnostic,
         };
@@ -339,26 +345,26 @@ fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagno
     }
 }
 
-/// Returns the first position of the duplicate key at `again`: the same header, or the nearest key above with the same
+/// Returns the first position of the duplicate key at `second`: the same header, or the nearest key above with the same
 /// name.
-fn first_place(text: &str, root: &Table<'_>, again: &Range<usize>) -> Option<Range<usize>> {
+fn first_position(text: &str, root: &Table<'_>, second: &Range<usize>) -> Option<Range<usize>> {
     let lines = Lines::new(text);
-    let line = lines.index(again.start);
+    let line = lines.index(second.start);
     let header = text.get(lines.range(line))?.trim();
     if header.starts_with('[') {
         let first = (0..line).map(|at| lines.range(at)).find(|range| {
             text.get(range.clone())
                 .is_some_and(|before| before.trim() == header)
         })?;
-        let inside = again.start - lines.range(line).start;
-        return Some(first.start + inside..first.start + inside + again.len());
+        let inside = second.start - lines.range(line).start;
+        return Some(first.start + inside..first.start + inside + second.len());
     }
-    let key = text.get(again.clone())?.trim_matches(['"', '\'']);
+    let key = text.get(second.clone())?.trim_matches(['"', '\'']);
     let mut nearest = None;
     let mut open = vec![root];
     while let Some(table) = open.pop() {
         for entry in &table.entries {
-            if entry.key == key && entry.key_span.end <= again.start {
+            if entry.key == key && entry.key_span.end <= second.start {
                 nearest = nearest.max(Some((entry.key_span.start, entry.key_span.end)));
             }
             match &entry.item.value {

@@ -119,7 +119,7 @@ pub fn privileged_changes(active: &str, proposed: &str) -> Vec<Diagnostic> {
     changes(active, proposed, &[])
 }
 
-/// As [`privileged_changes`]; in addition, `files`, and files in directories among them, may be read with any key.
+/// Returns the same changes, but permits keys that read `files`, or files in directories among `files`.
 pub(crate) fn changes(active: &str, proposed: &str, files: &[String]) -> Vec<Diagnostic> {
     let mut active_uses: HashMap<Identity, usize> = HashMap::new();
     let mut control: Vec<Use> = Vec::new();
@@ -182,8 +182,8 @@ struct Use {
 
 impl Use {
     fn is_of_same_key(&self, other: &Self) -> bool {
-        let (one, other) = (&self.identity, &other.identity);
-        (one.page, one.key, &one.location) == (other.page, other.key, &other.location)
+        let (this, other) = (&self.identity, &other.identity);
+        (this.page, this.key, &this.location) == (other.page, other.key, &other.location)
     }
 
     /// Whether the key reads only these files, or files in these directories.
@@ -321,13 +321,13 @@ impl Walk {
         entry: &Entry<'_>,
         location: &str,
     ) {
-        let value = plain(&entry.item.value);
+        let value = comparable_value(&entry.item.value);
         // Standard output is not a file.
-        if privilege == Privilege::Write && value == plain(&Value::Text("-".into())) {
+        if privilege == Privilege::Write && value == comparable_value(&Value::Text("-".into())) {
             return;
         }
         self.collect(section, key, privilege, &entry.item.value);
-        let bound = matches!(privilege, Privilege::Program | Privilege::Control);
+        let depends_on_location = matches!(privilege, Privilege::Program | Privilege::Control);
         // `access_log = FILE` is equivalent to a table with `path`.
         let (page, name) = match (section.page, key) {
             ("service", "access_log") => ("access-log", "path"),
@@ -338,7 +338,7 @@ impl Walk {
         self.uses.push(Use {
             identity: Identity {
                 page,
-                location: if bound {
+                location: if depends_on_location {
                     location.to_owned()
                 } else {
                     String::new()
@@ -360,7 +360,7 @@ impl Walk {
                 page: catalog::SERVER.page,
                 location: String::new(),
                 key: "address",
-                value: plain(&item.value),
+                value: comparable_value(&item.value),
             },
             privilege: Privilege::Connect,
             span: item.span.clone(),
@@ -380,7 +380,7 @@ impl Walk {
                 page: catalog::CHECK.page,
                 location: location.to_owned(),
                 key: "command",
-                value: plain_table(table),
+                value: comparable_table(table),
             },
             privilege: Privilege::Program,
             span: command.key_span.clone(),
@@ -419,8 +419,8 @@ fn heading(location: &str) -> String {
     format!("[{}]", location.escape_debug())
 }
 
-/// Formats a value without positions, identically for TOML and JSON.
-fn plain(value: &Value<'_>) -> String {
+/// Formats a value for comparison: without positions, and identically for TOML and JSON.
+fn comparable_value(value: &Value<'_>) -> String {
     match value {
         Value::Text(text) => format!("{text:?}"),
         Value::Integer(number) => format!("{number:?}"),
@@ -429,15 +429,19 @@ fn plain(value: &Value<'_>) -> String {
         Value::Datetime => "datetime".to_owned(),
         Value::Null => "null".to_owned(),
         Value::List(items) => {
-            let items: Vec<String> = items.iter().map(|item| plain(&item.value)).collect();
+            let items: Vec<String> = items
+                .iter()
+                .map(|item| comparable_value(&item.value))
+                .collect();
             format!("[{}]", items.join(","))
         }
-        Value::Table(table) => plain_table(table),
+        Value::Table(table) => comparable_table(table),
     }
 }
 
-fn plain_table(table: &Table<'_>) -> String {
-    let pair = |entry: &Entry<'_>| format!("{:?}:{}", entry.key, plain(&entry.item.value));
+fn comparable_table(table: &Table<'_>) -> String {
+    let pair =
+        |entry: &Entry<'_>| format!("{:?}:{}", entry.key, comparable_value(&entry.item.value));
     let mut pairs: Vec<String> = table.entries.iter().map(pair).collect();
     pairs.sort_unstable();
     format!("{{{}}}", pairs.join(","))

@@ -56,7 +56,7 @@ pub fn with_published(own: &str, group: &str, published: &str) -> String {
     format!("{own}\n{}{published}", marker_line(group))
 }
 
-/// Returns the director's own part of such a bundle.
+/// Returns the director's own part of a bundle that [`with_published`] created.
 pub fn without_published<'t>(text: &'t str, group: &str) -> &'t str {
     match text.find(&format!("\n{}", marker_line(group))) {
         Some(end) => &text[..end],
@@ -64,7 +64,7 @@ pub fn without_published<'t>(text: &'t str, group: &str) -> &'t str {
     }
 }
 
-/// Returns the published part of such a bundle; `None` if it has no part of this group.
+/// Returns the published part of a bundle that [`with_published`] created; `None` if it has no part of this group.
 pub fn published_part<'t>(text: &'t str, group: &str) -> Option<&'t str> {
     Some(&text[published_start(text, group)?..])
 }

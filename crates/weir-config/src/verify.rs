@@ -31,7 +31,7 @@ use crate::view::Sink;
 /// The machine that will run the configuration. It is queried only if the result matters, because a query costs more
 /// than parsing an ordinary file. `None` = unknown; warnings that depend on the value are omitted.
 pub trait Machine {
-    /// `net.ipv4.ip_local_port_range`: first and last local port.
+    /// Returns `net.ipv4.ip_local_port_range`: the first and the last local port.
     fn local_ports(&self) -> Option<(u16, u16)>;
     /// Whether any interface forwards packets of an address family.
     fn forwards(&self, family: Family) -> Option<bool>;
@@ -109,11 +109,11 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
         .collect();
     listener::listeners(sink, lowered);
     mark::marks(sink, lowered, host);
-    limits(sink, lowered);
+    verify_limits(sink, lowered);
     for service in &lowered.services {
-        snat(sink, service, host);
-        divided_ports(sink, service, lowered.sync.as_ref());
-        one_packet(sink, service);
+        verify_snat(sink, service, host);
+        report_divided_ports(sink, service, lowered.sync.as_ref());
+        verify_one_packet(sink, service);
         socket::verify(sink, service);
         let Some(location) = &service.pool else {
             continue;
@@ -140,19 +140,19 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
         unix_server::settings(sink, pool);
     }
     proxy::verify(sink, lowered, &pools);
-    announced(sink, lowered);
+    report_missing_services(sink, lowered);
     cluster::verify(sink, lowered, &pools);
     latency::verify(sink, lowered, &pools);
     check::checks(sink, lowered);
     listener::admin(sink, lowered);
-    socket_group(sink, lowered, host);
-    interfaces(sink, lowered, host);
-    unused(sink, lowered);
-    quiesced(sink, lowered);
+    report_missing_group(sink, lowered, host);
+    report_missing_interfaces(sink, lowered, host);
+    report_unused_pools(sink, lowered);
+    report_quiesced_pools(sink, lowered);
 }
 
 /// Reports a user group that does not exist.
-fn socket_group(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
+fn report_missing_group(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
     let (Some(group), Some(location)) = (&lowered.node.socket_group, &lowered.socket_group) else {
         return;
     };
@@ -171,7 +171,7 @@ fn socket_group(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
 }
 
 /// Reports interfaces that do not exist.
-fn interfaces(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
+fn report_missing_interfaces(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
     for (name, location) in &lowered.interfaces {
         if host.has_interface(name) == Some(false) {
             let message = format!("interface `{}` does not exist", name.escape_debug());
@@ -186,7 +186,7 @@ fn interfaces(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
 }
 
 /// Reports services in `[announce]` that do not exist.
-fn announced(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn report_missing_services(sink: &mut Sink<'_>, lowered: &Lowered) {
     let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
     let proxies = lowered.proxies.iter().map(|it| it.proxy.name.as_str());
     let names: Vec<&str> = layer_4.chain(proxies).collect();
@@ -226,7 +226,7 @@ fn report_missing_pool(
     });
 }
 
-fn limits(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn verify_limits(sink: &mut Sink<'_>, lowered: &Lowered) {
     let limit = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
     let servers = lowered.pools.iter().flat_map(|pool| &pool.servers);
     let services = lowered.services.iter().map(|service| &service.name);
@@ -265,7 +265,7 @@ fn limits(sink: &mut Sink<'_>, lowered: &Lowered) {
     }
 }
 
-fn snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
+fn verify_snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
     let (Some(snat), Some(location)) = (&service.service.snat, &service.snat) else {
         return;
     };
@@ -309,7 +309,7 @@ fn snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
 
 /// Reports which source ports this director assigns, and ports or addresses that are not suitable for several
 /// directors.
-fn divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Option<&FlowSync>) {
+fn report_divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Option<&FlowSync>) {
     let (Some(snat), Some(location), Some(sync)) = (&service.service.snat, &service.snat, sync)
     else {
         return;
@@ -317,7 +317,7 @@ fn divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Option<&Fl
     let ((from, to), directors) = (snat.ports, sync.directors());
     let Some((first, last)) = sync.own_ports(snat.ports) else {
         let message = format!(
-            "the source ports {from}-{to} are fewer than the {directors} directors of [sync]"
+            "there are fewer source ports ({from}-{to}) than directors of [sync] ({directors})"
         );
         sink.push(
             Diagnostic::new(Code::Contradiction, location, message)
@@ -340,7 +340,7 @@ fn divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Option<&Fl
 }
 
 /// Reports `one_packet` without UDP listeners, or with `snat`, which needs flow entries.
-fn one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
+fn verify_one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
     let Some(location) = &service.one_packet else {
         return;
     };
@@ -376,7 +376,7 @@ fn one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
     }
 }
 
-fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn report_unused_pools(sink: &mut Sink<'_>, lowered: &Lowered) {
     let used: HashSet<&str> = lowered
         .services
         .iter()
@@ -414,7 +414,7 @@ fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
     }
 }
 
-fn quiesced(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn report_quiesced_pools(sink: &mut Sink<'_>, lowered: &Lowered) {
     for pool in &lowered.pools {
         let servers = &pool.pool.servers;
         if pool.complete && !servers.is_empty() && servers.iter().all(|server| server.weight == 0) {

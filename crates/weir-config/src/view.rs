@@ -30,7 +30,7 @@ pub(crate) struct Sink<'t> {
     /// The maps by name; `None` = a map with an error.
     pub(crate) maps: Vec<(String, Option<Arc<ValueMap>>)>,
     /// Index in `found`, by [`Diagnostic::merge_key`].
-    kinds: HashMap<String, usize>,
+    by_merge_key: HashMap<String, usize>,
     /// Number of different errors, then of different warnings and notes.
     different: [usize; 2],
     errors: usize,
@@ -49,7 +49,7 @@ impl<'t> Sink<'t> {
             lines: Lines::new(text),
             machine: None,
             maps: Vec::new(),
-            kinds: HashMap::new(),
+            by_merge_key: HashMap::new(),
             different: [0; 2],
             errors: 0,
             pushed: 0,
@@ -62,14 +62,17 @@ impl<'t> Sink<'t> {
         self.pushed += 1;
         self.errors += usize::from(error);
         if error && self.errors == Self::MAX_ERRORS + 1 {
-            let most = Self::MAX_ERRORS;
-            let message = format!("more than {most} errors; further errors were not searched for");
+            let max = Self::MAX_ERRORS;
+            let message = format!("more than {max} errors; checking stopped there");
             let note = Diagnostic::new(Code::TooMany, &diagnostic.span, message);
             self.found.push(note);
         }
         // Syntax errors are reported line by line.
-        let kind = (diagnostic.code != Code::Syntax).then(|| diagnostic.merge_key());
-        if let Some(same) = kind.as_ref().and_then(|kind| self.kinds.get(kind)) {
+        let merge_key = (diagnostic.code != Code::Syntax).then(|| diagnostic.merge_key());
+        if let Some(same) = merge_key
+            .as_ref()
+            .and_then(|key| self.by_merge_key.get(key))
+        {
             self.found[*same].merge(diagnostic);
             return;
         }
@@ -77,13 +80,14 @@ impl<'t> Sink<'t> {
         *different += 1;
         match (*different).cmp(&(Self::MAX_DIFFERENT + 1)) {
             Ordering::Less => {
-                self.kinds.extend(kind.map(|kind| (kind, self.found.len())));
+                self.by_merge_key
+                    .extend(merge_key.map(|key| (key, self.found.len())));
                 self.found.push(diagnostic);
             }
             Ordering::Equal => {
                 let what = if error { "errors" } else { "warnings" };
                 let message = format!(
-                    "more than {} {what}; further ones are omitted",
+                    "more than {} {what}; further {what} are omitted",
                     Self::MAX_DIFFERENT
                 );
                 self.found
@@ -452,7 +456,7 @@ pub(crate) fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagn
     if let Some(intended_key) = intended_key(section, key) {
         return diagnostic.fix(format!("did you mean `{intended_key}`?"));
     }
-    match home(section, key) {
+    match section_with_key(section, key) {
         Some((home, name)) if name == key => {
             diagnostic.fix(format!("`{key}` belongs in {}", home.heading()))
         }
@@ -467,7 +471,10 @@ pub(crate) fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagn
 /// Returns the section that has a key with this name, or a key that has this name in another program, and the key's
 /// name in the section. Sections that the operator probably means are searched first: routes for a service, then the
 /// tables of the section's own keys.
-fn home(section: &'static Section, key: &str) -> Option<(&'static Section, &'static str)> {
+fn section_with_key(
+    section: &'static Section,
+    key: &str,
+) -> Option<(&'static Section, &'static str)> {
     let in_route = section.path == catalog::SERVICE.path;
     let near = in_route.then_some(&catalog::ROUTE).into_iter();
     let near: Vec<_> = near

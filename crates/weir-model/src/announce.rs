@@ -71,7 +71,7 @@ impl Speaker {
     /// Names in the configuration.
     pub const NAMES: [&'static str; 4] = ["bird", "exabgp", "gobgp", "frr"];
 
-    /// The name in the configuration.
+    /// Returns the name in the configuration.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Bird { .. } => Self::NAMES[0],
@@ -136,7 +136,7 @@ impl RequiredServices {
     /// All values.
     pub const ALL: [Self; 2] = [Self::Any, Self::All];
 
-    /// The name in the configuration.
+    /// Returns the name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Any => "any",

@@ -41,5 +41,5 @@ impl Cluster {
     /// Beginning of the name of a published configuration's file; the name of the group follows.
     pub const PUBLISHED: &str = "cluster/";
     /// Minimum length of the group key, in bytes.
-    pub const KEY_MIN: usize = 16;
+    pub const KEY_BYTES_MIN: usize = 16;
 }

@@ -244,8 +244,8 @@ impl Proxy {
             .chain(by_route)
             .flat_map(HeaderEdits::fields)
             .map(|field| &field.value);
-        let others = self.routes.iter().flat_map(|route| {
-            let made = match &route.action {
+        let other_texts = self.routes.iter().flat_map(|route| {
+            let action_text = match &route.action {
                 RouteAction::Redirect { to, .. } => Some(to),
                 RouteAction::Answer { body, .. } => Some(body),
                 RouteAction::Mapped(map) => Some(&map.key),
@@ -256,11 +256,13 @@ impl Proxy {
                 | RouteAction::Restart(_) => None,
             };
             let rewrite = route.edits.path.as_ref().map(|it| &it.to);
-            let asked = route.forward_auth().into_iter();
-            let asked = asked.flat_map(|auth| &auth.set).map(|field| &field.value);
-            made.into_iter().chain(rewrite).chain(asked)
+            let auth_fields = route.forward_auth().into_iter();
+            let auth_fields = auth_fields
+                .flat_map(|auth| &auth.set)
+                .map(|field| &field.value);
+            action_text.into_iter().chain(rewrite).chain(auth_fields)
         });
-        headers.chain(others)
+        headers.chain(other_texts)
     }
 
     /// Whether a condition of a route, or a text, depends on the client's TLS connection.

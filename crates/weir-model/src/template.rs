@@ -213,7 +213,7 @@ impl Template {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
             literal.push_str(before);
-            let Some((name, behind)) = after.split_once('}').filter(|(name, _)| is_name(name))
+            let Some((name, after_name)) = after.split_once('}').filter(|(name, _)| is_name(name))
             else {
                 literal.push('{');
                 rest = after;
@@ -233,7 +233,7 @@ impl Template {
                 parts.push(Part::Text(std::mem::take(&mut literal)));
             }
             parts.push(Part::Variable(variable));
-            rest = behind;
+            rest = after_name;
         }
         literal.push_str(rest);
         if !literal.is_empty() {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     proptest! {
-        /// No text is lost, and literal parts are never adjacent.
+        /// The parts contain the whole text, and literal parts are never adjacent.
         #[test]
         fn parts_are_the_text(text in "([a{} \"]|\\{client\\}|\\{path\\}|\\{1\\}){0,12}") {
             if let Ok(parsed) = Template::parse(&text) {

@@ -74,7 +74,7 @@ impl ServiceTls {
     }
 
     /// Minimum size of a ticket key, in bytes.
-    pub const TICKET_KEY_MIN: usize = 32;
+    pub const TICKET_KEY_BYTES_MIN: usize = 32;
 }
 
 /// `tls` of a pool: TLS to the servers, in proxy services.

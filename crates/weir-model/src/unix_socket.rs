@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 pub const PREFIX: &str = "unix:";
 
 /// Maximum length of a path, in bytes: `sun_path` without the final zero.
-pub const PATH_MAX: usize = 107;
+pub const PATH_BYTES_MAX: usize = 107;
 
 /// The discard-only prefix of RFC 6666, 100::/64: no server has an address in it.
 const DISCARD_ONLY: u128 = 0x0100 << 112;
@@ -30,10 +30,10 @@ pub fn path_problem(path: &str) -> Option<String> {
     if !path.starts_with('/') {
         return Some("the path is not absolute".to_owned());
     }
-    if path.len() > PATH_MAX {
+    if path.len() > PATH_BYTES_MAX {
         let length = path.len();
         return Some(format!(
-            "the path has {length} bytes, and the kernel allows {PATH_MAX}"
+            "the path has {length} bytes, and the kernel allows {PATH_BYTES_MAX}"
         ));
     }
     if path.chars().any(char::is_control) {

@@ -131,7 +131,7 @@ impl MapEntries {
         }
     }
 
-    /// How keys are compared.
+    /// Returns how keys are compared.
     pub const fn kind(&self) -> MapKind {
         self.kind
     }
@@ -275,8 +275,8 @@ mod tests {
             values(&exact, &["a", "A", "B", ""]),
             ["1", "none", "3", "none"]
         );
-        let blind = map(MapKind::Exact, true, &[("a", "1"), ("B", "3")]);
-        assert_eq!(values(&blind, &["A", "b"]), ["1", "3"]);
+        let ignoring_case = map(MapKind::Exact, true, &[("a", "1"), ("B", "3")]);
+        assert_eq!(values(&ignoring_case, &["A", "b"]), ["1", "3"]);
     }
 
     #[test]

@@ -158,7 +158,7 @@ pub(crate) static POOL: Section = Section {
         .known_as(&["slowstart", "slow-start"]),
         Key::new(
             "queue_timeout",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("5s"),
             "How long a request (or a TCP client) of a `proxy` service waits while every available server of the pool \
              is at its `max_connections`. Waiting requests are served in order of arrival over all workers; on \

@@ -14,7 +14,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
     keys: &[
         Key::new(
             "request",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("10s"),
             "Time to receive a complete request head, from its first byte; on a new connection, from the accept. An \
              incomplete head is answered with 408.",
@@ -23,7 +23,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
         .known_as(&["http_request", "client_header_timeout"]),
         Key::new(
             "idle",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("1m"),
             "Idle time of a client connection before the next request, and of an unused server connection.",
             "idle = \"15s\"",
@@ -31,7 +31,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
         .known_as(&["http_keep_alive", "keepalive_timeout"]),
         Key::new(
             "client",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("1m"),
             "Inactivity of a client while it sends a body or receives a response.",
             "client = \"30s\"",
@@ -39,7 +39,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
         .known_as(&["client_body_timeout", "send_timeout"]),
         Key::new(
             "connect",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("5s"),
             "Time to connect to a server. On timeout another server is tried; after the last one the response is 504.",
             "connect = \"1s\"",
@@ -47,7 +47,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
         .known_as(&["proxy_connect_timeout"]),
         Key::new(
             "server",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("1m"),
             "Inactivity of a server while it receives a request body or sends a response. If it expires before the \
              response starts, the client gets 504.",
@@ -56,7 +56,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
         .known_as(&["proxy_read_timeout"]),
         Key::new(
             "response",
-            WAIT,
+            PROXY_TIMEOUT,
             Absent("the value of `server`"),
             "Time from sending the request to the first byte of the response. On timeout the response is 504.",
             "response = \"10s\"",
@@ -64,14 +64,14 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
         .known_as(&["first_byte", "time_to_first_byte"]),
         Key::new(
             "tunnel",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("1h"),
             "Inactivity of either side of a `tcp` service, of WebSocket, and of other upgraded connections.",
             "tunnel = \"10m\"",
         ),
         Key::new(
             "total",
-            WAIT,
+            PROXY_TIMEOUT,
             Absent("no limit"),
             "Total time of a request, from the end of its head to the end of its response, including all attempts, \
              queueing and bodies. On timeout the response is 504; a response that has started is aborted.",

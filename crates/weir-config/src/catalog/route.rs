@@ -21,7 +21,7 @@ fn restarts() -> Choices {
 
 const MIRROR: Kind = Kind::Either(&Kind::PoolName, &Kind::Table(&ROUTE_MIRROR));
 
-const REWRITTEN: Kind =
+const REWRITTEN_PATH: Kind =
     Kind::DescribedText("a path, with variables such as `{path}`, `{rest}` or `{1}`");
 
 const RETRY_ON: Kind = Kind::Either(
@@ -177,7 +177,7 @@ pub(crate) static ROUTE: Section = Section {
         .known_as(&["last"]),
         Key::new(
             "rewrite",
-            Kind::Either(&REWRITTEN, &Kind::Table(&ROUTE_REWRITE)),
+            Kind::Either(&REWRITTEN_PATH, &Kind::Table(&ROUTE_REWRITE)),
             Absent("the path is not changed"),
             "Path sent to the server. `{path}` is the path of the request, `{rest}` the part after the fixed prefix of \
              `path` (up to its first `*`), `{1}` to `{9}` the groups of `path_regex`; all of them in the form that was \
@@ -342,7 +342,7 @@ pub(crate) static ROUTE_REWRITE: Section = Section {
         .known_as(&["from", "match"]),
         Key::new(
             "to",
-            REWRITTEN,
+            REWRITTEN_PATH,
             Required,
             "The whole path that is sent instead. `{1}` to `{9}` are the groups of `regex`; other variables are as in \
              `rewrite` as text. The query is kept.",
@@ -407,7 +407,7 @@ pub(crate) static ROUTE_MIRROR: Section = Section {
     ],
 };
 
-const WAIT: Kind = Kind::Duration {
+const ROUTE_TIMEOUT: Kind = Kind::Duration {
     min: ProxyTimeouts::BOUNDS.0,
     max: ProxyTimeouts::BOUNDS.1,
 };
@@ -424,42 +424,42 @@ pub(crate) static ROUTE_TIMEOUTS: Section = Section {
     keys: &[
         Key::new(
             "client",
-            WAIT,
+            ROUTE_TIMEOUT,
             AS_SERVICE,
             "Inactivity of the client.",
             "client = \"30s\"",
         ),
         Key::new(
             "connect",
-            WAIT,
+            ROUTE_TIMEOUT,
             AS_SERVICE,
             "Time to connect to a server.",
             "connect = \"1s\"",
         ),
         Key::new(
             "server",
-            WAIT,
+            ROUTE_TIMEOUT,
             AS_SERVICE,
             "Inactivity of a server.",
             "server = \"5m\"",
         ),
         Key::new(
             "response",
-            WAIT,
+            ROUTE_TIMEOUT,
             Absent("the route's `server`, or that of the service"),
             "Time to the first byte of the response.",
             "response = \"10s\"",
         ),
         Key::new(
             "tunnel",
-            WAIT,
+            ROUTE_TIMEOUT,
             AS_SERVICE,
             "Inactivity of an upgraded connection.",
             "tunnel = \"10m\"",
         ),
         Key::new(
             "total",
-            WAIT,
+            ROUTE_TIMEOUT,
             AS_SERVICE,
             "Total time of a request.",
             "total = \"2m\"",

@@ -65,7 +65,7 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
     })
 }
 
-/// `[cluster.publish]`.
+/// Lowers `[cluster.publish]`.
 fn publish(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Publish> {
     let (entry, kind) = view.get("publish")?;
     let Value::Table(table) = &entry.item.value else {
@@ -222,10 +222,10 @@ fn name_or_none(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> 
 /// Reports a key that is too short. The value is only known if the secret was read.
 fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
     let length = key.expose().len();
-    if (1..Cluster::KEY_MIN).contains(&length) {
+    if (1..Cluster::KEY_BYTES_MIN).contains(&length) {
         let message = format!(
             "`group_key` has {length} bytes; it needs at least {}",
-            Cluster::KEY_MIN
+            Cluster::KEY_BYTES_MIN
         );
         sink.push(
             Diagnostic::new(Code::NoSecret, span, message)

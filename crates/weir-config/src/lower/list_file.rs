@@ -32,7 +32,7 @@ pub(super) fn read(
             sink.push(
                 Diagnostic::new(Code::NoList, span, message)
                     .cause("without the list, the wrong requests would match")
-                    .fix("create the file, or remove it here"),
+                    .fix("create the file, or remove the reference to it"),
             );
             None
         }

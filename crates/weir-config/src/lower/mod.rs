@@ -193,7 +193,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     lowered
 }
 
-/// `[timeouts]` and `[ipvs]`.
+/// Lowers `[timeouts]` and `[ipvs]`.
 fn settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
     if let Some((table, location)) = section(sink, view, "timeouts") {
         let own = View::open(sink, &catalog::TIMEOUTS, table, location);
@@ -284,16 +284,16 @@ fn raise_default_limits(lowered: &mut Lowered) {
     let used = used.filter_map(|it| sizes.get(it.service.pool.as_str()));
     let servers = used.sum::<usize>().max(sizes.values().sum());
     let services = lowered.services.len();
-    let twice = |count: usize, (_, most): (u32, u32)| {
-        let count = u32::try_from(count).unwrap_or(most).min(most / 2);
+    let doubled = |count: usize, (_, max): (u32, u32)| {
+        let count = u32::try_from(count).unwrap_or(max).min(max / 2);
         (2 * count).next_power_of_two()
     };
     let node = &mut lowered.node;
     if lowered.max_servers.is_none() {
-        node.max_servers = node.max_servers.max(twice(servers, Node::MAX_SERVERS));
+        node.max_servers = node.max_servers.max(doubled(servers, Node::MAX_SERVERS));
     }
     if lowered.max_services.is_none() {
-        node.max_services = node.max_services.max(twice(services, Node::MAX_SERVICES));
+        node.max_services = node.max_services.max(doubled(services, Node::MAX_SERVICES));
     }
 }
 

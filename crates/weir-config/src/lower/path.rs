@@ -164,8 +164,8 @@ fn excluded_by(regex: &TextRegex, rules: &NormalizePath) -> Option<&'static str>
     if has(&[r"\{", r"\}", r"\|", r"\^", r"\\", "`", "\""]) {
         return Some("characters not allowed in a URI are percent-encoded");
     }
-    let blind = text.starts_with("(?i");
-    let odd = |escape: &[u8]| {
+    let ignores_case = text.starts_with("(?i");
+    let is_never_normalized = |escape: &[u8]| {
         let digits = escape
             .get(..2)
             .filter(|d| d.iter().all(u8::is_ascii_hexdigit));
@@ -174,11 +174,11 @@ fn excluded_by(regex: &TextRegex, rules: &NormalizePath) -> Option<&'static str>
         let lower = escape.iter().take(2).any(u8::is_ascii_lowercase);
         value.is_some_and(|value| {
             let unreserved = value.is_ascii_alphanumeric() || b"-._~".contains(&value);
-            unreserved || (lower && !blind)
+            unreserved || (lower && !ignores_case)
         })
     };
     let mut escapes = text.as_bytes().split(|byte| *byte == b'%').skip(1);
-    escapes.any(odd).then_some(
+    escapes.any(is_never_normalized).then_some(
         "unreserved characters are not percent-encoded, and percent-encoding is in upper case",
     )
 }

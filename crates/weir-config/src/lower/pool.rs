@@ -232,7 +232,7 @@ fn server(
                 .and_then(|(text, span)| Some((parse_server(sink, text, span)?, span.clone())));
             let weight = view.integer(sink, "weight");
             let backup = view.flag(sink, "backup").unwrap_or(false);
-            let (most, least) = thresholds(sink, &view);
+            let (max_connections, min_connections) = thresholds(sink, &view);
             let forward = view.choice(sink, "forward", &Forward::ALL, Forward::as_str);
             let tunnel = view
                 .get("tunnel")
@@ -250,8 +250,8 @@ fn server(
                 (
                     Server {
                         weight: weight.unwrap_or(server.weight),
-                        max_connections: most,
-                        min_connections: least,
+                        max_connections,
+                        min_connections,
                         backup,
                         forward,
                         tunnel,
@@ -272,8 +272,8 @@ fn server(
 /// Returns the upper and the lower threshold. As in the kernel, the lower one must not be above the upper one.
 fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
     let mut number = |name: &'static str| view.integer(sink, name).unwrap_or(0);
-    let (most, least) = (number("max_connections"), number("min_connections"));
-    if least > most
+    let (max_connections, min_connections) = (number("max_connections"), number("min_connections"));
+    if min_connections > max_connections
         && let Some((entry, _)) = view.get("min_connections")
     {
         let diagnostic = Diagnostic::new(
@@ -285,11 +285,11 @@ fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
         sink.push(match view.get("max_connections") {
             Some((upper, _)) => diagnostic
                 .also(&upper.item.span, "the upper threshold")
-                .fix(format!("write {most} or less")),
+                .fix(format!("write {max_connections} or less")),
             None => diagnostic.fix("add `max_connections`, or remove `min_connections`"),
         });
     }
-    (most, least)
+    (max_connections, min_connections)
 }
 
 fn parse_server(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Server> {

@@ -51,10 +51,10 @@ pub(super) fn refuse_moving(
 /// Reports a key that is too short. The value is only known if the secret was read.
 fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
     let length = key.expose().len();
-    if (1..FlowSync::KEY_MIN).contains(&length) {
+    if (1..FlowSync::KEY_BYTES_MIN).contains(&length) {
         let message = format!(
             "`key` has {length} bytes; it needs at least {}",
-            FlowSync::KEY_MIN
+            FlowSync::KEY_BYTES_MIN
         );
         sink.push(
             Diagnostic::new(Code::NoSecret, span, message)

@@ -154,14 +154,14 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
     if let Some((entry, _)) = view.get("ticket_keys")
         && ticket_keys
             .iter()
-            .any(|key| (1..ServiceTls::TICKET_KEY_MIN).contains(&key.expose().len()))
+            .any(|key| (1..ServiceTls::TICKET_KEY_BYTES_MIN).contains(&key.expose().len()))
     {
-        let least = ServiceTls::TICKET_KEY_MIN;
+        let min_bytes = ServiceTls::TICKET_KEY_BYTES_MIN;
         sink.push(
             Diagnostic::new(
                 Code::OutOfRange,
                 &entry.item.span,
-                format!("a ticket key is shorter than {least} bytes"),
+                format!("a ticket key is shorter than {min_bytes} bytes"),
             )
             .fix("create one with `openssl rand -base64 48`"),
         );

@@ -26,10 +26,10 @@ use crate::view::{Sink, View, text, wrong_type};
 const INTERVAL_MAX_V3: Duration = Duration::from_millis(40_950);
 
 /// Maximum number of addresses in an advertisement, whose count has one byte (RFC 9568, section 5.2.5).
-const LISTED_MAX: usize = 255;
+const LISTED_ADDRESSES_MAX: usize = 255;
 
 /// Maximum length of a password of version 2, in bytes.
-const PASSWORD_MAX: usize = 8;
+const PASSWORD_BYTES_MAX: usize = 8;
 /// The main routing table (linux/rtnetlink.h, `RT_TABLE_MAIN`).
 const MAIN_TABLE: u32 = 254;
 
@@ -111,7 +111,7 @@ fn router(
         .text(sink, "interface")
         .and_then(|(name, span)| super::present::interface(sink, name, span))
         .map(str::to_owned);
-    let small = |number: Option<u32>, default: u8| optional_byte(number).unwrap_or(default);
+    let byte_or = |number: Option<u32>, default: u8| optional_byte(number).unwrap_or(default);
     let mut spans = Vec::new();
     let addresses = networks(sink, view, "addresses", &mut spans);
     let listed = spans.clone();
@@ -120,9 +120,9 @@ fn router(
     let router = VirtualRouter {
         name: entry.key.to_string(),
         interface,
-        router_id: small(view.integer(sink, "virtual_router_id"), 1),
-        priority: small(view.integer(sink, "priority"), 100),
-        version: small(view.integer(sink, "version"), 2),
+        router_id: byte_or(view.integer(sink, "virtual_router_id"), 1),
+        priority: byte_or(view.integer(sink, "priority"), 100),
+        version: byte_or(view.integer(sink, "version"), 2),
         advert_interval: view
             .duration(sink, "advert_interval")
             .unwrap_or(Duration::from_secs(1)),
@@ -289,9 +289,9 @@ fn addresses_and_peers(
     router: &VirtualRouter,
     span: &impl Fn(&str) -> Range<usize>,
 ) {
-    if router.addresses.len() > LISTED_MAX {
+    if router.addresses.len() > LISTED_ADDRESSES_MAX {
         let message = format!(
-            "{} addresses; an advertisement lists at most {LISTED_MAX}",
+            "{} addresses; an advertisement lists at most {LISTED_ADDRESSES_MAX}",
             router.addresses.len()
         );
         let fix = "move the others to `excluded_addresses`";
@@ -365,8 +365,8 @@ fn without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, router: &VirtualRout
             "`penalty` and `bonus` have no effect: the priority of the address owner does not change",
         ),
     ];
-    for (key, is_useless, message) in causes {
-        if let (true, Some((entry, _))) = (is_useless, view.get(key)) {
+    for (key, has_no_effect, message) in causes {
+        if let (true, Some((entry, _))) = (has_no_effect, view.get(key)) {
             sink.push(Diagnostic::new(Code::NoEffect, &entry.item.span, message));
         }
     }
@@ -530,7 +530,7 @@ fn announcements(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouterAnnouncement
 fn password(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterKey> {
     let secret = secret::of_key(sink, view, "password")?;
     let length = secret.expose().len();
-    if length > PASSWORD_MAX {
+    if length > PASSWORD_BYTES_MAX {
         let (entry, _) = view.get("password")?;
         let message = format!("the password has {length} bytes; version 2 allows at most 8");
         let fix = "use its first 8 bytes, as keepalived does";
@@ -549,7 +549,7 @@ fn hmac(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterHmac> {
     let own = View::open(sink, &VRRP_HMAC, table, &entry.item.span);
     let keys = tables(sink, &own, "keys", &VRRP_HMAC_KEY, hmac_key);
     let interval = view.duration(sink, "advert_interval");
-    let least = interval.unwrap_or(Duration::from_secs(1)) * 3;
+    let min_window = interval.unwrap_or(Duration::from_secs(1)) * 3;
     let active = own.integer(sink, "active");
     let active = active.and_then(|id| u8::try_from(id).ok());
     let active = active.or_else(|| keys.first().map(|(id, _)| *id))?;
@@ -568,7 +568,7 @@ fn hmac(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterHmac> {
             .unwrap_or(RouterHmacMode::Enforce),
         window: own
             .duration(sink, "window")
-            .unwrap_or(least.max(Duration::from_secs(5))),
+            .unwrap_or(min_window.max(Duration::from_secs(5))),
     })
 }
 

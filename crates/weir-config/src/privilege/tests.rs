@@ -186,7 +186,7 @@ fn messages(active: &str, proposed: &str) -> Vec<String> {
     found.iter().map(message).collect()
 }
 
-/// Complete file with the example of a key, or with another value if `other`.
+/// Returns a complete file with the example of a key, or with another value if `other`.
 fn example(page: &str, name: &str, other: bool) -> String {
     let section = catalog::PAGES
         .into_iter()

@@ -37,14 +37,14 @@ pub struct NamedCondition {
 
 /// Minimum length, in bytes, of exact values that may be secrets, such as an API key, or a field that is shared only by
 /// a CDN and its origin.
-const SECRET_BYTES: usize = 8;
+const SECRET_BYTES_MIN: usize = 8;
 
 impl NamedCondition {
     /// Formats the condition as [`fmt::Display`] does. If `is_public`, a value that may be a secret is shown as a short
     /// hash, which still distinguishes two routes.
     fn shown(&self, is_public: bool) -> String {
         match &self.value {
-            Some(ValuePattern::Exact(value)) if is_public && value.len() >= SECRET_BYTES => {
+            Some(ValuePattern::Exact(value)) if is_public && value.len() >= SECRET_BYTES_MIN => {
                 format!("{}=#{:04x}", self.name, short_hash(value))
             }
             _ => self.to_string(),

@@ -201,7 +201,7 @@ fn method(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String
     Some(text.to_owned())
 }
 
-/// `"Name"` or `"Name: value"`.
+/// Parses `"Name"` or `"Name: value"`.
 fn header(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<NamedCondition> {
     let (name, pattern) = text
         .split_once(':')
@@ -221,7 +221,7 @@ fn header(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<NamedC
     named(sink, name.to_ascii_lowercase(), pattern, span)
 }
 
-/// `"name"` or `"name=value"`.
+/// Parses `"name"` or `"name=value"`.
 fn pair(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> Option<NamedCondition> {
     let (name, pattern) = text
         .split_once('=')
