@@ -298,7 +298,7 @@ not . path="/x"
 "##;
 
     #[test]
-    fn layout_is_canonical_and_comments_stay() {
+    fn layout_is_canonical_and_comments_are_kept() {
         insta::assert_snapshot!(canonical(MESSY).unwrap(), @r##"
         # The director.
         [node] # here
@@ -331,7 +331,7 @@ not . path="/x"
 
     proptest! {
         #[test]
-        fn form_is_stable_and_has_the_same_meaning(
+        fn canonical_form_is_stable_and_has_same_meaning(
             text in "(\\[[a-c](\\.[a-c])?\\]\n|\\[\\[[d-f]\\]\\]\n|[g-z]( \\. [a-z])? *= *\
                 (1|\"#\"|'x'|\\[ *1 *,# c\n2 *,?\\]|\
                 \\[(\"abcdefghijklmnopqrstuvwxyz\", *){4}\\]|\\{ *a *=1 *, *b=\\[\\], *c . d=2 *\\}|\\{\\})\

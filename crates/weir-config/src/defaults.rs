@@ -245,7 +245,7 @@ pool = "web"
 "#;
 
     #[test]
-    fn explicit_values_win_and_invalid_keys_are_left_out() {
+    fn explicit_values_override_defaults_and_invalid_keys_are_skipped() {
         let desired = parse(TEXT, &Host::default()).unwrap().desired;
         let [web, db] = &desired.proxies[..] else {
             panic!("two services");
@@ -264,7 +264,7 @@ pool = "web"
     }
 
     #[test]
-    fn unknown_keys_and_addresses_are_reported() {
+    fn unknown_keys_and_listen_in_defaults_are_reported() {
         let text =
             "[defaults.service]\nlisten = [\"192.0.2.1:80\"]\n[defaults.pool]\nschedule = \"rr\"\n";
         let found = parse(text, &Host::default()).unwrap_err();

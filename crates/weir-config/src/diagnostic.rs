@@ -101,7 +101,8 @@ impl Diagnostic {
         self
     }
 
-    /// Sets the class: diagnostics of the same code and class are merged, whatever values the messages quote.
+    /// Sets the class: diagnostics with the same code and class are merged, even if their messages quote different
+    /// values.
     pub(crate) fn class(mut self, class: impl Into<String>) -> Self {
         self.class = Some(class.into());
         self

@@ -1,7 +1,7 @@
 //! Masks secrets in quoted source, because diagnostics are shown in logs and on other users' terminals.
 //!
 //! The functions work on any text, because quoted text is often invalid: a secret is recognized by its key. Similar
-//! keys are treated as secrets too, because a misspelled key is an error whose line is quoted.
+//! keys are treated as secrets too, because a misspelled key is an error, and the diagnostic quotes its line.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

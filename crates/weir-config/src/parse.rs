@@ -111,7 +111,7 @@ fn blank_unparsable_lines(
     text: &str,
     mut errors: Vec<toml::de::Error>,
 ) -> (String, Vec<toml::de::Error>) {
-    // Each such line requires parsing the whole text second.
+    // Each such line requires parsing the whole text again.
     const MAX_LINES: usize = 16;
     const MAX_TEXT_BYTES: usize = 1 << 20;
     let lines = Lines::new(text);
@@ -193,7 +193,7 @@ fn lower_and_verify(
         mut found, lines, ..
     } = sink;
     if !broken_lines.is_empty() {
-        // Diagnostics for broken_lines lines are unreliable, and settings that seem to be missing may be in these lines.
+        // Diagnostics for broken lines are unreliable, and settings that seem to be missing may be in these lines.
         let mut at = 0;
         found.retain(|diagnostic| {
             at += 1;

@@ -132,7 +132,7 @@ fn files_that_examples_extend_are_valid() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
         let mut found = parse(&text, &HOST).unwrap().findings;
-        // Pools that only the parts use.
+        // Pools that are only used by the partial examples.
         found.retain(|one| one.code.as_str() != "W001");
         assert_eq!(found, vec![], "{}", path.display());
     }

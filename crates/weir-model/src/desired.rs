@@ -185,7 +185,7 @@ pub struct Node {
     pub max_flows: u32,
     /// Maximum number of servers over all services.
     pub max_servers: u32,
-    /// Maximum number of services, including those of ipvsadm.
+    /// Maximum number of services, including services created by ipvsadm.
     pub max_services: u32,
     /// Maximum number of new flow entries per CPU and second; above it, SYNs and datagrams are balanced by hash without
     /// an entry.
@@ -517,7 +517,7 @@ impl Server {
     }
 }
 
-/// Persistence: clients of one network go to the same server, IPVS's `-p` and `-M`.
+/// Persistence: clients of one network are sent to the same server (IPVS's `-p` and `-M`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Persistence {
     /// How long a client's server is remembered.

@@ -25,7 +25,8 @@ named_enum! {
 }
 
 impl Forward {
-    /// Whether server and listener must have the same address family; only a tunnel can carry one family in the other.
+    /// Whether server and listener must have the same address family; only a tunnel can carry packets of one family in
+    /// packets of the other.
     pub const fn needs_same_family(self) -> bool {
         match self {
             Self::Nat | Self::Direct | Self::L3dsr | Self::Socket => true,

@@ -60,7 +60,7 @@ impl From<Desired> for Indexed {
                 Some(users) => users.push(at),
                 None => drop(indexed.users.insert(service.pool.clone(), vec![at])),
             }
-            // A socket service's VIP need not be an address of any machine.
+            // The VIP of a socket service need not be an address of a machine.
             let addressed = service.forward.handles_packets();
             for listener in service.listen.iter().filter(|_| addressed) {
                 let services = indexed.listening.entry(listener.address).or_default();
@@ -176,7 +176,7 @@ impl Indexed {
             pools,
             services,
             proxies,
-            // The data plane depends only on their `accept`, through `unaccepted`.
+            // The data plane depends only on `accept` of virtual routers, through `unaccepted`.
             vrrp: _,
             // The data plane does not depend on these.
             announce: _,

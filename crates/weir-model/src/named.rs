@@ -1,4 +1,4 @@
-//! Enums whose variants have a name in the configuration.
+//! A macro for enums with variants that have names in the configuration.
 
 /// Declares an enum, `ALL` with every variant in order of declaration, and `as_str` with the name of each.
 ///

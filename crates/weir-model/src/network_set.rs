@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_set_contains_nothing_and_edges_merge() {
+    fn empty_set_contains_nothing_and_adjacent_ranges_merge() {
         assert!(!NetworkSet::default().contains("192.0.2.1".parse().unwrap()));
         let network = |address: &str, prefix| Network {
             address: address.parse().unwrap(),

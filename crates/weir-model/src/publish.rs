@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_and_ports_are_limits() {
+    fn only_listed_networks_and_ports_are_permitted() {
         let network = |address: &str, prefix| Network {
             address: address.parse().unwrap(),
             prefix,

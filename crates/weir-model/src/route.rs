@@ -161,7 +161,7 @@ pub struct RouteEdits {
     pub response: HeaderEdits,
 }
 
-/// The path that a server receives in place of the request's.
+/// A rewrite of the path that a server receives.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PathRewrite {
     /// Expression whose groups `to` may use; a path that it does not match is not changed. `None` = every path is
@@ -205,7 +205,7 @@ pub struct RouteOptions {
     pub x_forwarded: Option<RouteClientFields>,
     /// Copies of requests, at most [`Mirror::MAX`].
     pub mirrors: Vec<Mirror>,
-    /// Name of the server of the pool that gets the requests while it is usable.
+    /// Name of the preferred server of the pool: it gets the requests while it is usable.
     pub server: Option<String>,
     /// Authorization of requests by another server.
     pub forward_auth: Option<ForwardAuth>,

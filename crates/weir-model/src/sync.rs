@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn two_directors_have_half_each() {
+    fn two_directors_get_half_of_the_ports_each() {
         let range = (20_000, 32_767);
         assert_eq!(sync(0, 2).own_ports(range), Some((20_000, 26_383)));
         assert_eq!(sync(1, 2).own_ports(range), Some((26_384, 32_767)));

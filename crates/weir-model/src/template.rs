@@ -353,7 +353,7 @@ mod tests {
     proptest! {
         /// The parts contain the whole text, and literal parts are never adjacent.
         #[test]
-        fn parts_are_the_text(text in "([a{} \"]|\\{client\\}|\\{path\\}|\\{1\\}){0,12}") {
+        fn parts_concatenate_to_text(text in "([a{} \"]|\\{client\\}|\\{path\\}|\\{1\\}){0,12}") {
             if let Ok(parsed) = Template::parse(&text) {
                 let name = |variable: &Variable| match variable {
                     Variable::Client => "{client}",

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_both_kinds_are_parsed() {
+    fn iana_and_openssl_names_are_parsed() {
         for suite in CipherSuite::ALL {
             assert_eq!(CipherSuite::from_text(suite.as_str()), Some(suite));
             assert_eq!(CipherSuite::from_text(suite.openssl_name()), Some(suite));

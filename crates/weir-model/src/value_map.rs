@@ -1,4 +1,4 @@
-//! `[map.NAME]`: values by keys, from a file or from the configuration, with lookups whose cost does not depend on the
+//! `[map.NAME]`: values by keys, from a file or from the configuration. The cost of a lookup does not depend on the
 //! number of entries.
 
 use std::collections::HashMap;
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_keys_and_the_first_of_two() {
+    fn exact_key_matches_and_first_duplicate_applies() {
         let exact = map(MapKind::Exact, false, &[("a", "1"), ("a", "2"), ("B", "3")]);
         assert_eq!(
             values(&exact, &["a", "A", "B", ""]),

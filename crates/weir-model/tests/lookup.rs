@@ -180,7 +180,7 @@ fn desired() -> Desired {
 }
 
 #[test]
-fn services_and_ports_of_pools() {
+fn services_and_check_ports_are_grouped_by_pool() {
     let desired = desired();
     let services = desired.services_by_pool();
     let names: Vec<_> = services["p"].iter().map(|it| it.name.as_str()).collect();

@@ -10,7 +10,7 @@ fn text(text: &str) -> String {
 }
 
 #[test]
-fn routes_are_one_line() {
+fn routes_are_displayed_on_one_line() {
     let pool = || Route::new(RouteAction::Pool(text("p")));
     assert_eq!(pool().to_string(), "/* -> pool p");
     let named = |name: &str, value: Option<&str>| NamedCondition {
@@ -84,7 +84,7 @@ fn routes_are_one_line() {
 }
 
 #[test]
-fn admin_address_is_one_line() {
+fn admin_settings_are_displayed_on_one_line() {
     let admin = |listen: &str| Admin::new(listen.parse().unwrap());
     for (listen, shown) in [
         ("127.0.0.1:900", "127.0.0.1:900"),
@@ -118,7 +118,7 @@ fn admin_address_is_one_line() {
 }
 
 #[test]
-fn health_settings_are_one_line() {
+fn health_settings_are_displayed_on_one_line() {
     assert_eq!(Health::default().to_string(), "require all");
     let health = Health {
         require: Require::Any,
@@ -312,7 +312,7 @@ fn failover_reasons_are_formatted() {
 }
 
 #[test]
-fn secrets_show_their_source_only() {
+fn secret_debug_shows_only_source() {
     for (source, shown) in [
         (SecretSource::Text, "text"),
         (SecretSource::File(text("/s")), "file /s"),

@@ -347,7 +347,7 @@ impl Frame<'_> {
 fn checked(key: &str, line: &str) -> String {
     let mut kinds = catalog::CheckKind::ALL.into_iter();
     let kind = match catalog::CheckKind::is_kind_specific(key) {
-        // An account of the director, not of a database.
+        // For `user`: a script's account on the director, not a database user.
         true if key == "user" => Some(catalog::CheckKind::Script),
         true => kinds.find(|kind| kind.allows(key)),
         false => kinds.next(),
@@ -373,7 +373,7 @@ fn errors(text: &str) -> Vec<String> {
     let Err(found) = parse(text, &Host::default()) else {
         return Vec::new();
     };
-    // The service examples list an IPv6 VIP, which their one server cannot serve.
+    // The service examples list an IPv6 VIP, which the IPv4 server of these examples cannot serve.
     found
         .iter()
         .filter(|diagnostic| diagnostic.severity() == crate::Severity::Error)

@@ -15,7 +15,7 @@ use crate::key::Kind;
 use crate::tree::{Entry, Table};
 use crate::view::{Sink, View, text};
 
-/// The variables that a key may use: those of the request, but no map.
+/// The variables that a key may use: variables of the request, but not of maps.
 const SCOPE: Scope<'static> = Scope {
     server: false,
     route: None,

@@ -58,7 +58,7 @@ pub(super) fn routes(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<LoweredRou
 }
 
 fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<LoweredRoute> {
-    // The first key represents the table, whose own span is its header or its braces.
+    // Diagnostics for a table are shown at its first key, because the span of a table is its header or its braces.
     let location = table
         .entries
         .first()

@@ -25,7 +25,7 @@ use crate::view::{Sink, View, text, wrong_type};
 /// Maximum interval of version 3: 12 bits, in centiseconds.
 const INTERVAL_MAX_V3: Duration = Duration::from_millis(40_950);
 
-/// Maximum number of addresses in an advertisement, whose count has one byte (RFC 9568, section 5.2.5).
+/// Maximum number of addresses in an advertisement: the number is one byte (RFC 9568, section 5.2.5).
 const LISTED_ADDRESSES_MAX: usize = 255;
 
 /// Maximum length of a password of version 2, in bytes.
@@ -133,7 +133,7 @@ fn router(
         preempt_delay: view.duration(sink, "preempt_delay").unwrap_or_default(),
         source: source(sink, view),
         peers: peers(sink, view),
-        // The default.
+        // 255 is the default.
         unicast_ttl: optional_byte(view.integer(sink, "unicast_ttl")).filter(|it| *it != u8::MAX),
         unicast_min_ttl: optional_byte(view.integer(sink, "unicast_min_ttl")),
         group: view

@@ -37,7 +37,7 @@ pub fn named_files(text: &str) -> Vec<NamedFile> {
     files
 }
 
-/// Pages of sections whose `file` is a list.
+/// Pages of the sections in which `file` is a list.
 const LISTS: [&str; 4] = ["address-file", "host-file", "basic-auth", "map"];
 
 impl Walk {
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_all_kinds_are_found() {
+    fn named_files_include_every_use() {
         let text = r#"
 [node]
 admin = { listen = "127.0.0.1:9000", tokens = "/t", tls = { certificates = "/admin" } }

@@ -178,7 +178,7 @@ fn probe(edits: Edits, old: &Probe, new: &Probe) -> Edits {
         (Probe::File { path: old }, Probe::File { path: new }) => {
             edits.compare("file", old, new, text)
         }
-        // Kinds without parameters are equal; a kind without a specific comparison is reported without values.
+        // Probes without parameters are equal. Other probes without a specific comparison are reported without values.
         (old, new) => edits.compare_hidden("probe", old, new),
     }
 }
