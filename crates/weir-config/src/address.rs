@@ -320,7 +320,7 @@ fn ip(host: &str) -> Result<IpAddr, AddressError> {
 
 /// Rejects addresses that cannot belong to a single machine, and addresses that need an interface.
 fn usable(text: &str, address: IpAddr) -> Result<IpAddr, AddressError> {
-    let refuse = |what: &str, fix: String| {
+    let reject = |what: &str, fix: String| {
         Err(AddressError::new(
             Code::BadAddress,
             format!("`{text}` is {what}"),
@@ -329,15 +329,15 @@ fn usable(text: &str, address: IpAddr) -> Result<IpAddr, AddressError> {
     };
     let unicast = || "write the address of one machine".to_owned();
     match address {
-        address if address.is_unspecified() => refuse("the unspecified address", unicast()),
-        address if address.is_multicast() => refuse("a multicast address", unicast()),
-        IpAddr::V4(v4) if v4.is_broadcast() => refuse("the broadcast address", unicast()),
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => refuse(
+        address if address.is_unspecified() => reject("the unspecified address", unicast()),
+        address if address.is_multicast() => reject("a multicast address", unicast()),
+        IpAddr::V4(v4) if v4.is_broadcast() => reject("the broadcast address", unicast()),
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => reject(
             "a link-local address, which requires an interface",
             "use a global or unique local address".to_owned(),
         ),
         IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-            Some(v4) => refuse("an IPv4-mapped IPv6 address", format!("write {v4}")),
+            Some(v4) => reject("an IPv4-mapped IPv6 address", format!("write {v4}")),
             None => Ok(address),
         },
         IpAddr::V4(_) => Ok(address),

@@ -252,7 +252,7 @@ fn group(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
         lowered.sync = sync::sync(sink, &own);
         let managed = lowered.vrrp.iter().flat_map(VirtualRouter::managed);
         let moving = managed.map(|network| network.address);
-        sync::refuse_moving(sink, &own, lowered.sync.as_ref(), moving);
+        sync::reject_moving(sink, &own, lowered.sync.as_ref(), moving);
     }
     if let Some((table, location)) = section(sink, view, "tracing") {
         let own = View::open(sink, &catalog::TRACING, table, location);

@@ -21,7 +21,7 @@ pub(super) fn interface<'a>(
         let message = format!("interface `{}` does not exist", name.escape_debug());
         sink.push(
             Diagnostic::new(Code::InterfaceAbsent, span, message)
-                .cause("the virtual router is in state fault until it exists")
+                .cause("the virtual router is in state fault until the interface exists")
                 .fix("`ip -brief link` lists the interfaces; correct the name, or create it"),
         );
     }

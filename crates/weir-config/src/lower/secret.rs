@@ -30,7 +30,7 @@ fn secret(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<Secret> {
             return None;
         }
     };
-    let refuse = |why: String| Diagnostic::new(Code::NoSecret, &item.span, why);
+    let no_secret = |why: String| Diagnostic::new(Code::NoSecret, &item.span, why);
     let value = match sink.machine.and_then(|machine| machine.secret(&source)) {
         None => text.unwrap_or_default().to_vec(),
         Some(Ok(read)) => {
@@ -48,14 +48,14 @@ fn secret(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<Secret> {
                 }
                 SecretSource::Credential(_) => "add `LoadCredential=NAME:PATH` to the systemd unit",
             };
-            sink.push(refuse(format!("cannot read the secret: {source}: {why}")).fix(advice));
+            sink.push(no_secret(format!("cannot read the secret: {source}: {why}")).fix(advice));
             return None;
         }
     };
     let secret = Secret::new(source, value);
     if secret.expose().is_empty() && text.is_some() {
         sink.push(
-            refuse("the secret is empty".to_owned()).fix("write the secret, or remove the key"),
+            no_secret("the secret is empty".to_owned()).fix("write the secret, or remove the key"),
         );
         return None;
     }

@@ -29,7 +29,7 @@ pub(super) fn sync(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<FlowSync>
 }
 
 /// Reports a `listen` address that belongs to a virtual router: it moves to another director.
-pub(super) fn refuse_moving(
+pub(super) fn reject_moving(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     sync: Option<&FlowSync>,
@@ -111,18 +111,18 @@ fn conflict(
         );
     }
     let (listen, at) = listen?;
-    let refuse = |message: String, fix: &str| {
+    let reject = |message: String, fix: &str| {
         let diagnostic = Diagnostic::new(Code::Contradiction, span, message);
         Some(diagnostic.also(at, "this director").fix(fix))
     };
     if *listen == peer {
-        return refuse(
+        return reject(
             format!("the peer {peer} is this director itself"),
             "write the `listen` of the other director",
         );
     }
     if listen.is_ipv4() != peer.is_ipv4() {
-        return refuse(
+        return reject(
             format!("the peer {peer} has a different address family than `listen`"),
             "use addresses of the same family",
         );
@@ -131,7 +131,7 @@ fn conflict(
 }
 
 fn address(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> Option<SocketAddr> {
-    let mut refuse = |message: String, fix: String| {
+    let mut reject = |message: String, fix: String| {
         sink.push(Diagnostic::new(Code::BadAddress, span, message).fix(fix));
         None
     };
@@ -142,18 +142,18 @@ fn address(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> O
             Err(_) => "write ADDRESS:PORT, as in \"10.0.0.1:8482\"; host names are not resolved"
                 .to_owned(),
         };
-        return refuse(format!("`{text}` is not ADDRESS:PORT"), fix);
+        return reject(format!("`{text}` is not ADDRESS:PORT"), fix);
     };
     let ip = address.ip();
     if address.port() == 0 {
-        return refuse(
+        return reject(
             format!("`{key}` needs a port"),
             format!("write \"{ip}:8482\""),
         );
     }
     if ip.is_unspecified() || ip.is_multicast() {
         let message = format!("`{ip}` is not the address of a single director");
-        return refuse(
+        return reject(
             message,
             "peers identify a director by its address".to_owned(),
         );
