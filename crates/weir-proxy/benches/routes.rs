@@ -1,7 +1,7 @@
-//! CPU per request with 1 000 routes, with 1 000 routes by regular expressions, and with a map of 100 000 entries,
-//! compared with HAProxy and nginx, all with one worker on CPU 0, load and origin on CPU 1.
+//! Measures CPU time per request with 1 000 routes, 1 000 regex routes, and a map of 100 000 entries, compared with
+//! HAProxy and nginx. Each proxy has one worker on CPU 0; load and origin run on CPU 1.
 //!
-//! The request belongs to the last route, and to the last entry.
+//! The request matches the last route, and the last entry.
 
 mod rig;
 
@@ -24,7 +24,7 @@ const ROUTES: usize = 1_000;
 const ENTRIES: usize = 100_000;
 const POOL: &str = "origin";
 
-/// What chooses the servers.
+/// What selects the pool of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -39,7 +39,7 @@ impl Kind {
         (Self::Map, "map", "a map of 100 000 entries"),
     ];
 
-    /// The path of the request.
+    /// Returns the path of the request.
     fn path(self) -> String {
         match self {
             Self::Plain => format!("/r{}/small", ROUTES - 1),
@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// The paths of the map; the last one is requested.
+    /// Returns the paths in the map; the last one is requested.
     fn keys() -> impl Iterator<Item = String> {
         let others = (1..ENTRIES).map(|at| format!("/entry/{at}"));
         others.chain(["/small".to_owned()])
@@ -60,7 +60,7 @@ fn main() {
         return serve(listen.parse().expect("an address"));
     }
     if let Some(why) = rig::missing(&["nginx", "haproxy", "wrk", "taskset"]) {
-        println!("routes compared with the peers: skipped, {why}");
+        println!("routes compared with peers: skipped, {why}");
         return;
     }
     let directory = rig::directory();
@@ -87,7 +87,7 @@ fn main() {
     let _ = fs::remove_dir_all(&directory);
 }
 
-/// What the re-executed program does.
+/// Runs the proxy in the re-executed program.
 fn serve(listen: SocketAddr) {
     let text = std::env::var(KIND).expect("a kind");
     let found = Kind::ALL.iter().find(|(_, name, _)| *name == text);

@@ -1,11 +1,11 @@
-//! The cipher suites and groups of `tls` as rustls has them.
+//! Translates the cipher suites and groups of `tls` to those of rustls.
 
 use rustls::NamedGroup;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use weir_model::{CipherSuite, TlsGroup};
 
-/// The algorithms of aws-lc-rs with these suites and groups only; without any, those that rustls uses by default. A TLS
-/// version of which no suite is listed keeps its suites.
+/// Returns the algorithms of aws-lc-rs, restricted to these suites and groups. An empty list means the defaults of
+/// rustls. If no suite of a TLS version is listed, that version keeps its default suites.
 pub(super) fn provider(ciphers: &[CipherSuite], groups: &[TlsGroup]) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites.retain(|suite| {

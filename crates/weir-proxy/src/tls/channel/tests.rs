@@ -1,4 +1,4 @@
-//! Two channels over Unix sockets: records cut at any byte, records larger than the socket's buffer, the ends of
+//! Tests two channels over unix sockets: segmented records, records larger than the socket's buffer, ends of
 //! connections, and alerts.
 
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,7 @@ use crate::tls::{Tickets, TlsConnector, server_config};
 
 const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/certificate.pem");
 
-/// One end: a channel, its socket, and what is known of the socket.
+/// One end: a channel, its socket, and the state of the socket.
 struct Peer {
     channel: Channel,
     socket: OwnedFd,
@@ -65,7 +65,7 @@ impl Peer {
         )
     }
 
-    /// An event has reported that the socket can be read and written.
+    /// Handles an event that reports the socket as readable and writable.
     fn wake(&mut self) {
         (self.ready.readable, self.ready.writable) = (true, true);
     }
@@ -77,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// Everything that can be read now, and what the last read returned.
+    /// Returns everything that can be read now, and the result of the last read.
     fn read(&mut self) -> (Vec<u8>, Read) {
         let (mut content, mut room) = (Vec::new(), vec![0; BODY_ROOM]);
         self.wake();
@@ -100,7 +100,7 @@ fn pair() -> (Peer, Peer) {
     (client, Peer::server(TlsVersion::V12, other))
 }
 
-/// A pair whose handshake is complete.
+/// Returns a pair of peers whose handshake is complete.
 fn connected() -> (Peer, Peer) {
     let (mut client, mut server) = pair();
     for _ in 0..4 {
@@ -114,7 +114,7 @@ fn connected() -> (Peer, Peer) {
     (client, server)
 }
 
-/// Content whose period is no divisor of any record length.
+/// Returns content whose period divides no record length.
 fn content(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8).collect()
 }
@@ -129,7 +129,7 @@ fn handshake_agrees_on_name_and_protocol() {
 }
 
 #[test]
-fn records_may_be_cut_at_any_byte() {
+fn records_are_processed_for_any_segmentation() {
     for step in [1, 2, 5, 7, 64, 1_000] {
         let (theirs, mut relay_in) = UnixStream::pair().expect("two ends");
         let (mut relay_out, ours) = UnixStream::pair().expect("two ends");
@@ -167,15 +167,15 @@ fn records_may_be_cut_at_any_byte() {
 }
 
 #[test]
-fn content_larger_than_the_socket_buffer_is_kept_and_sent_in_order() {
+fn content_larger_than_socket_buffer_is_buffered_and_sent_in_order() {
     let (mut client, mut server) = connected();
     let sent = content(3 << 20);
     assert_eq!(client.write(&sent), Written::Some(sent.len()));
-    assert!(client.channel.holds(), "more than a socket takes");
-    // As long as some of it is held, nothing more is taken.
+    assert!(client.channel.has_unsent(), "more than a socket accepts");
+    // While some of it is unsent, nothing more is accepted.
     assert_eq!(client.write(b"later"), Written::Some(0));
     let mut received = Vec::new();
-    while client.channel.holds() {
+    while client.channel.has_unsent() {
         let (more, last) = server.read();
         assert_eq!(last, Read::Blocked);
         assert!(!more.is_empty(), "the socket had content");
@@ -189,7 +189,7 @@ fn content_larger_than_the_socket_buffer_is_kept_and_sent_in_order() {
 }
 
 #[test]
-fn parts_of_a_write_arrive_joined() {
+fn slices_of_a_write_arrive_in_order() {
     let (mut client, mut server) = connected();
     let parts: [&[u8]; 3] = [b"head", b"", b"body"];
     assert_eq!(
@@ -209,9 +209,9 @@ fn nothing_is_written_before_the_handshake_is_complete() {
 fn close_notify_ends_one_direction_after_its_content() {
     let (mut client, mut server) = connected();
     assert_eq!(client.write(b"last"), Written::Some(4));
-    client.channel.part(&client.socket);
+    client.channel.send_close_notify(&client.socket);
     // A second close_notify would be a protocol error.
-    client.channel.part(&client.socket);
+    client.channel.send_close_notify(&client.socket);
     assert_eq!(server.read(), (b"last".to_vec(), Read::End));
     assert!(server.channel.error.is_none());
     assert_eq!(server.write(b"answer"), Written::Some(6));
@@ -219,7 +219,7 @@ fn close_notify_ends_one_direction_after_its_content() {
 }
 
 #[test]
-fn close_is_seen_before_the_content_in_front_of_it_is_read() {
+fn close_is_detected_before_preceding_content_is_read() {
     let (mut client, mut server) = connected();
     assert!(
         !server
@@ -227,7 +227,7 @@ fn close_is_seen_before_the_content_in_front_of_it_is_read() {
             .is_closed(&server.socket, &mut Ready::default())
     );
     assert_eq!(client.write(b"last"), Written::Some(4));
-    client.channel.part(&client.socket);
+    client.channel.send_close_notify(&client.socket);
     server.wake();
     assert!(server.channel.is_closed(&server.socket, &mut server.ready));
     assert!(server.ready.readable, "the content is still to be read");
@@ -235,7 +235,7 @@ fn close_is_seen_before_the_content_in_front_of_it_is_read() {
 }
 
 #[test]
-fn end_of_the_socket_follows_what_is_held() {
+fn shutdown_follows_unsent_records() {
     let (mut client, mut server) = connected();
     let sent = content(3 << 20);
     assert_eq!(client.write(&sent), Written::Some(sent.len()));
@@ -293,7 +293,7 @@ fn rejected_certificate_is_reported_to_the_server_by_an_alert() {
 }
 
 #[test]
-fn unacceptable_bytes_are_answered_by_an_alert() {
+fn invalid_input_is_answered_with_an_alert() {
     for (name, bytes) in [
         (
             "an HTTP request",
@@ -350,7 +350,7 @@ fn version_below_the_minimum_fails_on_both_sides() {
 }
 
 #[test]
-fn record_that_was_changed_on_the_way_breaks_the_connection() {
+fn modified_record_breaks_connection() {
     let (theirs, mut relay_in) = UnixStream::pair().expect("two ends");
     let (mut relay_out, ours) = UnixStream::pair().expect("two ends");
     let mut client = Peer::client(false, b"h2", theirs);
