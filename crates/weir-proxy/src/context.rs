@@ -50,10 +50,10 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Updates the state after a read of `got` bytes into a buffer of `room` bytes. If the buffer was not filled,
+    /// Updates the state after a read of `bytes` bytes into a buffer of `capacity` bytes. If the buffer was not filled,
     /// nothing more can be read except for the end.
-    pub(crate) const fn after_read(&mut self, got: usize, room: usize) {
-        if got < room && !self.ended {
+    pub(crate) const fn after_read(&mut self, bytes: usize, capacity: usize) {
+        if bytes < capacity && !self.ended {
             self.readable = false;
         }
     }
@@ -282,13 +282,13 @@ impl Context {
 
     /// Takes back a buffer.
     pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
-        let (kept, most) = match buffer.capacity() {
+        let (kept, max) = match buffer.capacity() {
             0 => return,
             size if size <= SPARE_SIZE => (&mut self.spare, SPARE_MAX),
             size if size <= 2 * BODY_ROOM => (&mut self.large, LARGE_MAX),
             _ => return,
         };
-        if kept.len() < most {
+        if kept.len() < max {
             buffer.clear();
             kept.push(buffer);
         }

@@ -59,17 +59,17 @@ pub(crate) enum Use {
 pub(crate) struct DescriptorGuard(Use);
 
 impl DescriptorGuard {
-    pub(crate) fn new(of: Use) -> Self {
-        let (count, many) = TABLE.count(of);
-        count.fetch_add(many, Relaxed);
-        Self(of)
+    pub(crate) fn new(kind: Use) -> Self {
+        let (count, descriptors) = TABLE.count(kind);
+        count.fetch_add(descriptors, Relaxed);
+        Self(kind)
     }
 }
 
 impl Drop for DescriptorGuard {
     fn drop(&mut self) {
-        let (count, many) = TABLE.count(self.0);
-        count.fetch_sub(many, Relaxed);
+        let (count, descriptors) = TABLE.count(self.0);
+        count.fetch_sub(descriptors, Relaxed);
     }
 }
 
@@ -103,8 +103,8 @@ impl Table {
         }
     }
 
-    const fn count(&self, of: Use) -> (&AtomicUsize, usize) {
-        match of {
+    const fn count(&self, kind: Use) -> (&AtomicUsize, usize) {
+        match kind {
             Use::Client => (&self.clients.0, 1),
             Use::Server => (&self.servers.0, 1),
             Use::Pipe => (&self.pipes.0, 2),

@@ -69,13 +69,13 @@ impl Encoder {
 
     /// Appends the output so far to `out`, as a chunk.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
-        let made = match self {
+        let output = match self {
             Self::Gzip(encoder) => encoder.get_mut(),
             Self::Brotli(encoder) => encoder.get_mut(),
             Self::Zstd(encoder) => encoder.get_mut(),
         };
-        chunk(made, out);
-        made.clear();
+        chunk(output, out);
+        output.clear();
     }
 
     /// Appends the rest of the output and the end of the chunked body to `out`.
@@ -128,12 +128,12 @@ mod tests {
         content
     }
 
-    fn decoded(coding: Coding, made: &[u8]) -> Vec<u8> {
+    fn decoded(coding: Coding, output: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         match coding {
-            Coding::Gzip => flate2::read::GzDecoder::new(made).read_to_end(&mut out),
-            Coding::Brotli => brotli::Decompressor::new(made, 4096).read_to_end(&mut out),
-            Coding::Zstd => zstd::stream::read::Decoder::new(made)
+            Coding::Gzip => flate2::read::GzDecoder::new(output).read_to_end(&mut out),
+            Coding::Brotli => brotli::Decompressor::new(output, 4096).read_to_end(&mut out),
+            Coding::Zstd => zstd::stream::read::Decoder::new(output)
                 .expect("create decoder")
                 .read_to_end(&mut out),
         }
@@ -153,9 +153,13 @@ mod tests {
                     encoder.take(&mut out);
                 }
                 encoder.finish(&mut out).unwrap();
-                let made = content_of(&out);
-                assert!(made.len() < content.len() / 4, "{coding:?}: {}", made.len());
-                assert_eq!(decoded(coding, &made), content, "{coding:?} {step}");
+                let output = content_of(&out);
+                assert!(
+                    output.len() < content.len() / 4,
+                    "{coding:?}: {}",
+                    output.len()
+                );
+                assert_eq!(decoded(coding, &output), content, "{coding:?} {step}");
             }
             let mut out = Vec::new();
             Encoder::new(coding).unwrap().finish(&mut out).unwrap();

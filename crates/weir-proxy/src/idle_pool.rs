@@ -57,11 +57,11 @@ impl IdlePool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Adds a connection. Returns it if there are already `most` connections to its target.
-    pub(crate) fn put(&self, parked: Parked, most: usize) -> Option<Parked> {
+    /// Adds a connection. Returns it if there are already `max` connections to its target.
+    pub(crate) fn put(&self, parked: Parked, max: usize) -> Option<Parked> {
         let mut stacks = self.stacks();
         let stack = stacks.entry((parked.target.id, parked.port)).or_default();
-        if stack.len() >= most {
+        if stack.len() >= max {
             return Some(parked);
         }
         stack.push(parked);

@@ -223,13 +223,13 @@ impl Log {
             std::net::IpAddr::V6(v6) => v6,
         };
         into.extend_from_slice(&address.octets());
-        let own = [
+        let names = [
             outcome.pool.as_bytes(),
             outcome.server.as_bytes(),
             record.version.as_bytes(),
         ];
         let texts = (0..5).map(|at| record.text(at));
-        for part in own.into_iter().chain(texts) {
+        for part in names.into_iter().chain(texts) {
             // All texts are shorter: a head has at most 64 KiB.
             let len = u32::try_from(part.len()).unwrap_or(0);
             into.extend_from_slice(&len.to_le_bytes());

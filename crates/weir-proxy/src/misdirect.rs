@@ -61,38 +61,38 @@ impl Names {
 #[derive(Debug)]
 pub(crate) struct Misdirect {
     /// Whether every host except the SNI is rejected.
-    same: bool,
+    only_sni: bool,
     /// Names of this service.
-    own: Arc<Names>,
+    own_names: Arc<Names>,
     /// Names of the services that require other client certificates.
     guarded: Vec<Arc<Names>>,
 }
 
 impl Misdirect {
-    /// Builds the rules for a service with `tls` whose certificates contain the names `own`, given the other services.
+    /// Builds the rules for a service with `tls` whose certificates contain `own_names`, given the other services.
     /// Returns `None` if no request is rejected.
     pub(crate) fn new<'a>(
         tls: &ServiceTls,
-        own: &Arc<Names>,
+        own_names: &Arc<Names>,
         others: impl Iterator<Item = (&'a ServiceTls, &'a Arc<Names>)>,
     ) -> Option<Self> {
         if tls.sni_host == SniHost::Ignore {
             return None;
         }
         let guards = |other: &ServiceTls| {
-            let alike = tls.client_auth == ClientAuth::Required
+            let equivalent = tls.client_auth == ClientAuth::Required
                 && tls.client_ca == other.client_ca
                 && (other.client_crl.is_none() || tls.client_crl == other.client_crl);
-            other.client_ca.is_some() && other.client_auth == ClientAuth::Required && !alike
+            other.client_ca.is_some() && other.client_auth == ClientAuth::Required && !equivalent
         };
         let guarded: Vec<_> = others
             .filter(|(other, _)| guards(other))
             .map(|(_, names)| Arc::clone(names))
             .collect();
-        let same = tls.sni_host == SniHost::Same;
-        (same || !guarded.is_empty()).then(|| Self {
-            same,
-            own: Arc::clone(own),
+        let only_sni = tls.sni_host == SniHost::Same;
+        (only_sni || !guarded.is_empty()).then(|| Self {
+            only_sni,
+            own_names: Arc::clone(own_names),
             guarded,
         })
     }
@@ -106,7 +106,7 @@ impl Misdirect {
         }
         let named = sni.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(host));
         // The SNI never contains an address (RFC 6066 section 3).
-        if self.same && !named && (sni.is_some() || !is_address(host)) {
+        if self.only_sni && !named && (sni.is_some() || !is_address(host)) {
             return true;
         }
         let mut buffer = [0; NAME_MAX];
@@ -115,13 +115,15 @@ impl Misdirect {
         };
         lower.copy_from_slice(host);
         lower.make_ascii_lowercase();
-        let own = self.own.cover(lower);
+        let own_cover = self.own_names.cover(lower);
         // The client has verified this service's certificate for the name, even if a name of another service matches
         // better.
-        if own == Cover::Exact || (named && own != Cover::None) {
+        if own_cover == Cover::Exact || (named && own_cover != Cover::None) {
             return false;
         }
-        self.guarded.iter().any(|names| names.cover(lower) > own)
+        self.guarded
+            .iter()
+            .any(|names| names.cover(lower) > own_cover)
     }
 }
 
@@ -167,9 +169,9 @@ mod tests {
         let optional = tls(Some("/ca"), ClientAuth::Optional, SniHost::ClientAuth);
         let other = tls(Some("/other"), ClientAuth::Required, SniHost::ClientAuth);
         let off = tls(None, ClientAuth::Required, SniHost::Ignore);
-        let (own, its) = (names(&["a.example"]), names(&["b.example"]));
+        let (own_names, other_names) = (names(&["a.example"]), names(&["b.example"]));
         let rejects = |tls: &ServiceTls, other: &ServiceTls| {
-            Misdirect::new(tls, &own, [(other, &its)].into_iter())
+            Misdirect::new(tls, &own_names, [(other, &other_names)].into_iter())
                 .is_some_and(|rule| rule.rejects(b"b.example", Some("a.example")))
         };
         assert!(rejects(&open, &guarded));
@@ -185,11 +187,12 @@ mod tests {
     fn host_belongs_to_service_with_most_exact_name() {
         let open = tls(None, ClientAuth::Required, SniHost::ClientAuth);
         let guarded = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
-        let (own, its) = (
+        let (own_names, other_names) = (
             names(&["*.example", "both.example"]),
             names(&["admin.example", "both.example", "*.inner.example"]),
         );
-        let rule = Misdirect::new(&open, &own, [(&guarded, &its)].into_iter()).unwrap();
+        let rule =
+            Misdirect::new(&open, &own_names, [(&guarded, &other_names)].into_iter()).unwrap();
         for (host, sni, rejected) in [
             ("admin.example", Some("www.example"), true),
             ("ADMIN.example.", Some("www.example"), true),
@@ -213,8 +216,8 @@ mod tests {
     #[test]
     fn sni_host_same_rejects_every_other_name() {
         let same = tls(None, ClientAuth::Required, SniHost::Same);
-        let own = names(&["*.example"]);
-        let rule = Misdirect::new(&same, &own, std::iter::empty()).unwrap();
+        let own_names = names(&["*.example"]);
+        let rule = Misdirect::new(&same, &own_names, std::iter::empty()).unwrap();
         for (host, sni, rejected) in [
             ("a.example", Some("a.example"), false),
             ("A.example", Some("a.example."), false),

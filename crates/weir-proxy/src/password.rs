@@ -101,12 +101,14 @@ fn matches(hash: &str, password: &[u8]) -> bool {
             let computed = digest(&SHA1_FOR_LEGACY_USE_ONLY, password);
             is_same(hash, &format!("{{SHA}}{}", STANDARD.encode(computed)))
         }
-        Some(PasswordHash::Apr1) => apr1(hash, password).is_some_and(|own| is_same(hash, &own)),
+        Some(PasswordHash::Apr1) => {
+            apr1(hash, password).is_some_and(|computed| is_same(hash, &computed))
+        }
     }
 }
 
-fn is_same(one: &str, other: &str) -> bool {
-    verify_slices_are_equal(one.as_bytes(), other.as_bytes()).is_ok()
+fn is_same(a: &str, b: &str) -> bool {
+    verify_slices_are_equal(a.as_bytes(), b.as_bytes()).is_ok()
 }
 
 /// Computes Apache's MD5 hash with the salt of `hash` (`apr_md5_encode` of APR-util). No maintained library implements

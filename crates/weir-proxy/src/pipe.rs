@@ -41,10 +41,10 @@ impl Pipe {
         self.held == 0
     }
 
-    /// Splices at most `most` bytes from a socket into the pipe.
-    pub(crate) fn fill(&mut self, from: &OwnedFd, most: u64) -> Read {
-        let most = usize::try_from(most).unwrap_or(PIPE_ROOM).min(PIPE_ROOM);
-        let read = socket::splice(from, &self.into, most);
+    /// Splices at most `max` bytes from a socket into the pipe.
+    pub(crate) fn fill(&mut self, from: &OwnedFd, max: u64) -> Read {
+        let max = usize::try_from(max).unwrap_or(PIPE_ROOM).min(PIPE_ROOM);
+        let read = socket::splice(from, &self.into, max);
         if let Read::Some(bytes) = read {
             self.held += bytes;
         }
@@ -73,8 +73,8 @@ impl Pipes {
     /// Returns an empty pipe, or `None` if descriptors are scarce: the data can be copied instead.
     pub(crate) fn take(&mut self) -> Option<Pipe> {
         self.0.pop().or_else(|| {
-            let room = TABLE.has_room_for_pipe();
-            room.then(|| Pipe::new().ok()).flatten()
+            let fits = TABLE.has_room_for_pipe();
+            fits.then(|| Pipe::new().ok()).flatten()
         })
     }
 

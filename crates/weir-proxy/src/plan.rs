@@ -265,9 +265,9 @@ impl Service {
     /// Returns the users that may send requests of a route (`None` = of no route). Returns `None` if all clients may.
     pub(crate) fn auth_of(&self, route: Option<usize>) -> Option<&BasicAuth> {
         let auth = self.auth.as_ref()?;
-        let of_route = route.and_then(|at| auth.routes.get(at)?.as_ref());
-        match of_route {
-            Some(of_route) => of_route.as_ref(),
+        let route_users = route.and_then(|at| auth.routes.get(at)?.as_ref());
+        match route_users {
+            Some(route_users) => route_users.as_ref(),
             None => auth.service.as_ref(),
         }
     }

@@ -188,8 +188,8 @@ impl Proxy {
 
     /// Returns the ticket keys of all services for another process, except for configured keys.
     pub fn tickets(&self) -> Vec<ServiceTickets> {
-        let own = |(_, tickets): &(&String, &Tickets)| !tickets.keys.are_configured();
-        let tickets = self.known.tickets.iter().filter(own);
+        let is_generated = |(_, tickets): &(&String, &Tickets)| !tickets.keys.are_configured();
+        let tickets = self.known.tickets.iter().filter(is_generated);
         let service = |(service, tickets): (&String, &Tickets)| ServiceTickets {
             service: service.clone(),
             client_ca: tickets.client_ca.clone(),
@@ -222,7 +222,7 @@ impl Proxy {
                 continue;
             };
             let workers = self.cpus.len();
-            let (service, names, own) = service::service(
+            let (service, names, listeners) = service::service(
                 &mut known,
                 &mut self.inherited,
                 workers,
@@ -232,13 +232,17 @@ impl Proxy {
             )?;
             parts.push((proxy, names));
             built.push(service);
-            from.push(own);
+            from.push(listeners);
         }
         service::misdirect(&mut built, parts);
         let (mut services, mut listen) = (Vec::new(), Vec::new());
-        for (service, own) in built.into_iter().zip(from) {
+        for (service, listeners) in built.into_iter().zip(from) {
             let service = Arc::new(service);
-            listen.extend(own.into_iter().map(|from| (from, Arc::clone(&service))));
+            listen.extend(
+                listeners
+                    .into_iter()
+                    .map(|from| (from, Arc::clone(&service))),
+            );
             services.push(service);
         }
         service::drop_unused(&mut known, &services, &listen);
@@ -288,11 +292,11 @@ impl Proxy {
         self.weights = prepared.weights;
         self.effective
             .retain(|name, _| self.weights.contains_key(name));
-        for (name, (weight, most)) in &self.weights {
+        for (name, (weight, max_connections)) in &self.weights {
             if let Some(load) = self.known.loads.get(name) {
                 let weight = self.effective.get(name).unwrap_or(weight);
                 load.weight.store(*weight, Ordering::Relaxed);
-                load.limit.store(*most, Ordering::Relaxed);
+                load.limit.store(*max_connections, Ordering::Relaxed);
             }
         }
         for version in self.known.versions.values() {

@@ -112,14 +112,14 @@ impl Queue {
         self.count(&waiters);
     }
 
-    /// Calls the first `most` entries.
-    pub(crate) fn call(self: &Arc<Self>, most: usize) {
+    /// Calls the first `max` entries.
+    pub(crate) fn call(self: &Arc<Self>, max: usize) {
         if self.len() == 0 {
             return;
         }
         let mut waiters = lock(&self.waiters);
-        let many = most.min(waiters.len());
-        let called: Vec<Waiter> = waiters.drain(..many).collect();
+        let count = max.min(waiters.len());
+        let called: Vec<Waiter> = waiters.drain(..count).collect();
         self.count(&waiters);
         drop(waiters);
         for waiter in called {

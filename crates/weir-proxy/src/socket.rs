@@ -158,9 +158,9 @@ pub(crate) fn write(socket: impl AsFd, bytes: &[u8]) -> Written {
 }
 
 /// Splices bytes between a socket and a pipe.
-pub(crate) fn splice(from: impl AsFd, to: impl AsFd, most: usize) -> Read {
+pub(crate) fn splice(from: impl AsFd, to: impl AsFd, max: usize) -> Read {
     let how = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-    match rustix::pipe::splice(from, None, to, None, most, how) {
+    match rustix::pipe::splice(from, None, to, None, max, how) {
         Ok(0) => Read::End,
         Ok(bytes) => Read::Some(bytes),
         Err(Errno::AGAIN | Errno::INTR) => Read::Blocked,

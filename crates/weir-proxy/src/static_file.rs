@@ -294,9 +294,9 @@ fn condition(query: &Query, tag: &str, modified: SystemTime) -> Option<u16> {
 /// Returns whether a list of entity tags contains `tag`, by weak or strong comparison (RFC 9110 section 8.8.3.2).
 fn contains_tag(list: &str, tag: &str, weak: bool) -> bool {
     list.trim() == "*"
-        || list.split(',').map(str::trim).any(|one| match weak {
-            true => one.strip_prefix("W/").unwrap_or(one) == tag,
-            false => one == tag,
+        || list.split(',').map(str::trim).any(|listed| match weak {
+            true => listed.strip_prefix("W/").unwrap_or(listed) == tag,
+            false => listed == tag,
         })
 }
 
@@ -316,8 +316,8 @@ fn range(query: &Query, tag: &str, modified: SystemTime, size: u64) -> Option<By
     let is_current = query
         .if_range
         .as_deref()
-        .is_none_or(|one| match one.trim() {
-            one if one.starts_with(['"', 'W']) => one == tag,
+        .is_none_or(|value| match value.trim() {
+            value if value.starts_with(['"', 'W']) => value == tag,
             date => httpdate::parse_http_date(date).is_ok_and(|at| at == modified),
         });
     if !is_current {

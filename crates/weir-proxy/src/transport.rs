@@ -47,8 +47,8 @@ impl Transport {
     }
 
     /// Counts the descriptor as a client's or a server's until the transport is dropped.
-    pub(crate) fn counted(mut self, of: Use) -> Self {
-        self.held = Some(DescriptorGuard::new(of));
+    pub(crate) fn counted(mut self, kind: Use) -> Self {
+        self.held = Some(DescriptorGuard::new(kind));
         self
     }
 

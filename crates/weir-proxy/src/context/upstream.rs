@@ -42,7 +42,7 @@ pub(crate) struct Stay {
     /// When it is closed, in milliseconds of the workers' clock.
     pub(super) until: u64,
     /// Maximum number of idle connections to the server.
-    pub(super) most: usize,
+    pub(super) idle_max: usize,
 }
 
 impl Context {

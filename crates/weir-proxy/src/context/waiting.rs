@@ -59,9 +59,9 @@ impl Context {
         }
     }
 
-    /// Releases a connection after an exchange. If `stays` is true, it can serve another one; `most` idle connections
-    /// are kept for `idle_ms`, further ones for a shorter time.
-    pub(crate) fn release(&mut self, key: Key, stays: bool, most: usize, idle_ms: u64) {
+    /// Releases a connection after an exchange. If `stays` is true, it can serve another exchange; `idle_max` idle
+    /// connections are kept for `idle_ms`, further ones for a shorter time.
+    pub(crate) fn release(&mut self, key: Key, stays: bool, idle_max: usize, idle_ms: u64) {
         let Some(upstream) = self.upstreams.get_mut(key) else {
             return;
         };
@@ -75,9 +75,9 @@ impl Context {
             && !TABLE.is_scarce()
             && !upstream.ready.ended
             && !upstream.ready.readable;
-        match self.idle.get_mut(id).filter(|_| waits && most > 0) {
+        match self.idle.get_mut(id).filter(|_| waits && idle_max > 0) {
             Some(waiting) => {
-                let ms = if waiting.len() < most {
+                let ms = if waiting.len() < idle_max {
                     idle_ms
                 } else {
                     idle_ms.min(SURPLUS_MS)
@@ -85,7 +85,7 @@ impl Context {
                 waiting.push(key);
                 upstream.target.counters.of(self.worker).present.add(1);
                 let until = self.now + ms;
-                upstream.stay = Stay { until, most };
+                upstream.stay = Stay { until, idle_max };
                 let unused_ms = if self.idle_pool.is_some() {
                     UNUSED_MS
                 } else {
@@ -134,7 +134,7 @@ impl Context {
         let Some(idle_pool) = self.idle_pool.as_ref().filter(|_| !self.draining) else {
             return false;
         };
-        let Stay { until, most } = upstream.stay;
+        let Stay { until, idle_max } = upstream.stay;
         if until <= self.now {
             return false;
         }
@@ -151,7 +151,7 @@ impl Context {
             until,
             _counts: DescriptorGuard::new(Use::Server),
         };
-        idle_pool.put(parked, most).is_none()
+        idle_pool.put(parked, idle_max).is_none()
     }
 
     /// Takes an idle connection that another worker did not need.

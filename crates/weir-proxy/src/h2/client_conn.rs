@@ -162,7 +162,7 @@ impl H2ClientConn {
     pub(crate) const fn default_limit(known: Option<usize>) -> usize {
         match known {
             Some(0) | None => STREAMS_MAX,
-            Some(most) => most,
+            Some(max) => max,
         }
     }
 
@@ -180,10 +180,10 @@ impl H2ClientConn {
         self.io.transport.is_secure()
     }
 
-    /// Adds a request. The connection accepts `most` requests in total; 0 = unlimited.
-    pub(crate) fn add(&mut self, pipe: Rc<RefCell<StreamPipe>>, most: u32) {
+    /// Adds a request. The connection accepts `max` requests in total; 0 = unlimited.
+    pub(crate) fn add(&mut self, pipe: Rc<RefCell<StreamPipe>>, max: u32) {
         self.started = self.started.saturating_add(1);
-        self.closing |= most != 0 && self.started >= most;
+        self.closing |= max != 0 && self.started >= max;
         self.waiting |= self.allowed.is_none();
         self.streams.push(Stream {
             pipe,
@@ -339,7 +339,7 @@ impl H2ClientConn {
             .is_pending();
         self.allowed = match connection.max_concurrent_send_streams() {
             LIMIT_UNKNOWN => None,
-            most => Some(most.min(STREAMS_MAX)),
+            max => Some(max.min(STREAMS_MAX)),
         };
         continues
     }

@@ -327,8 +327,8 @@ mod tests {
             (0..2).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
         }
         assert!(!counter.is_flood(0));
-        let most = UPDATES_MAX + BUDGET_MAX;
-        (0..most).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
+        let count = UPDATES_MAX + BUDGET_MAX;
+        (0..count).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
         assert!(counter.is_flood(0));
         let mut idle = started();
         (0..BUDGET_MAX).for_each(|_| idle.read(&frame(WINDOW_UPDATE, 0, 4)));

@@ -245,13 +245,13 @@ impl Content {
         matches!(self, Self::Done)
     }
 
-    /// Removes at most `most` bytes of content from `text`. `ended` is true if no more text follows. Returns `None` if
+    /// Removes at most `max` bytes of content from `text`. `ended` is true if no more text follows. Returns `None` if
     /// there is no content now.
-    pub(crate) fn take(&mut self, text: &mut Vec<u8>, most: usize, ended: bool) -> Option<Piece> {
+    pub(crate) fn take(&mut self, text: &mut Vec<u8>, max: usize, ended: bool) -> Option<Piece> {
         let piece = match self {
             Self::Done => return None,
             Self::Length(left) => {
-                let bytes = text.len().min(most);
+                let bytes = text.len().min(max);
                 let bytes = usize::try_from(*left).unwrap_or(bytes).min(bytes);
                 if bytes == 0 {
                     return None;
@@ -264,7 +264,7 @@ impl Content {
                 }
             }
             Self::UntilEnd => {
-                let bytes = text.len().min(most);
+                let bytes = text.len().min(max);
                 let last = ended && bytes == text.len();
                 if bytes == 0 && !last {
                     return None;
@@ -275,7 +275,7 @@ impl Content {
                     trailers: None,
                 }
             }
-            Self::Chunked { chunks, tail } => chunked(chunks, tail, text, most)?,
+            Self::Chunked { chunks, tail } => chunked(chunks, tail, text, max)?,
         };
         if piece.last {
             *self = Self::Done;
@@ -298,9 +298,9 @@ fn chunked(
     chunks: &mut Chunks,
     tail: &mut Vec<u8>,
     text: &mut Vec<u8>,
-    most: usize,
+    max: usize,
 ) -> Option<Piece> {
-    let part = text.len().min(most);
+    let part = text.len().min(max);
     let mut content = Vec::with_capacity(part);
     let mut behind = 0;
     let begin = text.as_ptr() as usize;
@@ -382,7 +382,7 @@ mod tests {
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..6),
             trailer: bool,
             step in 1usize..30,
-            most in 1usize..50,
+            max in 1usize..50,
         ) {
             let mut text = Vec::new();
             for part in &parts {
@@ -398,7 +398,7 @@ mod tests {
                 buffer.extend_from_slice(piece);
                 loop {
                     let before = buffer.len();
-                    let Some(piece) = content.take(&mut buffer, most, false) else {
+                    let Some(piece) = content.take(&mut buffer, max, false) else {
                         if buffer.len() == before { break }
                         continue;
                     };

@@ -156,11 +156,11 @@ impl ResetLimit {
         };
         let now = units(now_ms);
         let (row, tag) = table.row(self.key(client));
-        let own = |slot: &AtomicU64| match split(slot.load(Ordering::Relaxed)) {
+        let used_units = |slot: &AtomicU64| match split(slot.load(Ordering::Relaxed)) {
             (owner, due) if owner == tag => Some(ahead(due, now)),
             _ => None,
         };
-        row.iter().find_map(own).unwrap_or(0)
+        row.iter().find_map(used_units).unwrap_or(0)
     }
 
     /// Returns whether a network or the service may be over its limit.

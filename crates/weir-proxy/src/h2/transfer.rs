@@ -55,9 +55,9 @@ pub(super) fn receive(body: &mut RecvStream, coding: Coding, pipe: &mut StreamPi
 }
 
 /// Receives and discards content that is no longer needed. Adds its length to `count`, and stops when `count` exceeds
-/// `most`.
-pub(super) fn discard(body: &mut RecvStream, count: &mut usize, most: usize) -> Received {
-    while *count <= most {
+/// `max`.
+pub(super) fn discard(body: &mut RecvStream, count: &mut usize, max: usize) -> Received {
+    while *count <= max {
         match body.poll_data(&mut context()) {
             Poll::Pending => return Received::Nothing,
             Poll::Ready(Some(Ok(data))) => {

@@ -95,10 +95,10 @@ impl Sharded {
     }
 
     /// Returns the sum of one counter over all workers and previous processes.
-    pub(crate) fn sum(&self, of: impl Fn(&Counters) -> &Count) -> u64 {
+    pub(crate) fn sum(&self, counter: impl Fn(&Counters) -> &Count) -> u64 {
         self.0
             .iter()
-            .map(|counters| of(counters).get())
+            .map(|counters| counter(counters).get())
             .fold(0, u64::wrapping_add)
     }
 }

@@ -192,8 +192,8 @@ impl<T: Default> PerWorker<T> {
 }
 
 impl PerWorker<Details> {
-    pub(crate) fn sum(&self, of: impl Fn(&Details) -> &Count) -> u64 {
-        let each = self.each.iter().map(|details| of(details).get());
+    pub(crate) fn sum(&self, counter: impl Fn(&Details) -> &Count) -> u64 {
+        let each = self.each.iter().map(|details| counter(details).get());
         // One worker may have counted the end of an interval before another counts its start.
         each.fold(0, u64::wrapping_add).cast_signed().max(0) as u64
     }

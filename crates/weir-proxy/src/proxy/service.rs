@@ -147,8 +147,8 @@ pub(super) fn service(
             .routes
             .iter()
             .map(|route| {
-                let of = format!("route {route}");
-                (format!("{route:#}"), exchanges(known, workers, proxy, of))
+                let part = format!("route {route}");
+                (format!("{route:#}"), exchanges(known, workers, proxy, part))
             })
             .collect(),
         clients,
@@ -165,7 +165,7 @@ fn options(
     if proxy.routes.iter().all(|route| route.options.is_none()) {
         return Vec::new();
     }
-    let mut own = |route: &weir_model::Route| {
+    let mut route_options = |route: &weir_model::Route| {
         let options = route.options.as_deref()?;
         let retries = options.retries.unwrap_or(proxy.limits.retries);
         Some(Box::new(RouteOptions {
@@ -188,7 +188,7 @@ fn options(
             forward_auth: forward_auth(proxy, route, pools),
         }))
     };
-    proxy.routes.iter().map(&mut own).collect()
+    proxy.routes.iter().map(&mut route_options).collect()
 }
 
 /// Returns the mirrors of a route. A known counter of copies in progress is kept if its limit is the same.
@@ -205,13 +205,13 @@ fn mirrors(
     let timeouts = route.options.as_deref().map_or(proxy.timeouts, |options| {
         options.timeouts.over(&proxy.timeouts)
     });
-    let mut one = |(at, wanted): (usize, &weir_model::Mirror)| {
-        let of = match at {
+    let mut mirror = |(at, wanted): (usize, &weir_model::Mirror)| {
+        let name = match at {
             0 => route.to_string(),
             _ => format!("{route} mirror {at}"),
         };
-        let of = (proxy.name.clone(), of, wanted.concurrent);
-        let concurrent = known.mirrors.entry(of);
+        let key = (proxy.name.clone(), name, wanted.concurrent);
+        let concurrent = known.mirrors.entry(key);
         let concurrent = concurrent.or_insert_with(|| Arc::new(Concurrent::one(wanted.concurrent)));
         Some(Arc::new(Mirror {
             pool: pools.iter().position(|pool| pool.name == wanted.pool)?,
@@ -225,7 +225,7 @@ fn mirrors(
         }))
     };
     let wanted = route.mirrors().iter().enumerate();
-    wanted.filter_map(&mut one).collect()
+    wanted.filter_map(&mut mirror).collect()
 }
 
 /// Returns the `forward_auth` settings of a route.
@@ -272,8 +272,8 @@ fn route_limits(
     if limits.per_minute == 0 && limits.concurrent == 0 {
         return None;
     }
-    let of = (proxy.name.clone(), route.to_string(), limits.clone());
-    let (rate, concurrent) = known.route_limits.entry(of).or_insert_with(|| {
+    let key = (proxy.name.clone(), route.to_string(), limits.clone());
+    let (rate, concurrent) = known.route_limits.entry(key).or_insert_with(|| {
         let rate = Rate::of_route(limits.per_minute, limits.burst());
         let concurrent = Concurrent::of_route(limits.concurrent);
         (
@@ -296,9 +296,9 @@ fn all_clients(
     route: &weir_model::Route,
     limit: u32,
 ) -> Option<Arc<Concurrent>> {
-    let of = (proxy.name.clone(), route.to_string(), limit);
+    let key = (proxy.name.clone(), route.to_string(), limit);
     (limit > 0).then(|| {
-        let known = known.all_clients.entry(of);
+        let known = known.all_clients.entry(key);
         Arc::clone(known.or_insert_with(|| Arc::new(Concurrent::one(limit))))
     })
 }
@@ -322,12 +322,12 @@ pub(super) fn misdirect(services: &mut [Service], parts: Vec<(&weir_model::Proxy
         .map(|(proxy, names)| proxy.tls.as_ref().zip(names.map(Arc::new)))
         .collect();
     for (at, service) in services.iter_mut().enumerate() {
-        let Some(Some((tls, own))) = parts.get(at) else {
+        let Some(Some((tls, own_names))) = parts.get(at) else {
             continue;
         };
         let all = parts.iter().enumerate().filter(|(other, _)| *other != at);
         let others = all.filter_map(|(_, part)| part.as_ref().map(|(tls, names)| (*tls, names)));
-        service.misdirect = Misdirect::new(tls, own, others);
+        service.misdirect = Misdirect::new(tls, own_names, others);
     }
 }
 
@@ -391,7 +391,7 @@ fn targets(
     });
     let queue = Arc::clone(known.queues.entry(pool.name.clone()).or_default());
     let by_backup = |backup: bool| pool.servers.iter().filter(move |it| it.backup == backup);
-    let own = by_backup(false).count();
+    let regular_count = by_backup(false).count();
     let servers = by_backup(false).chain(by_backup(true)).chain(&pool.sorry);
     let list: Vec<Arc<Target>> = servers
         .map(|server| target(known, workers, &proxy.name, pool, server))
@@ -409,7 +409,7 @@ fn targets(
     });
     Ok(Targets {
         list,
-        tiers: [own, pool.servers.len()],
+        tiers: [regular_count, pool.servers.len()],
         hash_key: pool.hash_key.clone(),
         sticky,
         host: pool.host.clone(),
@@ -480,14 +480,14 @@ fn target(
     target
 }
 
-/// Returns the counters of a service or of its part `of`, known ones if there are any.
+/// Returns the counters of a service, or of `part` of it. Known counters are kept.
 fn exchanges(
     known: &mut Known,
     workers: usize,
     proxy: &weir_model::Proxy,
-    of: String,
+    part: String,
 ) -> Arc<PerWorker<Exchanges>> {
-    let known = known.exchanges.entry((proxy.name.clone(), of));
+    let known = known.exchanges.entry((proxy.name.clone(), part));
     Arc::clone(known.or_insert_with(|| Arc::new(PerWorker::new(workers))))
 }
 
@@ -592,13 +592,13 @@ pub(super) fn drop_unused(
     known
         .counters
         .retain(|name, _| services.iter().any(|service| service.name == *name));
-    known.exchanges.retain(|(name, of), _| {
+    known.exchanges.retain(|(name, part), _| {
         let mut services = services.iter();
         services.any(|service| {
-            let pool = |pool: &Targets| of.strip_prefix("pool ") == Some(&pool.pool);
-            let route = |(label, _): &(String, _)| of.strip_prefix("route ") == Some(label);
+            let pool = |pool: &Targets| part.strip_prefix("pool ") == Some(&pool.pool);
+            let route = |(label, _): &(String, _)| part.strip_prefix("route ") == Some(label);
             service.name == *name
-                && (of.is_empty()
+                && (part.is_empty()
                     || service.pools.iter().any(pool)
                     || service.route_exchanges.iter().any(route))
         })
@@ -619,13 +619,15 @@ pub(super) fn drop_unused(
         .retain(|name, _| services.iter().any(|service| service.name == *name));
     // Drop the tables that only `known` refers to.
     known.route_limits.retain(|_, (rate, concurrent)| {
-        let rate = rate.as_ref().is_some_and(|one| Arc::strong_count(one) > 1);
+        let rate = rate
+            .as_ref()
+            .is_some_and(|table| Arc::strong_count(table) > 1);
         rate || concurrent
             .as_ref()
-            .is_some_and(|one| Arc::strong_count(one) > 1)
+            .is_some_and(|table| Arc::strong_count(table) > 1)
     });
     for known in [&mut known.all_clients, &mut known.mirrors] {
-        known.retain(|_, one| Arc::strong_count(one) > 1);
+        known.retain(|_, table| Arc::strong_count(table) > 1);
     }
     known.queues.retain(|pool, _| {
         services

@@ -32,16 +32,16 @@ impl Session {
             None => (None, None),
         };
         let head = &bytes[..request.len];
-        let mut room = std::mem::take(&mut cx.path);
+        let mut path_buffer = std::mem::take(&mut cx.path);
         let tls = self.tls_details(service);
         let secure = self.is_client_secure(head, &cx.fields);
         let mut restarted = Vec::new();
-        let rooms = (&mut room, &mut restarted);
-        let of = (
+        let buffers = (&mut path_buffer, &mut restarted);
+        let tls_facts = (
             tls.as_deref().map(|it| it.facts()).unwrap_or_default(),
             secure,
         );
-        let target = self.target(service, (head, request), &cx.fields, of, rooms);
+        let target = self.target(service, (head, request), &cx.fields, tls_facts, buffers);
         let facts = target.as_ref().ok().map(|target| Facts {
             client: self.peer,
             head,
@@ -66,7 +66,7 @@ impl Session {
                 Some(Err(rejected)) => Err((rejected, None)),
             },
         };
-        cx.path = room;
+        cx.path = path_buffer;
         let (job, admitted) = match job {
             Ok(job) => job,
             Err(known) => return Some(known),

@@ -100,14 +100,14 @@ impl Session {
     }
 
     /// Fills the pipe to the client from the server. Returns `None` without a pipe or a server.
-    fn fill_down(&mut self, cx: &mut Context, most: u64) -> Option<Read> {
+    fn fill_down(&mut self, cx: &mut Context, max: u64) -> Option<Read> {
         self.transport.plain_socket()?;
         let upstream = cx.upstreams.get_mut(self.server)?;
         let from = upstream.transport.plain_socket()?;
         if self.down.is_none() {
             self.down = cx.pipes.take();
         }
-        let found = self.down.as_mut()?.fill(from, most);
+        let found = self.down.as_mut()?.fill(from, max);
         match found {
             Read::Some(bytes) => {
                 let target = upstream.target.counters.of(cx.worker);
@@ -196,13 +196,13 @@ impl Session {
         has_bytes
     }
 
-    fn fill_up(&mut self, cx: &mut Context, most: u64) -> Option<Read> {
+    fn fill_up(&mut self, cx: &mut Context, max: u64) -> Option<Read> {
         let from = self.transport.plain_socket()?;
         cx.upstreams.get(self.server)?.transport.plain_socket()?;
         if self.up.is_none() {
             self.up = cx.pipes.take();
         }
-        let found = self.up.as_mut()?.fill(from, most);
+        let found = self.up.as_mut()?.fill(from, max);
         match found {
             Read::Some(bytes) => {
                 if let Some(upstream) = cx.upstreams.get(self.server) {

@@ -128,9 +128,9 @@ impl Session {
     pub(super) fn response_texts<'a>(&self, service: &'a Service) -> ResponseTexts<'a> {
         let mut texts = ResponseTexts::default();
         let route = self.request.route.and_then(|at| service.routes.get(at));
-        let of_route = route.map(|route| &route.edits.response);
-        let own = &service.response_header;
-        if own.is_empty() && of_route.is_none_or(HeaderEdits::is_empty) {
+        let route_edits = route.map(|route| &route.edits.response);
+        let service_edits = &service.response_header;
+        if service_edits.is_empty() && route_edits.is_none_or(HeaderEdits::is_empty) {
             return texts;
         }
         let mut values = self.request.response_values.iter();
@@ -140,7 +140,7 @@ impl Session {
             .zip(server)
             .and_then(|(targets, at)| targets.list.get(at));
         let server = server.map_or("", |target| target.name.as_str());
-        for edits in [Some(own), of_route].into_iter().flatten() {
+        for edits in [Some(service_edits), route_edits].into_iter().flatten() {
             texts.remove.extend(edits.remove.iter().cloned());
             for (at, field) in edits.fields().enumerate() {
                 let mut line = [field.name.as_bytes(), b": "].concat();
@@ -153,9 +153,9 @@ impl Session {
                     ),
                 }
                 line.extend_from_slice(b"\r\n");
-                let replaced = std::ptr::eq(edits, own)
+                let replaced = std::ptr::eq(edits, service_edits)
                     && field.statuses.is_empty()
-                    && of_route.is_some_and(|other| {
+                    && route_edits.is_some_and(|other| {
                         let mut sets = other.set.iter().filter(|set| set.statuses.is_empty());
                         sets.any(|set| set.name.eq_ignore_ascii_case(&field.name))
                             || other
@@ -220,7 +220,7 @@ pub(super) fn answer_fields(
     status: u16,
     from: &Surroundings<'_>,
 ) -> AnswerFields {
-    let mut own = AnswerFields::default();
+    let mut added = AnswerFields::default();
     for (at, field) in edits.fields().enumerate() {
         let mut statuses = field.statuses.iter();
         let applies = |(from, to): &(u16, u16)| (*from..=*to).contains(&status);
@@ -232,15 +232,15 @@ pub(super) fn answer_fields(
         with_server(&filled, "", &mut value);
         let is_set = at < edits.set.len();
         if is_set && field.name.eq_ignore_ascii_case("Content-Type") {
-            own.kind = Some(String::from_utf8_lossy(&value).into_owned());
+            added.kind = Some(String::from_utf8_lossy(&value).into_owned());
             continue;
         }
-        own.lines.extend_from_slice(field.name.as_bytes());
-        own.lines.extend_from_slice(b": ");
-        own.lines.extend_from_slice(&value);
-        own.lines.extend_from_slice(b"\r\n");
+        added.lines.extend_from_slice(field.name.as_bytes());
+        added.lines.extend_from_slice(b": ");
+        added.lines.extend_from_slice(&value);
+        added.lines.extend_from_slice(b"\r\n");
     }
-    own
+    added
 }
 
 /// Marks the request fields that are removed or replaced.
@@ -260,9 +260,9 @@ fn response_fields<'a>(
     service: &'a Service,
     route: Option<&'a Route>,
 ) -> impl Iterator<Item = &'a HeaderEdit> {
-    let of_route = route.map(|route| &route.edits.response);
+    let route_edits = route.map(|route| &route.edits.response);
     std::iter::once(&service.response_header)
-        .chain(of_route)
+        .chain(route_edits)
         .flat_map(HeaderEdits::fields)
 }
 

@@ -61,8 +61,10 @@ impl Session {
         encoder.take(out);
         let service = &self.local.service;
         service.detail(cx.worker, Detail::CompressedIn).add(content);
-        let made = (out.len() - step.content) as u64;
-        service.detail(cx.worker, Detail::CompressedOut).add(made);
+        let output_bytes = (out.len() - step.content) as u64;
+        service
+            .detail(cx.worker, Detail::CompressedOut)
+            .add(output_bytes);
         if done {
             return written.is_ok() && self.end_encoding(cx, out);
         }
@@ -77,8 +79,8 @@ impl Session {
         let before = out.len();
         let is_done = encoder.finish(out).is_ok();
         let service = &self.local.service;
-        let made = service.detail(cx.worker, Detail::CompressedOut);
-        made.add((out.len() - before) as u64);
+        let counter = service.detail(cx.worker, Detail::CompressedOut);
+        counter.add((out.len() - before) as u64);
         is_done
     }
 }

@@ -47,14 +47,14 @@ pub(super) fn file_request(
         range: field("range").filter(|_| !to_head),
         if_range: field("if-range"),
     };
-    let of_route = from.route.map(|route| &route.edits.response);
+    let route_edits = from.route.map(|route| &route.edits.response);
     let (mut edits, mut removed) = (Vec::new(), Vec::new());
-    for own in [Some(&service.response_header), of_route]
+    for header_edits in [Some(&service.response_header), route_edits]
         .into_iter()
         .flatten()
     {
-        add_edits(own, from, &mut edits);
-        removed.extend(own.remove.iter().cloned());
+        add_edits(header_edits, from, &mut edits);
+        removed.extend(header_edits.remove.iter().cloned());
     }
     let transfer = Transfer {
         awaited: None,

@@ -81,16 +81,16 @@ impl Session {
             return Some((gate, admitted));
         }
         let head = &bytes[..request.len];
-        let mut room = std::mem::take(&mut cx.path);
+        let mut path_buffer = std::mem::take(&mut cx.path);
         let fields = std::mem::take(&mut cx.fields);
         let mut restarted = Vec::new();
         let tls = self.tls_details(service);
-        let of = (
+        let tls_facts = (
             tls.as_deref().map(TlsDetails::facts).unwrap_or_default(),
             self.is_client_secure(head, &fields),
         );
-        let rooms = (&mut room, &mut restarted);
-        let target = self.target(service, (head, request), &fields, of, rooms);
+        let buffers = (&mut path_buffer, &mut restarted);
+        let target = self.target(service, (head, request), &fields, tls_facts, buffers);
         let authorization = match &target {
             Ok(target) => {
                 let request_facts = (head, request, fields.as_slice(), target);
@@ -100,7 +100,7 @@ impl Session {
             Err(_) => Authorization::Known(Gate::Open, admitted),
         };
         cx.fields = fields;
-        cx.path = room;
+        cx.path = path_buffer;
         let (ticket, timeout_ms, admitted) = match authorization {
             Authorization::Known(gate, admitted) => return Some((gate, admitted)),
             Authorization::Waits {
@@ -352,7 +352,7 @@ enum Authorization {
 fn write_forwarded(
     facts: RequestFacts<'_>,
     host: &[u8],
-    own: Option<&ClientEdit<'_>>,
+    client_edit: Option<&ClientEdit<'_>>,
     add: &mut Vec<u8>,
 ) {
     let head = facts.head;
@@ -364,7 +364,8 @@ fn write_forwarded(
     };
     write(b"X-Forwarded-Method", facts.request.method_in(head));
     write(b"X-Forwarded-Uri", facts.request.path_in(head));
-    let is_written = own.is_some_and(|own| own.rules.rule(ClientField::Host).is_some());
+    let is_written =
+        client_edit.is_some_and(|client_edit| client_edit.rules.rule(ClientField::Host).is_some());
     if !is_written {
         write(b"X-Forwarded-Host", host);
     }

@@ -36,15 +36,15 @@ impl Session {
 
     /// Returns whether `services` contains the session's service and, for a tunnel, its server.
     pub(crate) fn is_served_by(&self, services: &[Arc<Service>], cx: &Context) -> bool {
-        let own = &self.local.service;
-        let Some(service) = services.iter().find(|service| service.name == own.name) else {
+        let current = &self.local.service;
+        let Some(service) = services.iter().find(|service| service.name == current.name) else {
             return false;
         };
         if !matches!(self.phase, Phase::Tunnel(_)) {
             return true;
         }
         let (Some(pool), Some(upstream)) = (
-            own.pools.get(self.request.pool),
+            current.pools.get(self.request.pool),
             cx.upstreams.get(self.server),
         ) else {
             return false;

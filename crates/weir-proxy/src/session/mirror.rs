@@ -65,9 +65,9 @@ impl Session {
         if is_tunnel || !chosen {
             return;
         }
-        let most = mirror.body_bytes as u64;
+        let limit = mirror.body_bytes as u64;
         let too_long =
-            matches!(request.framing, Framing::Length(bytes) if most > 0 && bytes > most);
+            matches!(request.framing, Framing::Length(bytes) if limit > 0 && bytes > limit);
         let slot = match mirror.concurrent.admit(0) {
             Admission::Counted(slot) if !too_long && !cx.draining => slot,
             _ => return service.detail(cx.worker, Detail::MirrorSkipped).add(1),
@@ -143,18 +143,18 @@ impl Session {
             self.request.exchange.request_done(),
         );
         for mut copy in std::mem::take(&mut self.request.copies) {
-            let most = copy.mirror.body_bytes;
-            if most > 0 {
+            let limit = copy.mirror.body_bytes;
+            if limit > 0 {
                 parts
                     .iter()
                     .for_each(|part| copy.bytes.extend_from_slice(part));
                 let framed = copy.bytes.len() - copy.head;
-                if content > most as u64 || framed > 2 * most + FRAMING_ROOM {
+                if content > limit as u64 || framed > 2 * limit + FRAMING_ROOM {
                     self.count_copy(cx, Detail::MirrorSkipped);
                     continue;
                 }
             }
-            if is_done || most == 0 {
+            if is_done || limit == 0 {
                 self.send_copy(cx, copy);
             } else {
                 self.request.copies.push(copy);

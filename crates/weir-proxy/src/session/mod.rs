@@ -453,9 +453,9 @@ impl Session {
         let key = std::mem::replace(&mut self.server, Key::NONE);
         if !key.is_none() {
             let service = &self.local.service;
-            let most = service.server_requests;
+            let limit = service.server_requests;
             let serves = cx.upstreams.get(key).is_some_and(|upstream| {
-                !upstream.dedicated && (most == 0 || upstream.served + 1 < most)
+                !upstream.dedicated && (limit == 0 || upstream.served + 1 < limit)
             });
             let stays = stays && serves;
             cx.release(key, stays, service.idle_servers, service.timeouts.idle);

@@ -166,7 +166,7 @@ impl Session {
         status: u16,
         location: Option<&[u8]>,
         body: &[u8],
-        own: &AnswerFields,
+        route_fields: &AnswerFields,
     ) -> Step {
         self.set_termination(*b"LR");
         let local = Rc::clone(&self.local);
@@ -176,8 +176,8 @@ impl Session {
         let answer = Answer {
             location,
             body: text.or(answer.body),
-            kind: own.kind.as_deref().unwrap_or(answer.kind),
-            fields: &own.lines,
+            kind: route_fields.kind.as_deref().unwrap_or(answer.kind),
+            fields: &route_fields.lines,
             ..answer
         };
         self.send_answer(key, cx, &answer)

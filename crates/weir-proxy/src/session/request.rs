@@ -161,9 +161,9 @@ impl Session {
         }
         self.begin_trace(cx, head, &request);
         self.keep_input(cx, &rest[body..]);
-        let mut room = std::mem::take(&mut cx.path);
-        let ended = self.route(key, cx, service, head, &request, &mut room);
-        cx.path = room;
+        let mut path_buffer = std::mem::take(&mut cx.path);
+        let ended = self.route(key, cx, service, head, &request, &mut path_buffer);
+        cx.path = path_buffer;
         if let Some(step) = ended {
             return step;
         }
@@ -239,8 +239,8 @@ impl Session {
         tracing::debug!(service, peer = %self.peer, count, "dropped fields with underscores in their names");
     }
 
-    /// Routes the request, and writes it for the server. Returns `Some` if the request needs no server. `room` is a
-    /// buffer for a normalized path.
+    /// Routes the request, and writes it for the server. Returns `Some` if the request needs no server. `path_buffer`
+    /// is a buffer for a normalized path.
     #[inline]
     fn route(
         &mut self,
@@ -249,15 +249,15 @@ impl Session {
         service: &Service,
         head: &[u8],
         request: &Request,
-        room: &mut Vec<u8>,
+        path_buffer: &mut Vec<u8>,
     ) -> Option<Step> {
         let tls = self.tls_details(service);
         let tls = tls.as_deref().map(TlsDetails::facts).unwrap_or_default();
         let secure = self.is_client_secure(head, &cx.fields);
         let mut restarted = Vec::new();
-        let rooms = (room, &mut restarted);
-        let of = (tls, secure);
-        let target = match self.target(service, (head, request), &cx.fields, of, rooms) {
+        let buffers = (path_buffer, &mut restarted);
+        let tls_facts = (tls, secure);
+        let target = match self.target(service, (head, request), &cx.fields, tls_facts, buffers) {
             Ok(target) => target,
             Err(refusal) => return Some(self.fail(key, cx, refusal.request_status())),
         };
@@ -299,7 +299,7 @@ impl Session {
         service: &Service,
         (head, request): (&'a [u8], &Request),
         fields: &[Field],
-        of: (TlsFacts<'_>, bool),
+        tls_facts: (TlsFacts<'_>, bool),
         (normal, rewritten): (&'a mut Vec<u8>, &'a mut Vec<u8>),
     ) -> Result<RequestPath<'a>, Refusal> {
         let received = request.path_in(head);
@@ -308,7 +308,7 @@ impl Session {
             Some(rules) => path::normalize(received, rules, normal)?,
         };
         let received = (&target, head, request);
-        let found = self.restarted(service, received, fields, of, rewritten)?;
+        let found = self.restarted(service, received, fields, tls_facts, rewritten)?;
         Ok(found.map_or(target, |found| found.target(target, rewritten)))
     }
 
@@ -321,7 +321,7 @@ impl Session {
         (target, head, request): (&RequestPath<'_>, &[u8], &Request),
         fields: &[Field],
         (tls, secure): (TlsFacts<'_>, bool),
-        room: &mut Vec<u8>,
+        path_buffer: &mut Vec<u8>,
     ) -> Result<Option<Restarted>, Refusal> {
         if !service.routes.restarts() {
             return Ok(None);
@@ -336,19 +336,22 @@ impl Session {
             secure,
         };
         let rules = service.normalize_path.as_ref();
-        service.routes.restarted(&facts, rules, room).map(Some)
+        service
+            .routes
+            .restarted(&facts, rules, path_buffer)
+            .map(Some)
     }
 
     /// Returns whether the client uses TLS: to Weir, or to a trusted proxy that reports it.
     pub(super) fn is_client_secure(&self, head: &[u8], fields: &[Field]) -> bool {
-        let own = self.transport.is_secure();
+        let uses_tls = self.transport.is_secure();
         let trusted = &self.local.service.trusted;
         let address = self.peer.ip();
         if !trusted.iter().any(|network| network.contains(address)) {
-            return own;
+            return uses_tls;
         }
         let forwarded = route::forwarded_scheme(head, fields);
-        forwarded.map_or(own, |scheme| scheme == Scheme::Https)
+        forwarded.map_or(uses_tls, |scheme| scheme == Scheme::Https)
     }
 
     /// Returns the client's TLS details, if routes or texts use them.
@@ -356,8 +359,8 @@ impl Session {
         if !service.needs_tls {
             return None;
         }
-        let own = || self.transport.tls_details().map(Rc::new);
-        self.stream_tls.clone().or_else(own)
+        let connection_details = || self.transport.tls_details().map(Rc::new);
+        self.stream_tls.clone().or_else(connection_details)
     }
 
     /// Applies the settings of the request's route. Returns `Some` if the body is too long.
@@ -370,14 +373,14 @@ impl Session {
         if total > 0 {
             self.request.deadline_ms = cx.now + total;
         }
-        let most = self.body_limit();
+        let limit = self.body_limit();
         let length = match request.framing {
             Framing::Length(bytes) => bytes,
             Framing::None | Framing::Chunked | Framing::UntilClose => {
                 self.request.exchange.request_content()
             }
         };
-        (most > 0 && length > most).then(|| self.fail(key, cx, 413))
+        (limit > 0 && length > limit).then(|| self.fail(key, cx, 413))
     }
 
     /// Finds the request's pool. Returns `Some` if the request needs no server.
@@ -484,14 +487,14 @@ impl Session {
         match &route.action {
             RouteAction::Redirect { to, status } => {
                 let location = route::location(to, &from);
-                let own = answer_fields(&route.edits.response, *status, &from);
-                Some(self.answer_route(key, cx, *status, Some(&location), &[], &own))
+                let route_fields = answer_fields(&route.edits.response, *status, &from);
+                Some(self.answer_route(key, cx, *status, Some(&location), &[], &route_fields))
             }
             RouteAction::Answer { status, body } => {
                 let mut text = Vec::new();
                 route::fill(body, Target::Body, &from, &mut text);
-                let own = answer_fields(&route.edits.response, *status, &from);
-                Some(self.answer_route(key, cx, *status, None, &text, &own))
+                let route_fields = answer_fields(&route.edits.response, *status, &from);
+                Some(self.answer_route(key, cx, *status, None, &text, &route_fields))
             }
             RouteAction::Close => {
                 self.set_termination(*b"LR");
@@ -607,8 +610,8 @@ impl Session {
         if !request.http10 || request.host_in(head, fields).is_some() {
             return String::new();
         }
-        let own = || socket::local_address(self.transport.socket()?);
-        let address = self.destination.or_else(own);
+        let local_address = || socket::local_address(self.transport.socket()?);
+        let address = self.destination.or_else(local_address);
         address.map_or_else(|| self.local.service.host.clone(), |it| it.to_string())
     }
 
@@ -636,9 +639,9 @@ impl Session {
     pub(super) fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
         let address = self.peer.ip();
         let options = self.request.route.and_then(|at| service.options.get(at));
-        let own = options.and_then(|options| options.as_ref()?.x_forwarded.as_ref());
-        let (rules, except) = match own {
-            Some(own) => (&own.rules, &own.except),
+        let route_rules = options.and_then(|options| options.as_ref()?.x_forwarded.as_ref());
+        let (rules, except) = match route_rules {
+            Some(route_rules) => (&route_rules.rules, &route_rules.except),
             None => (&service.x_forwarded, &service.x_forwarded_except),
         };
         let excepted = || except.iter().any(|network| network.contains(address));
@@ -676,8 +679,8 @@ impl Session {
 /// Returns whether the decoded path matches another route. That route could require authentication or reject the
 /// request, so the file must not be sent for this spelling of the path.
 fn has_other_route(service: &Service, request_facts: &RequestFacts<'_>, route: usize) -> bool {
-    let mut room = Vec::new();
-    let Some(target) = path::literal(request_facts.target, &mut room) else {
+    let mut buffer = Vec::new();
+    let Some(target) = path::literal(request_facts.target, &mut buffer) else {
         return false;
     };
     let request_facts = RequestFacts {

@@ -27,17 +27,22 @@ impl Session {
             };
             let word = &value[span.clone()];
             let tilde = word.iter().position(|byte| *byte == b'~');
-            let (sign, own) = match (sticky.kind.mode, tilde) {
+            let (cookie_value, client_value) = match (sticky.kind.mode, tilde) {
                 (StickyMode::Prefix, Some(at)) => (&word[..at], &word[at + 1..]),
                 (StickyMode::Prefix, None) => continue,
                 _ => (word, &word[..0]),
             };
-            let server = sticky.cookie_values.iter().position(|known| known == sign);
+            let server = sticky
+                .cookie_values
+                .iter()
+                .position(|known| known == cookie_value);
             self.request.selection.set_sticky_server(server);
             let rest = match sticky.kind.mode {
                 StickyMode::Rewrite => continue,
                 StickyMode::Insert => cookie::without(value, &span),
-                StickyMode::Prefix => [&value[..span.start], own, &value[span.end..]].concat(),
+                StickyMode::Prefix => {
+                    [&value[..span.start], client_value, &value[span.end..]].concat()
+                }
             };
             field.dropped = true;
             if !rest.is_empty() {
@@ -67,16 +72,16 @@ impl Session {
         &self,
         targets: &'a Targets,
         head: &[u8],
-        room: &mut Vec<u8>,
+        out: &mut Vec<u8>,
     ) -> Option<CookieEdit<'a>> {
         let sticky = targets.sticky.as_ref()?;
         let server = self.request.selection.server()?;
-        let sign = sticky.cookie_values.get(server)?;
+        let cookie_value = sticky.cookie_values.get(server)?;
         let name = sticky.kind.cookie.as_bytes();
         if sticky.kind.mode != StickyMode::Insert {
             return Some(CookieEdit {
                 name,
-                signature: sign,
+                signature: cookie_value,
                 prefix: sticky.kind.mode == StickyMode::Prefix,
             });
         }
@@ -87,14 +92,14 @@ impl Session {
                 b"Set-Cookie: ",
                 name,
                 b"=",
-                sign,
+                cookie_value,
                 between,
                 attributes,
                 b"\r\n",
             ];
-            parts.iter().for_each(|part| room.extend_from_slice(part));
+            parts.iter().for_each(|part| out.extend_from_slice(part));
             if sticky.kind.private && may_be_stored(head) {
-                room.extend_from_slice(b"Cache-Control: private\r\n");
+                out.extend_from_slice(b"Cache-Control: private\r\n");
             }
         }
         None

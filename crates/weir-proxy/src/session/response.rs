@@ -152,8 +152,8 @@ impl Session {
             Err(refusal) => return Err(self.fail(key, cx, refusal.request_status())),
         };
         let content = self.request.exchange.request_content();
-        let most = self.body_limit();
-        if !self.local.service.limits.allows_body(content) || most > 0 && content > most {
+        let limit = self.body_limit();
+        if !self.local.service.limits.allows_body(content) || limit > 0 && content > limit {
             return Err(self.fail(key, cx, 413));
         }
         self.keep_input(cx, &bytes[upload.consumed..]);

@@ -56,8 +56,8 @@ fn single<'a>(head: &'a [u8], fields: &[Field], name: &[u8]) -> Result<Option<&'
 }
 
 fn text(bytes: &[u8]) -> String {
-    let most = bytes.len().min(TEXT_MAX);
-    String::from_utf8_lossy(&bytes[..most]).into_owned()
+    let length = bytes.len().min(TEXT_MAX);
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
 }
 
 impl Session {
@@ -78,7 +78,7 @@ impl Session {
             return;
         };
         let spans = random_id(&mut cx.random);
-        let (own, upstream) = (((spans >> 64) as u64).max(1), (spans as u64).max(1));
+        let (request_span, upstream) = (((spans >> 64) as u64).max(1), (spans as u64).max(1));
         let recording = is_sampled.then(|| {
             let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             let path = request.path_in(head);
@@ -90,7 +90,7 @@ impl Session {
                 began_ns: now_ns(Clock::Monotonic),
                 done: TracedRequest {
                     trace_id,
-                    span_id: own,
+                    span_id: request_span,
                     parent_id: parent_id.unwrap_or(0),
                     trace_state: state
                         .filter(|state| state.len() <= STATE_MAX)

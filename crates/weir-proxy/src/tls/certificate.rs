@@ -87,7 +87,7 @@ impl CertificateError {
             }
             Self::NoKey { .. } => "add the private key in PEM form, without a passphrase",
             Self::Mismatch { .. } => "replace it with the key that belongs to the certificate",
-            Self::Refused { .. } => "replace it, or remove it of the configuration",
+            Self::Refused { .. } => "replace it, or remove it from the configuration",
         }
     }
 }

@@ -24,8 +24,8 @@ pub(crate) struct TlsConnector {
 impl TlsConnector {
     /// Returns the name for which the certificate of a server at `address` is verified.
     pub(crate) fn name(&self, address: IpAddr) -> ServerName<'static> {
-        let own = || ServerName::IpAddress(address.into());
-        self.name.clone().unwrap_or_else(own)
+        let by_address = || ServerName::IpAddress(address.into());
+        self.name.clone().unwrap_or_else(by_address)
     }
 
     /// Builds the configuration of a pool's `tls`; `protocols` are the ALPN protocols.

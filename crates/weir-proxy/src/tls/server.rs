@@ -162,7 +162,9 @@ pub(crate) fn server_config(
     } else {
         config.ticketer = tickets;
     }
-    let names = certificates.iter().flat_map(|one| &one.info.names);
+    let names = certificates
+        .iter()
+        .flat_map(|certificate| &certificate.info.names);
     Ok(Secured {
         config: Arc::new(config),
         names: Names::new(names.map(String::as_str)),

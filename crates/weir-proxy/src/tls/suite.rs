@@ -10,11 +10,11 @@ pub(super) fn provider(ciphers: &[CipherSuite], groups: &[TlsGroup]) -> CryptoPr
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites.retain(|suite| {
         let mut all = CipherSuite::ALL.into_iter();
-        let Some(own) = all.find(|own| id(*own) == suite.suite()) else {
+        let Some(known) = all.find(|known| id(*known) == suite.suite()) else {
             return ciphers.is_empty();
         };
-        let has_version = ciphers.iter().any(|it| it.version() == own.version());
-        !has_version || ciphers.contains(&own)
+        let has_version = ciphers.iter().any(|it| it.version() == known.version());
+        !has_version || ciphers.contains(&known)
     });
     if !groups.is_empty() {
         let all = || aws_lc_rs::ALL_KX_GROUPS.iter().copied();

@@ -89,9 +89,9 @@ impl TicketKey {
             .ok()?
             .fill(&mut bytes)
             .ok()?;
-        let (name, own) = bytes.split_at(NAME_LEN);
+        let (name, secret_bytes) = bytes.split_at(NAME_LEN);
         key.name.copy_from_slice(name);
-        key.secret.copy_from_slice(own);
+        key.secret.copy_from_slice(secret_bytes);
         Some(key)
     }
 
@@ -255,10 +255,10 @@ mod tests {
     #[test]
     fn another_process_decrypts_tickets_with_handed_over_keys() {
         let now = SystemTime::now();
-        let one = Tickets::new(Vec::new()).expect("generate key");
-        let ticket = one.seal(b"session", now).expect("seal ticket");
-        let two = Tickets::new(one.keys()).expect("create tickets");
-        assert_eq!(two.open(&ticket, now).as_deref(), Some(&b"session"[..]));
+        let first = Tickets::new(Vec::new()).expect("generate key");
+        let ticket = first.seal(b"session", now).expect("seal ticket");
+        let second = Tickets::new(first.keys()).expect("create tickets");
+        assert_eq!(second.open(&ticket, now).as_deref(), Some(&b"session"[..]));
         let other = Tickets::new(Vec::new()).expect("generate key");
         assert_eq!(other.open(&ticket, now), None);
     }

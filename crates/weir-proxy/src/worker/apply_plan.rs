@@ -68,8 +68,8 @@ impl Worker {
                 continue;
             };
             let mut wanted = plan.listen.iter();
-            let own = wanted.find(|(listen, _)| Arc::ptr_eq(listen, &listening.from));
-            match own.and_then(|(_, service)| local(service)) {
+            let entry = wanted.find(|(listen, _)| Arc::ptr_eq(listen, &listening.from));
+            match entry.and_then(|(_, service)| local(service)) {
                 Some(local) => listening.local = local,
                 None => self.stop_listening(key),
             }
@@ -94,8 +94,8 @@ impl Worker {
             let Some(local) = local(service) else {
                 continue;
             };
-            let own = (self.cx.worker..listen.sockets.len()).step_by(listen.workers);
-            for number in own {
+            let indices = (self.cx.worker..listen.sockets.len()).step_by(listen.workers);
+            for number in indices {
                 let key = self.listening.insert(Listening {
                     from: Arc::clone(listen),
                     number,

@@ -125,11 +125,11 @@ impl Worker {
         TABLE.update_limit();
         self.any_paused = false;
         for key in self.listening.keys() {
-            let room = |listening: &Listening| {
+            let has_room = |listening: &Listening| {
                 let service = &listening.local.service;
                 listening.paused && service.clients.load(Relaxed) < service.connections
             };
-            if self.listening.get(key).is_some_and(room) {
+            if self.listening.get(key).is_some_and(has_room) {
                 self.resume(key);
             }
             self.any_paused |= self

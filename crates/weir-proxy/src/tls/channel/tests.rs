@@ -24,7 +24,7 @@ struct Peer {
 
 impl Peer {
     fn new(channel: Channel, socket: UnixStream) -> Self {
-        socket.set_nonblocking(true).expect("nonblocking");
+        socket.set_nonblocking(true).expect("set nonblocking");
         Self {
             channel,
             socket: socket.into(),
@@ -47,9 +47,13 @@ impl Peer {
             ticket_keys: Vec::new(),
             source: Source::default(),
         };
-        let tickets = Arc::new(Tickets::new(Vec::new()).expect("randomness"));
-        let secured = server_config(&tls, &[b"h2", b"http/1.1"], tickets).expect("a configuration");
-        Self::new(Channel::accept(&secured.config).expect("a channel"), socket)
+        let tickets = Arc::new(Tickets::new(Vec::new()).expect("generate key"));
+        let secured =
+            server_config(&tls, &[b"h2", b"http/1.1"], tickets).expect("build configuration");
+        Self::new(
+            Channel::accept(&secured.config).expect("create channel"),
+            socket,
+        )
     }
 
     fn client(verify: bool, protocol: &[u8], socket: UnixStream) -> Self {
@@ -57,10 +61,10 @@ impl Peer {
             verify,
             ..ServerTls::default()
         };
-        let connector = TlsConnector::new(&tls, &[protocol]).expect("a configuration");
-        let name = ServerName::try_from("a.example").expect("a name");
+        let connector = TlsConnector::new(&tls, &[protocol]).expect("build configuration");
+        let name = ServerName::try_from("a.example").expect("parse name");
         Self::new(
-            Channel::connect(&connector.config, name).expect("a channel"),
+            Channel::connect(&connector.config, name).expect("create channel"),
             socket,
         )
     }
@@ -79,11 +83,14 @@ impl Peer {
 
     /// Returns everything that can be read now, and the result of the last read.
     fn read(&mut self) -> (Vec<u8>, Read) {
-        let (mut content, mut room) = (Vec::new(), vec![0; BODY_ROOM]);
+        let (mut content, mut buffer) = (Vec::new(), vec![0; BODY_ROOM]);
         self.wake();
         loop {
-            match self.channel.read(&self.socket, &mut self.ready, &mut room) {
-                Read::Some(bytes) => content.extend_from_slice(&room[..bytes]),
+            match self
+                .channel
+                .read(&self.socket, &mut self.ready, &mut buffer)
+            {
+                Read::Some(bytes) => content.extend_from_slice(&buffer[..bytes]),
                 last => return (content, last),
             }
         }
@@ -95,9 +102,9 @@ impl Peer {
 }
 
 fn pair() -> (Peer, Peer) {
-    let (one, other) = UnixStream::pair().expect("two ends");
-    let client = Peer::client(false, b"h2", one);
-    (client, Peer::server(TlsVersion::V12, other))
+    let (client_socket, server_socket) = UnixStream::pair().expect("create socket pair");
+    let client = Peer::client(false, b"h2", client_socket);
+    (client, Peer::server(TlsVersion::V12, server_socket))
 }
 
 /// Returns a pair of peers whose handshake is complete.
@@ -131,12 +138,12 @@ fn handshake_agrees_on_name_and_protocol() {
 #[test]
 fn records_are_processed_for_any_segmentation() {
     for step in [1, 2, 5, 7, 64, 1_000] {
-        let (theirs, mut relay_in) = UnixStream::pair().expect("two ends");
-        let (mut relay_out, ours) = UnixStream::pair().expect("two ends");
+        let (theirs, mut relay_in) = UnixStream::pair().expect("create socket pair");
+        let (mut relay_out, ours) = UnixStream::pair().expect("create socket pair");
         let mut client = Peer::client(false, b"h2", theirs);
         let mut server = Peer::server(TlsVersion::V12, ours);
-        relay_in.set_nonblocking(true).expect("nonblocking");
-        relay_out.set_nonblocking(true).expect("nonblocking");
+        relay_in.set_nonblocking(true).expect("set nonblocking");
+        relay_out.set_nonblocking(true).expect("set nonblocking");
         let sent = content(3_000);
         let (mut received, mut is_sent) = (Vec::new(), false);
         for _ in 0..8 {
@@ -149,7 +156,7 @@ fn records_are_processed_for_any_segmentation() {
             // Ends with `WouldBlock`.
             let _ = relay_in.read_to_end(&mut records);
             for portion in records.chunks(step) {
-                relay_out.write_all(portion).expect("room");
+                relay_out.write_all(portion).expect("write");
                 server.handshake();
                 if server.state == Handshake::Done {
                     let (more, last) = server.read();
@@ -159,7 +166,7 @@ fn records_are_processed_for_any_segmentation() {
             }
             let mut records = Vec::new();
             let _ = relay_out.read_to_end(&mut records);
-            relay_in.write_all(&records).expect("room");
+            relay_in.write_all(&records).expect("write");
         }
         assert_eq!(server.state, Handshake::Done, "step {step}");
         assert!(received == sent, "step {step}: {} bytes", received.len());
@@ -255,7 +262,7 @@ fn shutdown_follows_unsent_records() {
 
 #[test]
 fn rejected_certificate_is_reported_to_the_server_by_an_alert() {
-    let (one, other) = UnixStream::pair().expect("two ends");
+    let (client_socket, server_socket) = UnixStream::pair().expect("create socket pair");
     let mut client = Peer::new(
         {
             let authority = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/other.pem");
@@ -263,13 +270,13 @@ fn rejected_certificate_is_reported_to_the_server_by_an_alert() {
                 ca: Some(authority.to_owned()),
                 ..ServerTls::default()
             };
-            let connector = TlsConnector::new(&tls, &[b"h2"]).expect("a configuration");
-            let name = ServerName::try_from("a.example").expect("a name");
-            Channel::connect(&connector.config, name).expect("a channel")
+            let connector = TlsConnector::new(&tls, &[b"h2"]).expect("build configuration");
+            let name = ServerName::try_from("a.example").expect("parse name");
+            Channel::connect(&connector.config, name).expect("create channel")
         },
-        one,
+        client_socket,
     );
-    let mut server = Peer::server(TlsVersion::V12, other);
+    let mut server = Peer::server(TlsVersion::V12, server_socket);
     for _ in 0..4 {
         client.handshake();
         server.handshake();
@@ -303,14 +310,14 @@ fn invalid_input_is_answered_with_an_alert() {
         ("an oversized record", b"\x16\x03\x01\xff\xff\x00"),
         ("application data", b"\x17\x03\x03\x00\x01\x00"),
     ] {
-        let (mut one, other) = UnixStream::pair().expect("two ends");
-        one.write_all(bytes).expect("room");
-        let mut server = Peer::server(TlsVersion::V12, other);
+        let (mut client_socket, server_socket) = UnixStream::pair().expect("create socket pair");
+        client_socket.write_all(bytes).expect("write");
+        let mut server = Peer::server(TlsVersion::V12, server_socket);
         server.handshake();
         assert_eq!(server.state, Handshake::Failed, "{name}");
         assert!(server.channel.error.is_some(), "{name}");
         let mut alert = [0; 7];
-        one.read_exact(&mut alert).expect("an alert");
+        client_socket.read_exact(&mut alert).expect("read alert");
         // A record of type alert with two bytes, level fatal.
         assert_eq!(
             (alert[0], &alert[3..6]),
@@ -322,18 +329,18 @@ fn invalid_input_is_answered_with_an_alert() {
 
 #[test]
 fn version_below_the_minimum_fails_on_both_sides() {
-    let (one, other) = UnixStream::pair().expect("two ends");
-    let mut server = Peer::server(TlsVersion::V13, other);
+    let (client_socket, server_socket) = UnixStream::pair().expect("create socket pair");
+    let mut server = Peer::server(TlsVersion::V13, server_socket);
     let config = rustls::ClientConfig::builder_with_provider(Arc::new(
         rustls::crypto::aws_lc_rs::default_provider(),
     ))
     .with_protocol_versions(&[&rustls::version::TLS12])
-    .expect("a version")
+    .expect("supported version")
     .with_root_certificates(rustls::RootCertStore::empty())
     .with_no_client_auth();
-    let name = ServerName::try_from("a.example").expect("a name");
-    let channel = Channel::connect(&Arc::new(config), name).expect("a channel");
-    let mut client = Peer::new(channel, one);
+    let name = ServerName::try_from("a.example").expect("parse name");
+    let channel = Channel::connect(&Arc::new(config), name).expect("create channel");
+    let mut client = Peer::new(channel, client_socket);
     for _ in 0..3 {
         client.handshake();
         server.handshake();
@@ -351,27 +358,27 @@ fn version_below_the_minimum_fails_on_both_sides() {
 
 #[test]
 fn modified_record_breaks_connection() {
-    let (theirs, mut relay_in) = UnixStream::pair().expect("two ends");
-    let (mut relay_out, ours) = UnixStream::pair().expect("two ends");
+    let (theirs, mut relay_in) = UnixStream::pair().expect("create socket pair");
+    let (mut relay_out, ours) = UnixStream::pair().expect("create socket pair");
     let mut client = Peer::client(false, b"h2", theirs);
     let mut server = Peer::server(TlsVersion::V12, ours);
-    relay_in.set_nonblocking(true).expect("nonblocking");
-    relay_out.set_nonblocking(true).expect("nonblocking");
+    relay_in.set_nonblocking(true).expect("set nonblocking");
+    relay_out.set_nonblocking(true).expect("set nonblocking");
     for _ in 0..4 {
         client.handshake();
         let mut records = Vec::new();
         let _ = relay_in.read_to_end(&mut records);
-        relay_out.write_all(&records).expect("room");
+        relay_out.write_all(&records).expect("write");
         server.handshake();
         let mut records = Vec::new();
         let _ = relay_out.read_to_end(&mut records);
-        relay_in.write_all(&records).expect("room");
+        relay_in.write_all(&records).expect("write");
     }
     assert_eq!(client.write(b"content"), Written::Some(7));
     let mut records = Vec::new();
     let _ = relay_in.read_to_end(&mut records);
-    *records.last_mut().expect("a record") ^= 1;
-    relay_out.write_all(&records).expect("room");
+    *records.last_mut().expect("a record was sent") ^= 1;
+    relay_out.write_all(&records).expect("write");
     assert_eq!(server.read(), (Vec::new(), Read::Broken));
     assert_eq!(server.channel.error, Some(rustls::Error::DecryptError));
 }
