@@ -57,7 +57,7 @@ impl Kind {
 
 fn main() {
     if let Ok(listen) = std::env::var(SERVE) {
-        return serve(listen.parse().expect("an address"));
+        return serve(listen.parse().expect("parse address"));
     }
     if let Some(why) = rig::missing(&["nginx", "haproxy", "wrk", "taskset"]) {
         println!("routes compared with peers: skipped, {why}");
@@ -67,8 +67,8 @@ fn main() {
     let _origin = origin(&directory);
     for below in [format!("r{}", ROUTES - 1), format!("x/r{}", ROUTES - 1)] {
         let below = directory.join("root").join(below);
-        fs::create_dir_all(&below).expect("a directory");
-        fs::write(below.join("small"), "xxxx").expect("written");
+        fs::create_dir_all(&below).expect("create directory");
+        fs::write(below.join("small"), "xxxx").expect("write file");
     }
     for (kind, text, name) in Kind::ALL {
         let candidates = [
@@ -89,9 +89,9 @@ fn main() {
 
 /// Runs the proxy in the re-executed program.
 fn serve(listen: SocketAddr) {
-    let text = std::env::var(KIND).expect("a kind");
+    let text = std::env::var(KIND).expect("kind is set");
     let found = Kind::ALL.iter().find(|(_, name, _)| *name == text);
-    let (kind, ..) = found.expect("a known kind");
+    let (kind, ..) = found.expect("kind is known");
     let mut service = Proxy::new("bench", ProxyProtocol::Http, POOL);
     service.listen.push(listen);
     let pool = || Route::new(RouteAction::Pool(POOL.to_owned()));
@@ -103,7 +103,7 @@ fn serve(listen: SocketAddr) {
         })),
         Kind::Regex => service.routes.extend((0..ROUTES).map(|at| {
             let mut route = pool();
-            let regex = TextRegex::new(&format!("/r{at}/[a-z]+$")).expect("valid");
+            let regex = TextRegex::new(&format!("/r{at}/[a-z]+$")).expect("parse regex");
             route.when.path_regexes.push(regex);
             route
         })),
@@ -112,9 +112,9 @@ fn serve(listen: SocketAddr) {
             let entries = MapEntries::new(MapKind::Exact, false, entries, |_| None);
             let map = ValueMap {
                 name: "paths".to_owned(),
-                key: Template::parse("{path}").expect("a variable"),
+                key: Template::parse("{path}").expect("parse template"),
                 default: None,
-                entries: Arc::new(entries.expect("valid")),
+                entries: Arc::new(entries.expect("entry is valid")),
             };
             service
                 .routes
@@ -142,7 +142,7 @@ fn haproxy(directory: &Path, kind: Kind) -> Candidate {
         Kind::Map => {
             let file = directory.join("haproxy.map");
             let lines: String = Kind::keys().map(|key| format!("{key} b\n")).collect();
-            fs::write(&file, lines).expect("written");
+            fs::write(&file, lines).expect("write file");
             format!(" use_backend %[path,map({})]\n", file.display())
         }
     };
@@ -172,7 +172,7 @@ fn nginx(directory: &Path, kind: Kind) -> Candidate {
         Kind::Map => {
             let file = directory.join("nginx.map");
             let lines: String = Kind::keys().map(|key| format!("{key} u;\n")).collect();
-            fs::write(&file, lines).expect("written");
+            fs::write(&file, lines).expect("write file");
             let map = format!(
                 "map_hash_max_size 262144; map_hash_bucket_size 128; map $uri $up {{ include {}; }}",
                 file.display()

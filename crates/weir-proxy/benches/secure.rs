@@ -90,7 +90,7 @@ fn h2load(url: &str, connections: u32) -> u64 {
         .arg(url)
         .stderr(Stdio::null())
         .output()
-        .expect("h2load runs");
+        .expect("run h2load");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text
         .lines()
@@ -105,7 +105,7 @@ fn serve(certificate: &str) {
     let mut service = Proxy::new("bench", ProxyProtocol::Http, "origin");
     service
         .listen
-        .push("127.0.0.1:17093".parse().expect("an address"));
+        .push("127.0.0.1:17093".parse().expect("parse address"));
     service.tls = Some(ServiceTls {
         ticket_keys: Vec::new(),
         certificates: vec![certificate.to_owned()],

@@ -1,4 +1,4 @@
-//! Runs jobs that would block a worker, such as password verification and file reads, on other threads.
+//! Runs jobs that would block a worker (password verification, file reads) on other threads.
 //!
 //! A job's result is sent to the session that submitted it. The threads are started with the first jobs. The number of
 //! waiting jobs is limited; the caller must handle a rejected job.

@@ -1,4 +1,4 @@
-//! The proxy (`forward = "proxy"`): TCP, HTTP/1 and HTTP/2 services in user space, with one worker thread per CPU.
+//! Implements the proxy (`forward = "proxy"`): TCP, HTTP/1 and HTTP/2 services, with one worker thread per CPU.
 //!
 //! Each worker has its own listeners (`SO_REUSEPORT`), epoll set, clients, server connections and timers. An ordinary
 //! request takes no lock and allocates nothing. Workers read an immutable plan once per wake-up ([`Proxy::prepare`],

@@ -43,7 +43,7 @@ pub(crate) use detail::Details;
 pub(crate) use exchanges::{Exchanges, Finished, PerWorker, RecentTimes};
 pub(crate) use shared::Shared;
 
-/// A server as one service uses it.
+/// A server as used by one service.
 #[derive(Debug)]
 pub(crate) struct Target {
     /// Index among all targets ever created; a worker stores its idle connections by it.
@@ -122,7 +122,7 @@ impl Server for Target {
     }
 }
 
-/// A pool as one service uses it.
+/// A pool as used by one service.
 #[derive(Debug)]
 pub(crate) struct Targets {
     pub(crate) pool: String,

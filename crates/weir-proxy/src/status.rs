@@ -30,7 +30,7 @@ pub struct ServiceStatus {
     pub bytes_in: u64,
     /// Bytes to clients.
     pub bytes_out: u64,
-    /// Responses that Weir generated, rejected requests included.
+    /// Responses that Weir generated, including those to rejected requests.
     pub errors: u64,
     /// Requests that were retried at another server.
     pub retries: u64,
@@ -123,7 +123,7 @@ pub struct ServerStatus {
 pub struct Conduct {
     /// Complete responses with a status below 500; for a TCP service, established connections.
     pub well: u64,
-    /// Failed connection attempts, TLS handshakes included.
+    /// Failed connection attempts, including TLS handshakes.
     pub unreached: u64,
     /// Exchanges that ended early, timed out, or had a malformed response.
     pub broken: u64,

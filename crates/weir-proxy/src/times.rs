@@ -19,7 +19,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// No server was usable, or connecting failed.
+    /// All stages, in the order of their discriminants.
     pub const ALL: [Self; 4] = [Self::Queue, Self::Connect, Self::Response, Self::Total];
 
     /// Returns the name in metrics and status.
@@ -42,11 +42,11 @@ pub enum ErrorKind {
     ClientTimeout,
     /// The request was rejected: invalid, too large, or over a limit.
     Rejected,
-    /// It waited too long for a server.
+    /// The request waited too long for a server.
     Queue,
-    /// No server was usable, or none could be connected to.
+    /// No server was usable, or connecting failed.
     Connect,
-    /// The server closed too early, or its response was invalid.
+    /// The server closed the connection too early, or its response was invalid.
     Response,
     /// The server was too slow.
     ServerTimeout,

@@ -1,4 +1,4 @@
-//! Defines what a client's session and its `forward_auth` session exchange: the request and the verdict.
+//! Defines what a client's session and its `forward_auth` session exchange: request and verdict.
 
 use std::sync::Arc;
 

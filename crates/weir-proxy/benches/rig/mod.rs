@@ -65,7 +65,7 @@ pub(crate) fn setting(name: &str, otherwise: u32) -> u32 {
 }
 
 pub(crate) fn spawn(name: &'static str, listen: &'static str, mut command: Command) -> Candidate {
-    let child = command.stdin(Stdio::null()).spawn().expect("it starts");
+    let child = command.stdin(Stdio::null()).spawn().expect("spawn process");
     let deadline = Instant::now() + Duration::from_secs(10);
     while TcpStream::connect(listen).is_err() {
         assert!(Instant::now() < deadline, "{name} does not listen");
@@ -101,7 +101,7 @@ pub(crate) fn nginx_command(directory: &Path, name: &str, cpu: &str, server: &st
          worker_connections 8192; }}\nhttp {{ access_log off; keepalive_requests 100000000; sendfile on; {temporary}\n{server} }}\n",
         directory.display()
     );
-    fs::write(&file, text).expect("written");
+    fs::write(&file, text).expect("write file");
     let mut command = on(cpu, "nginx");
     command.arg("-c").arg(file).stdout(Stdio::null());
     command
@@ -116,11 +116,11 @@ pub(crate) fn haproxy_command(directory: &Path, text: &str) -> Command {
         &file,
         text.replace("mode http", &format!("mode http\n {log}")),
     )
-    .expect("written");
+    .expect("write file");
     let program = std::env::var("WEIR_BENCH_HAPROXY").unwrap_or_else(|_| "haproxy".to_owned());
     let mut command = on("0", program);
     command.arg("-db").arg("-f").arg(file);
-    command.stdout(fs::File::create(directory.join("haproxy.log")).expect("a file"));
+    command.stdout(fs::File::create(directory.join("haproxy.log")).expect("create file"));
     command
 }
 
@@ -134,12 +134,12 @@ pub(crate) fn nginx_log(directory: &Path) -> String {
 
 /// Runs `service` in front of the origin forever, with one worker for each CPU that the process may use.
 pub(crate) fn serve(mut service: Proxy) {
-    let origin: std::net::SocketAddr = ORIGIN.parse().expect("an address");
+    let origin: std::net::SocketAddr = ORIGIN.parse().expect("parse address");
     let mut pool = Pool::new(service.pool.clone());
     pool.servers
         .push(Server::new(ORIGIN, origin.ip(), Some(origin.port())));
     service.access_log = Some(AccessLog {
-        path: std::env::var(LOG).expect("a path"),
+        path: std::env::var(LOG).expect("path of the access log is set"),
         format: LogFormat::Combined,
         sample: 1,
         syslog: weir_model::SyslogFormat::default(),
@@ -150,7 +150,7 @@ pub(crate) fn serve(mut service: Proxy) {
         ..Desired::default()
     };
     let mut proxy = weir_proxy::Proxy::new();
-    let prepared = proxy.prepare(&desired).expect("listening");
+    let prepared = proxy.prepare(&desired).expect("prepare");
     proxy.commit(prepared);
     loop {
         std::thread::park();
@@ -159,7 +159,7 @@ pub(crate) fn serve(mut service: Proxy) {
 
 /// Returns a command that runs this program again, to call [`serve`].
 pub(crate) fn weir_command(directory: &Path, cpus: &str) -> Command {
-    let mut command = on(cpus, std::env::current_exe().expect("this program"));
+    let mut command = on(cpus, std::env::current_exe().expect("path of this program"));
     command.env(LOG, directory.join("weir.log"));
     command.stdout(Stdio::null());
     command
@@ -170,7 +170,7 @@ pub(crate) fn origin(directory: &Path) -> Candidate {
     let root: PathBuf = directory.join("root");
     fs::create_dir_all(&root).expect("create directory");
     for (name, size) in [("small", 4), ("16k", 16 << 10), ("1m", 1 << 20)] {
-        fs::write(root.join(name), vec![b'x'; size]).expect("written");
+        fs::write(root.join(name), vec![b'x'; size]).expect("write file");
     }
     let server = format!(
         "server {{ listen {ORIGIN}; root {}; open_file_cache max=10; }}",
@@ -182,7 +182,7 @@ pub(crate) fn origin(directory: &Path) -> Candidate {
 
 /// Returns the CPU time of all threads of a process so far, in nanoseconds.
 fn cpu_time(pid: u32) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("read process status");
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("list threads");
     tasks
         .filter_map(|task| fs::read_to_string(task.ok()?.path().join("schedstat")).ok())
         .filter_map(|text| text.split(' ').next()?.parse::<u64>().ok())
@@ -205,7 +205,7 @@ pub(crate) fn wrk(url: &str, connections: u32, keeps: bool) -> u64 {
     if !keeps {
         command.args(["-H", "Connection: close"]);
     }
-    let output = command.arg(url).output().expect("wrk runs");
+    let output = command.arg(url).output().expect("run wrk");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!text.contains("Non-2xx"), "{url}: {text}");
     let line = text.lines().find(|line| line.contains(" requests in "));

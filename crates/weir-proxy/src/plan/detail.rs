@@ -1,4 +1,4 @@
-//! Defines the detail counters of a service (HTTP/2, compression, splicing, mirrors) and their names.
+//! Defines a service's detail counters (HTTP/2, compression, splicing, mirrors) and their names.
 //!
 //! Status and metrics take names and descriptions from one table.
 

@@ -1,4 +1,4 @@
-//! Converts a session to a [`Handed`] connection for another process, and a received one back to a session.
+//! Converts a session to a [`Handed`] connection for another process, and back.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Session {
     /// possible.
     pub(crate) fn into_handed(mut self, cx: &mut Context) -> Option<Handed> {
         if let Some(record) = self.log_record.take() {
-            // The other process logs it.
+            // The other process logs the exchange.
             cx.recycle_log_record(record);
         }
         cx.pipes.give(self.up.take());

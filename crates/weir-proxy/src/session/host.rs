@@ -1,4 +1,4 @@
-//! Checks a request's host against its connection's TLS server name, by the rules of [`crate::misdirect`].
+//! Checks a request's host against the TLS server name, by the rules of [`crate::misdirect`].
 
 use weir_http::{Field, Method, Request, route};
 use weir_select::route::HostCheck;

@@ -366,7 +366,7 @@ mod tests {
             CertificateError::BadSignature,
             CertificateError::NotValidForName,
             CertificateError::NotValidForNameContext {
-                expected: "a.example".try_into().expect("a name"),
+                expected: "a.example".try_into().expect("parse name"),
                 presented: vec!["b.example".to_owned()],
             },
             CertificateError::InvalidPurpose,

@@ -1,4 +1,4 @@
-//! Sends a worker's clients to another process, and takes over the clients that another process sends.
+//! Hands a worker's clients over to another process, and takes over clients that it receives.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
