@@ -15,7 +15,7 @@ use weir_select::limit::Slot;
 use weir_select::{Balancer, Budget};
 use weir_sys::{Clock, now_ns};
 
-pub(crate) use self::upstream::{Stay, Upstream};
+pub(crate) use self::upstream::{IdleLimits, Upstream};
 use crate::h2::{H2ClientConn, Wakeups};
 use crate::idle_pool::IdlePool;
 use crate::log::LogRecord;
@@ -28,11 +28,11 @@ use crate::wheel::Wheel;
 
 /// Buffer sizes in bytes for reading heads and bodies. Smaller reads of bodies would cost more system calls; larger
 /// reads of heads would cost cache misses.
-pub(crate) const HEAD_ROOM: usize = 64 << 10;
-pub(crate) const BODY_ROOM: usize = 256 << 10;
+pub(crate) const HEAD_BUFFER_BYTES: usize = 64 << 10;
+pub(crate) const BODY_BUFFER_BYTES: usize = 256 << 10;
 /// Maximum number of spare buffers, and their maximum size in bytes.
 const SPARE_MAX: usize = 1024;
-const SPARE_SIZE: usize = 16 << 10;
+const SPARE_BYTES_MAX: usize = 16 << 10;
 /// How long a request may take before its client is watched for disconnection, in milliseconds.
 const WATCH_MS: u64 = 50;
 /// Maximum number of spare large buffers, for data that slow clients have not received yet.
@@ -68,7 +68,7 @@ pub(crate) struct Local {
     /// The retry budget.
     pub(crate) budget: Budget,
     /// Whether the service is no longer configured; its clients finish their current requests.
-    pub(crate) gone: bool,
+    pub(crate) is_removed: bool,
 }
 
 /// A copy of a request for a mirror, or an authorization request.
@@ -133,8 +133,8 @@ pub(crate) struct Context {
     pub(crate) draining: bool,
     /// Whether clients are handed over to another process as soon as possible.
     pub(crate) handing_over: bool,
-    /// When [`Self::complains`] last returned true.
-    complained: u64,
+    /// When [`Self::may_warn`] last returned true.
+    warned_at: u64,
     pub(crate) inbox: Arc<Inbox>,
     /// Sessions that wait for a server and are not registered with epoll yet, and when they will be.
     unwatched: Vec<Key>,
@@ -201,8 +201,8 @@ impl Context {
             wakeups: Wakeups::default(),
             now,
             now_us: 0,
-            scratch: vec![0; BODY_ROOM],
-            out: Vec::with_capacity(HEAD_ROOM),
+            scratch: vec![0; BODY_BUFFER_BYTES],
+            out: Vec::with_capacity(HEAD_BUFFER_BYTES),
             fields: Vec::with_capacity(64),
             path: Vec::new(),
             spare: Vec::new(),
@@ -211,7 +211,7 @@ impl Context {
             random: SplitMix64::new(seed),
             draining: false,
             handing_over: false,
-            complained: 0,
+            warned_at: 0,
             inbox,
             unwatched: Vec::new(),
             copies: Vec::new(),
@@ -224,7 +224,7 @@ impl Context {
 
     /// Restores the buffers that a turn takes, if it panicked.
     pub(crate) fn restore_buffers(&mut self) {
-        self.scratch.resize(BODY_ROOM, 0);
+        self.scratch.resize(BODY_BUFFER_BYTES, 0);
         self.out.clear();
         self.fields.clear();
     }
@@ -284,8 +284,8 @@ impl Context {
     pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
         let (kept, max) = match buffer.capacity() {
             0 => return,
-            size if size <= SPARE_SIZE => (&mut self.spare, SPARE_MAX),
-            size if size <= 2 * BODY_ROOM => (&mut self.large, LARGE_MAX),
+            size if size <= SPARE_BYTES_MAX => (&mut self.spare, SPARE_MAX),
+            size if size <= 2 * BODY_BUFFER_BYTES => (&mut self.large, LARGE_MAX),
             _ => return,
         };
         if kept.len() < max {
@@ -295,10 +295,10 @@ impl Context {
     }
 
     /// Returns whether to log a failure that may occur with every request: at most once per second.
-    pub(crate) const fn complains(&mut self) -> bool {
-        let due = self.now >= self.complained + 1_000;
+    pub(crate) const fn may_warn(&mut self) -> bool {
+        let due = self.now >= self.warned_at + 1_000;
         if due {
-            self.complained = self.now;
+            self.warned_at = self.now;
         }
         due
     }
@@ -314,12 +314,12 @@ pub(crate) fn removed(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<Loc
     new_local(service, balancers, true)
 }
 
-fn new_local(service: Arc<Service>, mut balancers: Vec<Balancer>, gone: bool) -> Rc<Local> {
+fn new_local(service: Arc<Service>, mut balancers: Vec<Balancer>, is_removed: bool) -> Rc<Local> {
     balancers.resize_with(service.pools.len(), Balancer::default);
     Rc::new(Local {
         service,
         balancers: RefCell::new(balancers),
         budget: Budget::default(),
-        gone,
+        is_removed,
     })
 }

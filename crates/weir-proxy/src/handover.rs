@@ -88,7 +88,7 @@ pub struct Inlet {
     /// While it exists, services that a reload removes remain available for connections that arrive later.
     pub(crate) _open: Arc<()>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) wakes: Vec<Arc<OwnedFd>>,
+    pub(crate) wake_fds: Vec<Arc<OwnedFd>>,
     pub(crate) next: usize,
 }
 
@@ -102,7 +102,7 @@ impl Inlet {
     /// Passes a connection to a worker. If the workers are handing over their clients, passes it to the next process. A
     /// connection of an unknown service is closed.
     pub fn give(&mut self, handed: Handed) {
-        if self.wakes.is_empty() {
+        if self.wake_fds.is_empty() {
             return;
         }
         // The lock is held until the connection is added: a concurrent handover either sees the connection, or its
@@ -117,13 +117,13 @@ impl Inlet {
             }
             return;
         }
-        let worker = self.next % self.wakes.len();
+        let worker = self.next % self.wake_fds.len();
         self.next = worker + 1;
         inbox.push((worker, handed));
         drop(inbox);
         // Incremented after the push, so that a worker that sees the new value finds the connection.
         self.shared.arrivals.fetch_add(1, Ordering::Release);
         // Fails if the counter is full, which also wakes the worker.
-        let _ = rustix::io::write(&*self.wakes[worker], &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&*self.wake_fds[worker], &1u64.to_ne_bytes());
     }
 }

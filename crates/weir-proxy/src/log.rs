@@ -414,15 +414,15 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
                 });
             }
         }
-        for one in &mut open {
+        for entry in &mut open {
             out.clear();
-            let count = one.log.lines(&mut spare, &mut out, |_| true);
+            let count = entry.log.lines(&mut spare, &mut out, |_| true);
             if count > 0 {
-                one.write(&out, count, Instant::now());
+                entry.write(&out, count, Instant::now());
             }
         }
         // Without other references the service was removed, and everything is written.
-        open.retain(|one| Arc::strong_count(&one.log) > 1);
+        open.retain(|entry| Arc::strong_count(&entry.log) > 1);
         if last {
             return;
         }

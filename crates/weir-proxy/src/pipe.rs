@@ -10,7 +10,7 @@ use crate::socket::{self, Read, Written};
 /// Minimum remaining size of a body that is spliced, in bytes. Below this, copying is as fast as two calls and a pipe.
 pub(crate) const SPLICE_MIN: u64 = 64 << 10;
 /// Capacity of a pipe in bytes: the largest that the kernel grants to unprivileged processes.
-const PIPE_ROOM: usize = 1 << 20;
+const PIPE_BYTES: usize = 1 << 20;
 /// Maximum number of empty pipes that a worker keeps, with two descriptors each. Few suffice, because a session has a
 /// pipe only while a body is transferred.
 const SPARE_MAX: usize = 16;
@@ -28,7 +28,7 @@ impl Pipe {
     fn new() -> rustix::io::Result<Self> {
         let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // Fails if the user's limit for all pipes is exhausted; a smaller pipe works too.
-        let _ = fcntl_setpipe_size(&into, PIPE_ROOM);
+        let _ = fcntl_setpipe_size(&into, PIPE_BYTES);
         Ok(Self {
             into,
             out,
@@ -43,7 +43,7 @@ impl Pipe {
 
     /// Splices at most `max` bytes from a socket into the pipe.
     pub(crate) fn fill(&mut self, from: &OwnedFd, max: u64) -> Read {
-        let max = usize::try_from(max).unwrap_or(PIPE_ROOM).min(PIPE_ROOM);
+        let max = usize::try_from(max).unwrap_or(PIPE_BYTES).min(PIPE_BYTES);
         let read = socket::splice(from, &self.into, max);
         if let Read::Some(bytes) = read {
             self.held += bytes;

@@ -334,8 +334,9 @@ impl Proxy {
         let plan = self.shared.plan();
         let mut known = HashSet::new();
         known.extend(services.iter().map(|service| service.name.as_str()));
-        let gone = plan.services.iter().chain(&plan.former);
-        gone.filter(|service| known.insert(service.name.as_str()))
+        let previous = plan.services.iter().chain(&plan.former);
+        previous
+            .filter(|service| known.insert(service.name.as_str()))
             .map(Arc::clone)
             .collect()
     }
@@ -481,7 +482,7 @@ impl Proxy {
         Inlet {
             _open: open,
             shared: Arc::clone(&self.shared),
-            wakes: self
+            wake_fds: self
                 .threads
                 .iter()
                 .map(|thread| Arc::clone(&thread.wake))

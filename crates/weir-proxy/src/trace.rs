@@ -100,7 +100,7 @@ pub struct TraceCounts {
 /// The finished requests of all workers, until the exporter takes them.
 #[derive(Debug)]
 pub struct TraceQueue {
-    each: Box<[Mutex<Vec<TracedRequest>>]>,
+    buffers: Box<[Mutex<Vec<TracedRequest>>]>,
     recorded: AtomicU64,
     dropped: AtomicU64,
 }
@@ -108,7 +108,7 @@ pub struct TraceQueue {
 impl TraceQueue {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
-            each: (0..workers).map(|_| Mutex::default()).collect(),
+            buffers: (0..workers).map(|_| Mutex::default()).collect(),
             recorded: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         }
@@ -116,7 +116,7 @@ impl TraceQueue {
 
     fn put(&self, worker: usize, request: TracedRequest) {
         self.recorded.fetch_add(1, Ordering::Relaxed);
-        let Some(buffer) = self.each.get(worker) else {
+        let Some(buffer) = self.buffers.get(worker) else {
             return;
         };
         let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,7 +130,7 @@ impl TraceQueue {
     /// Takes all finished requests.
     pub fn take(&self) -> Vec<TracedRequest> {
         let mut all = Vec::new();
-        for buffer in &self.each {
+        for buffer in &self.buffers {
             let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
             let taken = std::mem::take(&mut *buffer);
             drop(buffer);

@@ -33,12 +33,12 @@ pub(crate) struct Upstream {
     pub(crate) served: u32,
     pub(crate) deadline: Deadline,
     /// How long it may stay idle, even in the idle pool.
-    pub(crate) stay: Stay,
+    pub(crate) idle_limits: IdleLimits,
 }
 
 /// How long a connection stays idle, and how many idle connections its server may have.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Stay {
+pub(crate) struct IdleLimits {
     /// When it is closed, in milliseconds of the workers' clock.
     pub(super) until: u64,
     /// Maximum number of idle connections to the server.
@@ -65,7 +65,7 @@ impl Context {
             dedicated: false,
             served: 0,
             deadline: Deadline::default(),
-            stay: Stay::default(),
+            idle_limits: IdleLimits::default(),
         });
         let watched = match self.upstreams.get(key) {
             Some(upstream) => upstream
@@ -120,7 +120,7 @@ impl Context {
             served: u32::from(known.is_some()),
             dedicated: true,
             deadline: Deadline::default(),
-            stay: Stay::default(),
+            idle_limits: IdleLimits::default(),
         });
         pipe.borrow_mut().owner = Owner::Server(key);
         Ok(key)

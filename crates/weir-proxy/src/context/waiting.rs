@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Context, Ready, Stay, Upstream, token};
+use super::{Context, IdleLimits, Ready, Upstream, token};
 use crate::descriptor::{DescriptorGuard, TABLE, Use};
 use crate::idle_pool::{Parked, UNUSED_MS};
 use crate::plan::Target;
@@ -85,7 +85,7 @@ impl Context {
                 waiting.push(key);
                 upstream.target.counters.of(self.worker).present.add(1);
                 let until = self.now + ms;
-                upstream.stay = Stay { until, idle_max };
+                upstream.idle_limits = IdleLimits { until, idle_max };
                 let unused_ms = if self.idle_pool.is_some() {
                     UNUSED_MS
                 } else {
@@ -134,7 +134,7 @@ impl Context {
         let Some(idle_pool) = self.idle_pool.as_ref().filter(|_| !self.draining) else {
             return false;
         };
-        let Stay { until, idle_max } = upstream.stay;
+        let IdleLimits { until, idle_max } = upstream.idle_limits;
         if until <= self.now {
             return false;
         }
@@ -175,7 +175,7 @@ impl Context {
             dedicated: false,
             served: parked.served.saturating_add(1),
             deadline: Deadline::default(),
-            stay: Stay::default(),
+            idle_limits: IdleLimits::default(),
         });
         let upstream = self.upstreams.get(key)?;
         let token = token::of(token::SERVER, key);

@@ -38,7 +38,7 @@ const LIMIT_UNKNOWN: usize = usize::MAX - 1;
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
-const ROUNDS: usize = 4;
+const ROUNDS_MAX: usize = 4;
 /// Limits for heads that Weir has written.
 const HEAD_LIMITS: HeadLimits = HeadLimits {
     connect: false,
@@ -194,7 +194,7 @@ impl H2ClientConn {
     /// Reads, processes and writes as much as possible without blocking. Returns whether the connection stays open.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let busy = !self.streams.is_empty();
-        for round in 0..ROUNDS {
+        for round in 0..ROUNDS_MAX {
             if !self.io.flush() || !self.open() {
                 return self.end(actions);
             }
@@ -216,7 +216,7 @@ impl H2ClientConn {
             if !has_input && !moved {
                 break;
             }
-            if round + 1 == ROUNDS {
+            if round + 1 == ROUNDS_MAX {
                 cx.wakeups
                     .borrow_mut()
                     .push(token::of(token::H2_CLIENT, key));

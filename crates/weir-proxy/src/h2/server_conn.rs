@@ -40,7 +40,7 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Maximum number of bytes of a stream that wait for the socket.
 const SEND_BUFFER: usize = 64 << 10;
 /// Maximum number of rounds of reading and writing before other connections are served.
-const ROUNDS: usize = 4;
+const ROUNDS_MAX: usize = 4;
 /// Number of resets after which the connection is closed with ENHANCE_YOUR_CALM, as a multiple of the stream limit, and
 /// number of resets that are forgiven per second. A browser that leaves a page resets all of its streams once.
 const RESET_FACTOR: u64 = 2;
@@ -237,7 +237,7 @@ impl H2ServerConn {
         }
         self.resume_reading(key, cx);
         let before = self.streams.len();
-        for round in 0..ROUNDS {
+        for round in 0..ROUNDS_MAX {
             if !self.io.flush() {
                 return self.end(actions);
             }
@@ -259,7 +259,7 @@ impl H2ServerConn {
             if !received && !moved {
                 break;
             }
-            if round + 1 == ROUNDS {
+            if round + 1 == ROUNDS_MAX {
                 cx.wakeups
                     .borrow_mut()
                     .push(token::of(token::H2_SERVER, key));
@@ -335,7 +335,7 @@ impl H2ServerConn {
 
     /// Sends GOAWAY if the service was removed or the process shuts down.
     fn send_goaway_if_needed(&mut self, key: Key, cx: &mut Context) {
-        if (cx.draining || self.local.gone) && !self.is_closing {
+        if (cx.draining || self.local.is_removed) && !self.is_closing {
             self.send_goaway(key, cx);
             cx.wakeups
                 .borrow_mut()

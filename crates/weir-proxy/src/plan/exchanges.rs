@@ -168,7 +168,7 @@ impl RecentTimes {
 /// A value for each worker, and peaks over all workers.
 #[derive(Debug)]
 pub(crate) struct PerWorker<T> {
-    each: Box<[T]>,
+    values: Box<[T]>,
     /// For a service: the peak number of clients of all workers.
     pub(crate) peak: AtomicU32,
     /// For a service or a server: the peak rates.
@@ -178,7 +178,7 @@ pub(crate) struct PerWorker<T> {
 impl<T: Default> PerWorker<T> {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
-            each: (0..workers).map(|_| T::default()).collect(),
+            values: (0..workers).map(|_| T::default()).collect(),
             peak: AtomicU32::new(0),
             rates: RatePeaks::default(),
         }
@@ -187,23 +187,23 @@ impl<T: Default> PerWorker<T> {
     /// Returns a worker's value.
     #[inline]
     pub(crate) fn of(&self, worker: usize) -> &T {
-        &self.each[worker]
+        &self.values[worker]
     }
 }
 
 impl PerWorker<Details> {
     pub(crate) fn sum(&self, counter: impl Fn(&Details) -> &Count) -> u64 {
-        let each = self.each.iter().map(|details| counter(details).get());
+        let counts = self.values.iter().map(|details| counter(details).get());
         // One worker may have counted the end of an interval before another counts its start.
-        each.fold(0, u64::wrapping_add).cast_signed().max(0) as u64
+        counts.fold(0, u64::wrapping_add).cast_signed().max(0) as u64
     }
 }
 
 impl PerWorker<Exchanges> {
     pub(crate) fn results(&self) -> Results {
         let mut sum = Results::default();
-        for one in &self.each {
-            one.add_to(&mut sum);
+        for exchanges in &self.values {
+            exchanges.add_to(&mut sum);
         }
         sum
     }
@@ -212,8 +212,8 @@ impl PerWorker<Exchanges> {
 impl PerWorker<RecentTimes> {
     pub(crate) fn quantiles(&self, now_us: u64) -> Option<Quantiles> {
         let mut sum = Recent::default();
-        for one in &self.each {
-            one.add_to(&mut sum, now_us);
+        for times in &self.values {
+            times.add_to(&mut sum, now_us);
         }
         sum.quantiles()
     }

@@ -8,7 +8,7 @@ use crate::slab::Key;
 use crate::socket::{Read, Written};
 
 /// Size in bytes. A larger read in a tunnel switches to the pipe; a smaller read through the pipe switches back.
-const BULK: usize = 64 << 10;
+const BULK_BYTES: usize = 64 << 10;
 
 /// Which directions of a tunnel use pipes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) struct Bulk {
 impl Bulk {
     /// Returns whether the next read should use a pipe, given the size of the last read.
     pub(super) const fn after(bytes: usize) -> bool {
-        bytes >= BULK
+        bytes >= BULK_BYTES
     }
 }
 

@@ -10,7 +10,7 @@ use weir_select::Replay;
 use super::record::Timer;
 use super::state::Phase;
 use super::{Session, Step};
-use crate::context::{Context, HEAD_ROOM};
+use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::slab::Key;
 use crate::socket::Read;
 
@@ -65,7 +65,7 @@ impl Session {
         let mut scratch = std::mem::take(&mut cx.scratch);
         let found = self
             .transport
-            .read(&mut self.ready, &mut scratch[..HEAD_ROOM]);
+            .read(&mut self.ready, &mut scratch[..HEAD_BUFFER_BYTES]);
         let step = match found {
             Read::Some(bytes) => self.add_content(key, cx, &scratch[..bytes]),
             Read::Blocked => Step::Pending,

@@ -164,7 +164,7 @@ impl Session {
                 self.answer_route(key, cx, 403, None, &[], &fields)
             }
             Found::Error(error) => {
-                if cx.complains() {
+                if cx.may_warn() {
                     let service = &self.local.service.name;
                     tracing::warn!(service, %error, "failed to read a file");
                 }

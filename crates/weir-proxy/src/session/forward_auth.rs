@@ -36,7 +36,7 @@ use crate::verdict::{AuthRequest, Verdict};
 const GRACE_MS: u64 = 1_000;
 
 /// Fields of a rejecting response that are sent to the client.
-const RETURNED: [&str; 7] = [
+const RETURNED_FIELDS: [&str; 7] = [
     "Location",
     "WWW-Authenticate",
     "Set-Cookie",
@@ -47,7 +47,7 @@ const RETURNED: [&str; 7] = [
 ];
 
 /// Fields of the client's request about its body, ranges and conditions, which the authorization request omits.
-const LEFT_OUT: [&str; 12] = [
+const OMITTED_FIELDS: [&str; 12] = [
     "content-type",
     "content-encoding",
     "content-md5",
@@ -391,7 +391,7 @@ fn auth_request_text(
     }
     for field in facts.fields {
         let name = field.name_in(head);
-        let is_left_out = field.dropped
+        let is_omitted = field.dropped
             || match field.name {
                 Name::Connection
                 | Name::ContentLength
@@ -402,10 +402,10 @@ fn auth_request_text(
                 Name::Host => is_absolute,
                 Name::ForwardedFor | Name::Forwarded | Name::Other => {
                     let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
-                    LEFT_OUT.iter().any(is) || has_line(name, add)
+                    OMITTED_FIELDS.iter().any(is) || has_line(name, add)
                 }
             };
-        if !is_left_out {
+        if !is_omitted {
             text.extend_from_slice(&head[field.line()]);
         }
     }
@@ -465,7 +465,7 @@ fn verdict(rules: &weir_model::ForwardAuth, status: u16, head: &[u8]) -> Verdict
         401 | 403 | 301 | 302 | 303 | 307 | 308 => {
             for (name, value) in lines(head) {
                 let is = |known: &&&str| known.as_bytes().eq_ignore_ascii_case(name);
-                if let Some(known) = RETURNED.iter().find(is) {
+                if let Some(known) = RETURNED_FIELDS.iter().find(is) {
                     write(known, value);
                 }
             }

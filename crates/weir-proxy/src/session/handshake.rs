@@ -7,7 +7,7 @@ use weir_select::Failure;
 use super::record::Timer;
 use super::state::{Linger, Phase};
 use super::{Session, Step};
-use crate::context::{Context, HEAD_ROOM};
+use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::h2::SWITCHING;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
@@ -85,7 +85,7 @@ impl Session {
         let mut scratch = std::mem::take(&mut cx.scratch);
         let found = self
             .transport
-            .read(&mut self.ready, &mut scratch[..HEAD_ROOM]);
+            .read(&mut self.ready, &mut scratch[..HEAD_BUFFER_BYTES]);
         if let Read::Some(bytes) = found {
             self.input.extend_from_slice(&scratch[..bytes]);
         }
@@ -129,7 +129,7 @@ impl Session {
     /// Handles a failed TLS handshake with a server, including a rejected certificate: the server counts as
     /// unreachable.
     pub(super) fn fail_tls(&mut self, key: Key, cx: &mut Context) -> Step {
-        let due = cx.complains();
+        let due = cx.may_warn();
         if let Some(upstream) = cx.upstreams.get(self.server)
             && due
         {

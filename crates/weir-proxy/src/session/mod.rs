@@ -39,7 +39,7 @@ use weir_model::ProxyProtocol;
 use weir_select::{RetryPolicy, Selection, key::hash_of_client};
 
 use self::state::{AuthResult, Outgoing, Phase, Request, Times, Verified, Watch};
-use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
+use crate::context::{BODY_BUFFER_BYTES, Context, HEAD_BUFFER_BYTES, Local, Ready, token};
 use crate::h2::Upgrade;
 use crate::log::LogRecord;
 use crate::pipe::Pipe;
@@ -51,9 +51,9 @@ use crate::verdict::AuthRequest;
 use crate::wheel::Deadline;
 
 /// Maximum number of steps before other sessions get their turn.
-const TURNS: usize = 16;
+const STEPS_MAX: usize = 16;
 /// Time for which a client that has not sent a request is kept when descriptors are scarce, in milliseconds.
-const FIRST_MS: u64 = 1_000;
+const FIRST_REQUEST_MS: u64 = 1_000;
 /// Time for which the client may still send after its connection was shut down, in milliseconds.
 const LINGER_MS: u64 = 2_000;
 
@@ -132,9 +132,9 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(transport: Transport, peer: SocketAddr, port: u16, local: Rc<Local>) -> Self {
         let read_size = if transport.is_stream() {
-            HEAD_ROOM
+            HEAD_BUFFER_BYTES
         } else {
-            BODY_ROOM
+            BODY_BUFFER_BYTES
         };
         Self {
             transport,
@@ -207,7 +207,7 @@ impl Session {
 
     fn run(&mut self, first: Step, key: Key, cx: &mut Context) -> Outcome {
         let mut step = first;
-        for _ in 0..TURNS {
+        for _ in 0..STEPS_MAX {
             if matches!(step, Step::Continue | Step::Pending) && self.is_abandoned() {
                 return Outcome::Ends;
             }
@@ -312,7 +312,7 @@ impl Session {
     }
 
     /// Returns since when the client is idle, if it may be closed to make room for others: it is between two requests,
-    /// or has not sent its first request for longer than [`FIRST_MS`].
+    /// or has not sent its first request for longer than [`FIRST_REQUEST_MS`].
     pub(crate) fn idle_since(&self, now: u64) -> Option<u64> {
         let waits = matches!(self.phase, Phase::Head)
             && self.input.is_empty()
@@ -323,7 +323,7 @@ impl Session {
         let since = |ms| self.deadline.at_ms.saturating_sub(ms);
         match waits {
             true if self.served => Some(since(timeouts.idle)),
-            true => Some(since(timeouts.request)).filter(|since| since + FIRST_MS <= now),
+            true => Some(since(timeouts.request)).filter(|since| since + FIRST_REQUEST_MS <= now),
             false => None,
         }
     }
@@ -363,9 +363,9 @@ impl Session {
     /// many.
     const fn max_read_size(&self) -> usize {
         if self.is_stream() {
-            HEAD_ROOM
+            HEAD_BUFFER_BYTES
         } else {
-            BODY_ROOM
+            BODY_BUFFER_BYTES
         }
     }
 
@@ -407,7 +407,7 @@ impl Session {
     fn is_last(&self, cx: &Context) -> bool {
         // A client that can be handed over continues in the other process.
         let continues = cx.handing_over && self.transport.plain_socket().is_some();
-        cx.draining && !continues || self.local.gone
+        cx.draining && !continues || self.local.is_removed
     }
 
     /// Returns whether the session serves a stream of an HTTP/2 connection.

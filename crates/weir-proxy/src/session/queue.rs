@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_select::Selection;
 
-use super::state::{Phase, Ticket};
+use super::state::{Phase, QueueEntry};
 use super::{Outcome, Session, Step};
 use crate::context::Context;
 use crate::slab::Key;
@@ -21,11 +21,11 @@ impl Session {
         let local = Rc::clone(&self.local);
         let targets = &local.service.pools[self.request.pool];
         let former = match &self.phase {
-            Phase::Queue(ticket) => Some(ticket.number),
+            Phase::Queue(entry) => Some(entry.number),
             _ => None,
         };
         let number = targets.queue.enter(former, key, &cx.inbox);
-        self.phase = Phase::Queue(Ticket {
+        self.phase = Phase::Queue(QueueEntry {
             number,
             queue: Arc::clone(&targets.queue),
         });
@@ -51,8 +51,8 @@ impl Session {
 
     /// Leaves the queue, if the session is in one.
     pub(super) fn leave_queue(&mut self) {
-        if let Phase::Queue(ticket) = &self.phase {
-            ticket.queue.leave(ticket.number);
+        if let Phase::Queue(entry) = &self.phase {
+            entry.queue.leave(entry.number);
         }
     }
 }

@@ -10,7 +10,7 @@ use weir_select::route::Rejection;
 use super::edit::AnswerFields;
 use super::state::{Linger, Phase, Watch};
 use super::{LINGER_MS, Session, Step};
-use crate::context::{Context, HEAD_ROOM};
+use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::page::Page;
 use crate::plan::Detail;
 use crate::slab::Key;
@@ -94,7 +94,7 @@ impl Session {
                     return true;
                 }
                 self.ready.writable = false;
-                self.read_size = (self.read_size / 2).max(HEAD_ROOM);
+                self.read_size = (self.read_size / 2).max(HEAD_BUFFER_BYTES);
                 if bytes < total {
                     self.to_client = cx.large().into();
                     let in_head = bytes.min(head.len());

@@ -20,7 +20,7 @@ use super::encode::compression;
 use super::file::file_request;
 use super::state::{Admitted, AuthResult, Gate};
 use super::{Session, Step, state};
-use crate::context::{Context, HEAD_ROOM};
+use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::h2::{PREFACE, first_stream};
 use crate::plan::Service;
 use crate::slab::Key;
@@ -75,7 +75,7 @@ impl Session {
         let mut scratch = std::mem::take(&mut cx.scratch);
         let step = match self
             .transport
-            .read(&mut self.ready, &mut scratch[..HEAD_ROOM])
+            .read(&mut self.ready, &mut scratch[..HEAD_BUFFER_BYTES])
         {
             Read::Some(bytes) => {
                 if self.input.is_empty() {

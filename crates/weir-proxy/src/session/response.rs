@@ -10,7 +10,7 @@ use super::edit::ResponseTexts;
 use super::record::Timer;
 use super::state::{Phase, Tunnel};
 use super::{Session, Step};
-use crate::context::{Context, HEAD_ROOM};
+use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::plan::Detail;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
@@ -186,7 +186,7 @@ impl Session {
         let room = if self.request.exchange.is_answered() {
             self.read_size
         } else {
-            HEAD_ROOM
+            HEAD_BUFFER_BYTES
         };
         let room = room.min(self.transport.useful_read_size());
         let mut scratch = std::mem::take(&mut cx.scratch);

@@ -35,7 +35,7 @@ pub(super) enum Phase {
     /// The body of a request, before a server is selected.
     Collect,
     /// A slot at a server.
-    Queue(Ticket),
+    Queue(QueueEntry),
     /// The result of a job that verifies a password, or the verdict of `forward_auth`.
     Verify(crate::job_result::Ticket, Box<Admitted>),
     /// A part of a file.
@@ -52,7 +52,7 @@ pub(super) enum Phase {
 
 /// A position in a pool's queue.
 #[derive(Debug)]
-pub(super) struct Ticket {
+pub(super) struct QueueEntry {
     pub(super) number: u64,
     pub(super) queue: Arc<Queue>,
 }

@@ -21,13 +21,13 @@ use weir_model::TlsVersion;
 
 use super::x509;
 
-use crate::context::{BODY_ROOM, HEAD_ROOM, Ready};
+use crate::context::{BODY_BUFFER_BYTES, HEAD_BUFFER_BYTES, Ready};
 use crate::socket::{self, Read, Written};
 
 /// Maximum number of bytes by which a record exceeds its content, for all cipher suites.
-const OVERHEAD: usize = 64;
+const RECORD_OVERHEAD: usize = 64;
 /// Maximum content of a record, in bytes.
-const RECORD: usize = 16 << 10;
+const RECORD_CONTENT_MAX: usize = 16 << 10;
 
 thread_local! {
     /// Buffer for received records.
@@ -157,8 +157,8 @@ fn advance<C: Records + ?Sized>(
             }
             ConnectionState::WriteTraffic(mut traffic) => {
                 for part in content.iter().filter(|part| !part.is_empty()) {
-                    let records = part.len() / RECORD + 1;
-                    let room = part.len() + records * OVERHEAD;
+                    let records = part.len() / RECORD_CONTENT_MAX + 1;
+                    let room = part.len() + records * RECORD_OVERHEAD;
                     grow(out, room, |room| match traffic.encrypt(part, room) {
                         Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
                         other => Ok(other.unwrap_or(0)),
@@ -394,7 +394,7 @@ impl Channel {
     ) -> Read {
         let mut incoming = INCOMING.take();
         // The buffer is empty at first, and after a panic.
-        incoming.resize(BODY_ROOM, 0);
+        incoming.resize(BODY_BUFFER_BYTES, 0);
         let found = self.fill_from(socket, ready, room, &mut incoming, plain);
         INCOMING.set(incoming);
         found
@@ -464,7 +464,7 @@ impl Channel {
                 return Handshake::Waits;
             }
             let mut early = std::mem::take(&mut self.early);
-            let found = self.fill(socket, ready, BODY_ROOM, &mut |plain| {
+            let found = self.fill(socket, ready, BODY_BUFFER_BYTES, &mut |plain| {
                 early.extend_from_slice(plain);
             });
             self.early = early;
@@ -483,7 +483,7 @@ impl Channel {
     pub(crate) fn is_closed(&mut self, socket: &OwnedFd, ready: &mut Ready) -> bool {
         while ready.readable && self.early.is_empty() && !self.ended {
             let mut early = std::mem::take(&mut self.early);
-            let found = self.fill(socket, ready, HEAD_ROOM, &mut |plain| {
+            let found = self.fill(socket, ready, HEAD_BUFFER_BYTES, &mut |plain| {
                 early.extend_from_slice(plain);
             });
             self.early = early;
@@ -555,7 +555,7 @@ impl Channel {
         either!(&mut self.end, connection => {
             let status = connection.process_tls_records(&mut self.partial_record);
             if let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state {
-                grow(&mut out, OVERHEAD, |room| match traffic.queue_close_notify(room) {
+                grow(&mut out, RECORD_OVERHEAD, |room| match traffic.queue_close_notify(room) {
                     Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
                     other => Ok(other.unwrap_or(0)),
                 });

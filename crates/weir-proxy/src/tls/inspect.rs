@@ -92,8 +92,8 @@ fn listener(
     match certificate::load_all(&tls.certificates, provider) {
         Err(error) => problems.push(problem(&error)),
         Ok(found) => {
-            for one in found {
-                match one {
+            for loaded in found {
+                match loaded {
                     Ok(certificate) => usable.push(certificate),
                     Err(error) => problems.push(problem(&error)),
                 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use rustix::net::getpeername;
 
 use super::Worker;
-use crate::context::{self, Local, Ready, Stay, Upstream, token};
+use crate::context::{self, IdleLimits, Local, Ready, Upstream, token};
 use crate::descriptor::Use;
 use crate::handover::{Handed, Tunnel};
 use crate::plan::Target;
@@ -139,7 +139,7 @@ impl Worker {
             served: 0,
             dedicated: true,
             deadline: Deadline::default(),
-            stay: Stay::default(),
+            idle_limits: IdleLimits::default(),
         });
         let upstream = self.cx.upstreams.get(key)?;
         let token = token::of(token::SERVER, key);

@@ -18,7 +18,7 @@ use crate::tls::Channel;
 use crate::transport::Transport;
 
 /// Maximum number of clients accepted per event.
-const ACCEPTS: usize = 64;
+const ACCEPTS_MAX: usize = 64;
 
 /// A listening socket from which this worker accepts.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Worker {
 
     /// Accepts clients, up to the limits.
     pub(super) fn accept(&mut self, key: Key) {
-        for _ in 0..ACCEPTS {
+        for _ in 0..ACCEPTS_MAX {
             let Some(local) = self.listening.get(key).map(|it| Rc::clone(&it.local)) else {
                 return;
             };
@@ -105,7 +105,7 @@ impl Worker {
                 }
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
-                    if self.cx.complains() {
+                    if self.cx.may_warn() {
                         tracing::warn!(%error, service = service.name, "accept failed; retrying");
                     }
                     TABLE.update_limit();

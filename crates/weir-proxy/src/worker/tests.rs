@@ -17,7 +17,7 @@ use crate::plan::{Listeners, Plan, Service, Shared};
 use crate::transport::Transport;
 
 /// Returns a service that answers every request itself, and its listeners.
-fn answering() -> (Arc<Service>, Arc<Listeners>) {
+fn answering_service() -> (Arc<Service>, Arc<Listeners>) {
     let mut service = Proxy::new("s", ProxyProtocol::Http, "p");
     service
         .listen
@@ -44,7 +44,7 @@ fn worker() -> Worker {
 
 #[test]
 fn panic_closes_only_the_connection_that_caused_it() {
-    let (service, _listeners) = answering();
+    let (service, _listeners) = answering_service();
     let local = local(Arc::clone(&service), Vec::new());
     let mut worker = worker();
     let connect = |worker: &mut Worker| {
@@ -56,8 +56,8 @@ fn panic_closes_only_the_connection_that_caused_it() {
         let session = Session::new(transport, peer, 80, Rc::clone(&local));
         (theirs, worker.sessions.insert(session))
     };
-    let (mut unlucky, broken) = connect(&mut worker);
-    let (mut other, healthy) = connect(&mut worker);
+    let (mut broken_client, broken) = connect(&mut worker);
+    let (mut healthy_client, healthy) = connect(&mut worker);
     worker.turn(broken, Session::begin);
     worker.turn(healthy, Session::begin);
     // Panics while it has taken a buffer of the worker.
@@ -67,9 +67,14 @@ fn panic_closes_only_the_connection_that_caused_it() {
         panic!("a defect")
     });
     assert!(worker.sessions.get(broken).is_none());
-    assert_eq!(unlucky.read(&mut [0u8; 1]).expect("read end of stream"), 0);
+    assert_eq!(
+        broken_client
+            .read(&mut [0u8; 1])
+            .expect("read end of stream"),
+        0
+    );
     assert_eq!(service.clients.load(Relaxed), 1);
-    other
+    healthy_client
         .write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         .expect("write");
     let session = worker
@@ -79,7 +84,7 @@ fn panic_closes_only_the_connection_that_caused_it() {
     session.ready.readable = true;
     worker.turn(healthy, Session::drive);
     let mut answer = [0u8; 1024];
-    let bytes = other.read(&mut answer).expect("read response");
+    let bytes = healthy_client.read(&mut answer).expect("read response");
     let answer = String::from_utf8_lossy(&answer[..bytes]).into_owned();
     assert!(
         answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nthere"),
@@ -122,7 +127,7 @@ fn tunnel(service: &str) -> (UnixStream, UnixStream, Handed) {
 /// A process that started the handover before a reload, or is of another version, may hand over removed servers.
 #[test]
 fn tunnel_to_a_removed_server_continues() {
-    let (service, listeners) = answering();
+    let (service, listeners) = answering_service();
     let mut worker = worker();
     worker.listening.insert(Listening {
         from: listeners,
@@ -154,7 +159,7 @@ fn tunnel_to_a_removed_server_continues() {
 /// The new process may reload during the handover.
 #[test]
 fn tunnel_of_a_removed_service_continues() {
-    let (service, _) = answering();
+    let (service, _) = answering_service();
     let mut worker = worker();
     worker.shared.publish(Plan {
         former: vec![Arc::clone(&service)],

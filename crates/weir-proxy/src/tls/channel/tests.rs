@@ -83,7 +83,7 @@ impl Peer {
 
     /// Returns everything that can be read now, and the result of the last read.
     fn read(&mut self) -> (Vec<u8>, Read) {
-        let (mut content, mut buffer) = (Vec::new(), vec![0; BODY_ROOM]);
+        let (mut content, mut buffer) = (Vec::new(), vec![0; BODY_BUFFER_BYTES]);
         self.wake();
         loop {
             match self
