@@ -578,7 +578,7 @@ impl<P: Plane> Director<P> {
         self.configure_checks();
         self.list_files = list_files(&self.text);
         self.lists
-            .set_loaded(weir_proxy::number_of_files(&self.list_files));
+            .set_loaded(weir_proxy::file_fingerprint(&self.list_files));
     }
 
     /// Applies lists (networks, hosts, users, maps) whose files have changed. If one cannot be used, the former ones
@@ -587,7 +587,7 @@ impl<P: Plane> Director<P> {
         if self.list_files.is_empty() {
             return;
         }
-        let number = weir_proxy::number_of_files(&self.list_files);
+        let number = weir_proxy::file_fingerprint(&self.list_files);
         if !self.lists.is_due(number) {
             return;
         }
@@ -631,7 +631,7 @@ impl<P: Plane> Director<P> {
 
     /// Loads certificate files that have changed. If they cannot be used, the former ones stay in use.
     pub(crate) async fn watch_certificates(&mut self) {
-        let number = weir_proxy::certificate_files(&self.desired);
+        let number = weir_proxy::certificate_fingerprint(&self.desired);
         if !self.certificates.is_due(number) {
             return;
         }
@@ -699,7 +699,7 @@ impl<P: Plane> Director<P> {
                 None => self.group.published().cloned(),
             },
         });
-        let number = weir_proxy::certificate_files(&self.desired);
+        let number = weir_proxy::certificate_fingerprint(&self.desired);
         self.certificates.set_loaded(number);
         Ok(Reloaded {
             revision,

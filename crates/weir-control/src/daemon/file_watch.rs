@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Decides when changed files are loaded, from numbers that identify their contents: those of
-/// `weir_proxy::certificate_files` and `weir_proxy::number_of_files`.
+/// `weir_proxy::certificate_fingerprint` and `weir_proxy::file_fingerprint`.
 #[derive(Debug, Default)]
 pub(super) struct FileWatch {
     /// Of the files in use.
