@@ -255,7 +255,7 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
         let why = match position == owner {
             true => "not imported: something that it requires is not imported".to_owned(),
             false => format!(
-                "not imported: it belongs to line {}, which is not imported",
+                "not imported: it belongs to a part of line {} that is not imported",
                 owner.line()
             ),
         };

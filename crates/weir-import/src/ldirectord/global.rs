@@ -75,7 +75,7 @@ pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     ("supervised", "`weir run` stays in the foreground"),
     (
         "readdquiescent",
-        "a server that recovers has its weight again; with `slow_start`, Weir increases it gradually",
+        "a recovered server gets its weight back; with `slow_start`, Weir increases it gradually",
     ),
     ("checkcount", "failurecount has replaced it"),
     ("load", "ldirectord ignores it"),
