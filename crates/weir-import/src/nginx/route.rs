@@ -22,7 +22,7 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
     // What the default server block sets is in the table of the service.
     let own = inner.iter().flat_map(|level| level.iter().rev());
     let own: Vec<&Node> = own
-        .filter(|line| !context.of_service.contains(&line.position))
+        .filter(|line| !context.service_lines.contains(&line.position))
         .collect();
     let find = |keyword: &str| own.iter().copied().find(|line| line.keyword() == keyword);
     let mut times: Vec<Entry> = Vec::new();
@@ -30,12 +30,15 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
         let Some(line) = find(theirs) else { continue };
         context.used.insert(line.position);
         if times.iter().any(|entry| entry.key == ours) {
-            notes.remark(line.position, format!("`{ours}` limits both directions"));
+            notes.remark(
+                line.position,
+                format!("not imported: `timeouts.{ours}` applies to both directions"),
+            );
             continue;
         }
         match line.word(1).and_then(time).filter(|millis| *millis > 0) {
             Some(millis) => times.push(Entry::new(ours, format_millis(millis), line.position)),
-            None => line.reject(notes, "Weir always has this timeout"),
+            None => line.reject(notes, "Weir requires a valid time above 0"),
         }
     }
     if !times.is_empty() {
@@ -60,13 +63,13 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
     keys.extend(authentication(context, levels, notes));
     keys.extend(super::mirror::mirror(context, levels, notes));
     let outer = levels.last().copied().unwrap_or_default();
-    // The limits of a location are in place of those around it, and those of a route are not.
-    let is_alone = |keyword: &str| {
+    // In nginx, the limits of a location replace those of the outer levels; in Weir, those of a route are additional.
+    let has_no_outer = |keyword: &str| {
         let has = |level: &&&[Node]| level.iter().any(|line| line.keyword() == keyword);
         levels.iter().filter(has).count() == 1
     };
-    let limit = |keyword: &str| find(keyword).filter(|_| is_alone(keyword));
-    let limits = limit::of_route(
+    let limit = |keyword: &str| find(keyword).filter(|_| has_no_outer(keyword));
+    let limits = limit::route_limits(
         context,
         outer,
         [limit("limit_req"), limit("limit_conn")],
@@ -78,7 +81,7 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
     keys
 }
 
-/// `compression` of a route, if one of its `own` lines is about `gzip`.
+/// Returns `compression` of a route, if one of its `own` lines is about `gzip`.
 fn own_compression(context: &mut Context<'_>, own: &[&Node], levels: &[&[Node]]) -> Option<Entry> {
     let keywords = ["gzip", "gzip_types", "gzip_min_length"];
     if !own.iter().any(|line| keywords.contains(&line.keyword())) {
@@ -93,7 +96,7 @@ fn own_compression(context: &mut Context<'_>, own: &[&Node], levels: &[&[Node]])
     }
 }
 
-/// `auth_basic` and its file, of the innermost level that has them.
+/// Returns `basic_auth` for `auth_basic` and its file, of the innermost level that has them.
 pub(super) fn authentication(
     context: &mut Context<'_>,
     levels: &[&[Node]],
