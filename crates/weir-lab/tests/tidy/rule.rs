@@ -116,7 +116,8 @@ pub(crate) fn banned(piece: &Piece<'_>) -> Vec<String> {
     if piece.region == Region::Name {
         return banned_in_name(piece.text);
     }
-    let lower = piece.text.to_lowercase();
+    // `application/octet-stream` is the name of a media type.
+    let lower = piece.text.to_lowercase().replace("octet-stream", "");
     let words = lower.split(|c: char| !c.is_alphanumeric() && c != '_');
     let words = words.filter(|word| WORDS.contains(word)).map(str::to_owned);
     let prose = lower.split_whitespace().collect::<Vec<_>>().join(" ");
