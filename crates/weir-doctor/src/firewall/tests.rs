@@ -61,7 +61,7 @@ fn rule(parts: &[&str]) -> String {
 }
 
 #[test]
-fn rules_come_before_policies() {
+fn rules_are_evaluated_before_the_policy() {
     assert_eq!(dropping_rule("accept", &[], syn()), None);
     assert_eq!(dropping_rule("drop", &[], syn()).as_deref(), Some(""));
     for (right, passes) in [
@@ -83,7 +83,7 @@ fn rules_come_before_policies() {
 }
 
 #[test]
-fn unknown_rules_give_no_finding() {
+fn rules_with_unknown_result_are_not_reported() {
     let some_client = address("saddr", r#"{"prefix": {"addr": "10.0.0.0", "len": 8}}"#);
     assert_eq!(
         dropping_rule("accept", &[rule(&[&some_client, DROP])], syn()),
@@ -93,13 +93,13 @@ fn unknown_rules_give_no_finding() {
         dropping_rule("drop", &[rule(&[&some_client, ACCEPT])], syn()),
         None
     );
-    let strange = r#"{"xt": {"type": "match", "name": "recent"}}"#;
+    let unsupported = r#"{"xt": {"type": "match", "name": "recent"}}"#;
     assert_eq!(
-        dropping_rule("accept", &[rule(&[strange, DROP])], syn()),
+        dropping_rule("accept", &[rule(&[unsupported, DROP])], syn()),
         None
     );
     assert_eq!(
-        dropping_rule("drop", &[rule(&[strange, ACCEPT])], syn()),
+        dropping_rule("drop", &[rule(&[unsupported, ACCEPT])], syn()),
         None
     );
     let limited = r#"{"limit": {"rate": 10, "burst": 5, "per": "second"}}"#;
