@@ -1,6 +1,6 @@
-//! Reference pages that come from the source text: the fields of the status document, from its types and their
-//! comments, and the page of the HTTP API, from `openapi.json`, which has every route of the program.
-//! `WEIR_UPDATE_DOCS=1` writes the pages instead of comparing them.
+//! Compares reference pages with the source text: the fields of the status document with its types and their comments,
+//! and the page of the HTTP API with `openapi.json`, which must contain every route of the program.
+//! `WEIR_UPDATE_DOCS=1` writes the pages instead.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ fn root() -> PathBuf {
 fn check_page(name: &str, current: &str) {
     let path = root().join("docs/manual").join(name);
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
-        fs::write(&path, current).expect("written");
+        fs::write(&path, current).expect("write the page");
     }
     let written = fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(
@@ -35,22 +35,22 @@ const TYPES: &[&str] = &[
     "weir-engine-host/src",
 ];
 
-/// One field as JSON has it.
+/// A field of the JSON document.
 struct Field {
     name: String,
-    /// The type's text, and the type that it leads to.
-    shown: String,
+    /// The name of the type in JSON, and the struct that it contains.
+    json_type: String,
     leads_to: String,
     flat: bool,
     optional: bool,
     text: String,
 }
 
-/// Structs with a `Serialize` derive in the order of their files, by name: purpose and fields.
+/// Returns the structs with a `Serialize` derive, by name: purpose and fields.
 fn structs() -> BTreeMap<String, (String, Vec<Field>)> {
     let mut found = BTreeMap::new();
     for folder in TYPES {
-        let entries = fs::read_dir(root().join("crates").join(folder)).expect("a folder");
+        let entries = fs::read_dir(root().join("crates").join(folder)).expect("read the folder");
         let paths = entries.map(|entry| entry.expect("an entry").path());
         for path in paths.filter(|path| path.extension().is_some_and(|it| it == "rs")) {
             let text = fs::read_to_string(&path).expect("a file");
@@ -73,10 +73,10 @@ fn field(field: &syn::Field) -> Option<Field> {
     let renamed = serde.split_once("rename = \"").map(|(_, rest)| rest);
     let renamed = renamed.and_then(|rest| rest.split('"').next());
     let own = field.ident.as_ref()?.to_string();
-    let (shown, leads_to) = shown(&field.ty);
+    let (json_type, leads_to) = json_type(&field.ty);
     Some(Field {
         name: renamed.map_or(own, str::to_owned),
-        shown,
+        json_type,
         leads_to,
         flat: serde.contains("flatten"),
         optional: serde.contains("skip_serializing_if"),
@@ -84,14 +84,14 @@ fn field(field: &syn::Field) -> Option<Field> {
     })
 }
 
-/// The text of attributes of one name.
+/// Returns the text of the attributes with this name.
 fn attribute_text(attributes: &[syn::Attribute], name: &str) -> String {
     let named = attributes.iter().filter(|it| it.path().is_ident(name));
     let texts = named.filter_map(|it| it.meta.require_list().ok());
     texts.map(|list| list.tokens.to_string()).collect()
 }
 
-/// The documentation comment in one line.
+/// Returns the documentation comment in one line.
 fn comment(attributes: &[syn::Attribute]) -> String {
     let docs = attributes.iter().filter(|it| it.path().is_ident("doc"));
     let lines = docs.filter_map(|it| match &it.meta.require_name_value().ok()?.value {
@@ -105,8 +105,8 @@ fn comment(attributes: &[syn::Attribute]) -> String {
     lines.join(" ").replace('|', "\\|")
 }
 
-/// A type as JSON has it, and the name of the struct that it holds.
-fn shown(ty: &syn::Type) -> (String, String) {
+/// Returns the name of a type in JSON, and the name of the struct that it contains.
+fn json_type(ty: &syn::Type) -> (String, String) {
     let syn::Type::Path(path) = ty else {
         return match ty {
             syn::Type::Array(_) => ("list of numbers".to_owned(), String::new()),
@@ -118,7 +118,7 @@ fn shown(ty: &syn::Type) -> (String, String) {
     if let syn::PathArguments::AngleBracketed(arguments) = &last.arguments {
         for argument in &arguments.args {
             if let syn::GenericArgument::Type(ty) = argument {
-                inner.push(shown(ty));
+                inner.push(json_type(ty));
             }
         }
     }
@@ -167,7 +167,7 @@ fn status_page_matches_the_types() {
             } else {
                 named
             };
-            let _ = writeln!(out, "| {named} | {} | {} |", field.shown, field.text);
+            let _ = writeln!(out, "| {named} | {} | {} |", field.json_type, field.text);
             if !field.leads_to.is_empty() && !pending.contains(&field.leads_to) {
                 pending.push(field.leads_to.clone());
             }
@@ -179,7 +179,7 @@ fn status_page_matches_the_types() {
     check_page("status-json.md", &out);
 }
 
-/// Routes of the program: path, and methods in lower case.
+/// Returns the routes of the program: path, and methods in lower case.
 fn routes() -> BTreeMap<String, Vec<String>> {
     let path = root().join("crates/weir-control/src/api/mod.rs");
     let text = fs::read_to_string(path).expect("the routes");
@@ -202,7 +202,7 @@ fn openapi() -> Value {
 }
 
 #[test]
-fn openapi_has_every_route() {
+fn openapi_contains_every_route() {
     let described = openapi();
     let paths = described["paths"].as_object().expect("paths");
     let described = paths.iter().map(|(path, methods)| {
@@ -303,9 +303,9 @@ fn api_page_matches_openapi() {
     check_page("http-api.md", &out);
 }
 
-/// The page of metrics is read from a running daemon: a family that its configuration does not have would be missing.
+/// The page of metrics is generated from a running daemon, so families that its configuration lacks could be missing.
 #[test]
-fn page_of_metrics_has_every_family() {
+fn metrics_page_contains_every_family() {
     let page = fs::read_to_string(root().join("docs/manual/metrics.md")).expect("the page");
     let folder = root().join("crates/weir-control/src/metrics");
     let mut count = 0;
@@ -329,7 +329,7 @@ fn page_of_metrics_has_every_family() {
     assert!(count > 50, "{count} families");
 }
 
-/// What the page of performance calls a row of the benchmarks, and the row's name in `tools/bench.py`.
+/// The name of a benchmark's row in the page of performance, and in `tools/bench.py`.
 const GOAL_ROWS: [(&str, &str); 16] = [
     ("direct, 1 flow", "direct to katran ipip, TCP, 1 flow"),
     (
@@ -382,7 +382,7 @@ const GOAL_ROWS: [(&str, &str); 16] = [
     ),
 ];
 
-/// The goals of `tools/bench.py`, by row.
+/// Returns the goals in `tools/bench.py`, by row.
 fn goals() -> BTreeMap<String, (String, f64)> {
     let text = fs::read_to_string(root().join("tools/bench.py")).expect("the file");
     let (_, list) = text.split_once("\nGOALS = [\n").expect("the goals");
@@ -398,9 +398,9 @@ fn goals() -> BTreeMap<String, (String, f64)> {
     list.lines().map(goal).collect()
 }
 
-/// The benchmark of packets prints its goals itself, and the page of performance has them in its table.
+/// The packet benchmark contains its goals too, and the page of performance lists them in its table.
 #[test]
-fn goals_are_the_same_in_benchmarks_and_page() {
+fn goals_in_benchmarks_and_page_are_equal() {
     let goals = goals();
     assert!(goals.len() >= 17, "{goals:?}");
     let path = root().join("crates/weir-dataplane/benches/packet/report.rs");

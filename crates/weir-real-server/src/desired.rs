@@ -66,7 +66,7 @@ impl Desired {
         }
     }
 
-    /// Returns this state without `vips`. A VIP without ports means all its ports. If `vips` is empty, removes all VIPs.
+    /// Returns this state without `vips`. A VIP without ports means all its ports. Empty = all VIPs are removed.
     #[must_use]
     pub fn without(&self, vips: &[VipArgument]) -> Self {
         if vips.is_empty() {
