@@ -141,11 +141,11 @@ fn roots(directory: &Path) -> Vec<PathBuf> {
 fn crates() -> Vec<(String, PathBuf)> {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let entries = std::fs::read_dir(&all).expect("readable directory");
-    let directories = entries.map(|entry| entry.expect("an entry").path());
+    let directories = entries.map(|entry| entry.expect("read the directory entry").path());
     let mut crates: Vec<(String, PathBuf)> = directories
         .filter(|directory| directory.join("Cargo.toml").exists())
         .map(|directory| {
-            let name = directory.file_name().expect("a name").to_string_lossy();
+            let name = directory.file_name().expect("has a name").to_string_lossy();
             (name.into_owned(), directory)
         })
         .collect();

@@ -51,9 +51,9 @@ fn structs() -> BTreeMap<String, (String, Vec<Field>)> {
     let mut found = BTreeMap::new();
     for folder in TYPES {
         let entries = fs::read_dir(root().join("crates").join(folder)).expect("read the folder");
-        let paths = entries.map(|entry| entry.expect("an entry").path());
+        let paths = entries.map(|entry| entry.expect("read the directory entry").path());
         for path in paths.filter(|path| path.extension().is_some_and(|it| it == "rs")) {
-            let text = fs::read_to_string(&path).expect("a file");
+            let text = fs::read_to_string(&path).expect("read the file");
             for item in syn::parse_file(&text).expect("Rust").items {
                 if let syn::Item::Struct(item) = item
                     && attribute_text(&item.attrs, "derive").contains("Serialize")
@@ -113,7 +113,7 @@ fn json_type(ty: &syn::Type) -> (String, String) {
             _ => ("list".to_owned(), String::new()),
         };
     };
-    let last = path.path.segments.last().expect("a name");
+    let last = path.path.segments.last().expect("has a name");
     let mut inner = Vec::new();
     if let syn::PathArguments::AngleBracketed(arguments) = &last.arguments {
         for argument in &arguments.args {
@@ -186,8 +186,8 @@ fn routes() -> BTreeMap<String, Vec<String>> {
     let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let calls = text.split(".route(").skip(1);
     let routes = calls.map(|call| {
-        let (_, rest) = call.split_once('"').expect("a path");
-        let (path, rest) = rest.split_once('"').expect("its end");
+        let (_, rest) = call.split_once('"').expect("contains a path");
+        let (path, rest) = rest.split_once('"').expect("has an end");
         let rest = rest.split(".fallback").next().expect("the handlers");
         let methods = ["get", "post", "put", "delete", "patch"];
         let used = methods.iter().filter(|it| rest.contains(&format!("{it}(")));
@@ -198,7 +198,7 @@ fn routes() -> BTreeMap<String, Vec<String>> {
 
 fn openapi() -> Value {
     let path = root().join("docs/manual/openapi.json");
-    serde_json::from_str(&fs::read_to_string(path).expect("the file")).expect("JSON")
+    serde_json::from_str(&fs::read_to_string(path).expect("read the file")).expect("JSON")
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn openapi_references_exist() {
     let text = openapi().to_string();
     let document = openapi();
     for reference in text.split("\"#/components/schemas/").skip(1) {
-        let name = reference.split('"').next().expect("its end");
+        let name = reference.split('"').next().expect("has an end");
         assert!(
             document["components"]["schemas"][name].is_object(),
             "{name}"
@@ -257,10 +257,10 @@ fn api_page_matches_openapi() {
             let row = format!(
                 "| `{} {path}` | {} | {} | {} | {} |\n",
                 method.to_uppercase(),
-                operation["x-role"].as_str().expect("a role"),
+                operation["x-role"].as_str().expect("has a role"),
                 schema(&operation["requestBody"]),
                 schema(&operation["responses"]["200"]),
-                operation["summary"].as_str().expect("a summary"),
+                operation["summary"].as_str().expect("has a summary"),
             );
             out.push_str(&row.replace("|  |", "| |").replace("|  |", "| |"));
         }
@@ -306,15 +306,15 @@ fn api_page_matches_openapi() {
 /// The page of metrics is generated from a running daemon, so families that its configuration lacks could be missing.
 #[test]
 fn metrics_page_contains_every_family() {
-    let page = fs::read_to_string(root().join("docs/manual/metrics.md")).expect("the page");
+    let page = fs::read_to_string(root().join("docs/manual/metrics.md")).expect("read the page");
     let folder = root().join("crates/weir-control/src/metrics");
     let mut count = 0;
-    for entry in fs::read_dir(folder).expect("the folder") {
-        let path = entry.expect("an entry").path();
+    for entry in fs::read_dir(folder).expect("read the folder") {
+        let path = entry.expect("read the directory entry").path();
         if path.extension().is_none_or(|it| it != "rs") {
             continue;
         }
-        let text = fs::read_to_string(&path).expect("a file");
+        let text = fs::read_to_string(&path).expect("read the file");
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         for name in code.split("\"weir_").skip(1) {
             let name = name.split('"').next().unwrap_or_default();
@@ -384,9 +384,9 @@ const GOAL_ROWS: [(&str, &str); 16] = [
 
 /// Returns the goals in `tools/bench.py`, by row.
 fn goals() -> BTreeMap<String, (String, f64)> {
-    let text = fs::read_to_string(root().join("tools/bench.py")).expect("the file");
+    let text = fs::read_to_string(root().join("tools/bench.py")).expect("read the file");
     let (_, list) = text.split_once("\nGOALS = [\n").expect("the goals");
-    let (list, _) = list.split_once("\n]").expect("their end");
+    let (list, _) = list.split_once("\n]").expect("have an end");
     let goal = |line: &str| {
         let parts: Vec<&str> = line.split('"').collect();
         let number = parts[4].trim_matches([',', ' ', ')']).parse();
@@ -404,9 +404,9 @@ fn goals_in_benchmarks_and_page_are_equal() {
     let goals = goals();
     assert!(goals.len() >= 17, "{goals:?}");
     let path = root().join("crates/weir-dataplane/benches/packet/report.rs");
-    let text = fs::read_to_string(path).expect("the file");
+    let text = fs::read_to_string(path).expect("read the file");
     let (_, list) = text.split_once("const GOALS").expect("the goals");
-    let (list, _) = list.split_once("];").expect("their end");
+    let (list, _) = list.split_once("];").expect("have an end");
     let mut count = 0;
     for line in list.lines().filter(|line| line.starts_with("    (\"")) {
         let parts: Vec<&str> = line.split('"').collect();
@@ -421,14 +421,14 @@ fn goals_in_benchmarks_and_page_are_equal() {
         count += 1;
     }
     assert_eq!(count, 7);
-    let page = fs::read_to_string(root().join("docs/performance.md")).expect("the page");
+    let page = fs::read_to_string(root().join("docs/performance.md")).expect("read the page");
     let (_, table) = page.split_once("\n## Goals\n").expect("the table");
-    let (table, _) = table.split_once("\n## ").expect("its end");
+    let (table, _) = table.split_once("\n## ").expect("has an end");
     for (row, name) in GOAL_ROWS {
         let start = format!("| {row} |");
         let line = table.lines().find(|line| line.starts_with(&start));
         let line = line.unwrap_or_else(|| panic!("{row} is missing"));
-        let cell = line.split('|').nth(4).expect("a goal").trim();
+        let cell = line.split('|').nth(4).expect("has a goal").trim();
         let words: Vec<&str> = cell.split_whitespace().collect();
         let (sign, goal) = &goals[name];
         let number: f64 = words[1].parse().expect(line);

@@ -32,7 +32,9 @@ fn packages() -> Vec<Package> {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "cargo metadata: {errors}");
     let metadata: Json = serde_json::from_slice(&output.stdout).expect("JSON");
-    let used = metadata["resolve"]["nodes"].as_array().expect("a graph");
+    let used = metadata["resolve"]["nodes"]
+        .as_array()
+        .expect("contains the graph");
     let used: BTreeSet<&str> = used.iter().filter_map(|node| node["id"].as_str()).collect();
     let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
     let all_of = metadata["packages"].as_array().expect("packages");
@@ -52,7 +54,7 @@ fn packages() -> Vec<Package> {
 fn rules(section: &str, key: &str) -> Vec<String> {
     let text = std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
     let rules: toml::Table = text.parse().expect("TOML");
-    let list = rules[section][key].as_array().expect("a list");
+    let list = rules[section][key].as_array().expect("is a list");
     let name = |item: &toml::Value| {
         item.get("crate")
             .unwrap_or(item)
@@ -60,7 +62,7 @@ fn rules(section: &str, key: &str) -> Vec<String> {
             .map(str::to_owned)
     };
     list.iter()
-        .map(|item| name(item).expect("a text"))
+        .map(|item| name(item).expect("is a string"))
         .collect()
 }
 

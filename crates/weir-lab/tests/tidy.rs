@@ -138,11 +138,13 @@ fn read_allowed(text: &str) -> Counts {
     let mut counts = Counts::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let mut words = line.split_whitespace();
-        let area = words.next().expect("an area");
-        let numbers: Vec<usize> = words.map(|word| word.parse().expect("a number")).collect();
+        let area = words.next().expect("has an area");
+        let numbers: Vec<usize> = words
+            .map(|word| word.parse().expect("is a number"))
+            .collect();
         counts.insert(
             area.to_owned(),
-            numbers.try_into().expect("a number for each rule"),
+            numbers.try_into().expect("has a number for each rule"),
         );
     }
     counts

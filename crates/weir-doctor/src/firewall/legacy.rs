@@ -273,7 +273,7 @@ mod tests {
     }
 
     fn syn() -> Packet {
-        Packet::syn("192.0.2.10".parse().expect("an address"), Some(80))
+        Packet::syn("192.0.2.10".parse().expect("valid address"), Some(80))
     }
 
     /// Returns the rule that drops a SYN; an empty text = the policy.
@@ -398,10 +398,10 @@ mod tests {
             Tool::Ip6tables,
             "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -s 2001:db8::/32 -p tcp -m tcp --sport 80 -j DROP\n",
         );
-        let reply = |text: &str| Packet::reply(text.parse().expect("an address"), Some(80));
+        let reply = |text: &str| Packet::reply(text.parse().expect("valid address"), Some(80));
         let drop = ipv6
             .find_drop(reply("2001:db8::1"), OUTBOUND)
-            .expect("a drop");
+            .expect("is dropped");
         assert_eq!(drop.tool, Tool::Ip6tables);
         assert_eq!(ipv6.find_drop(reply("192.0.2.1"), OUTBOUND), None);
         let marked = saved("ACCEPT", &["INPUT -m mark --mark 0x7 -j DROP"]);

@@ -369,7 +369,7 @@ mod tests {
                 "rr",
             )
         };
-        assert_eq!(with("wlc").expect("a word"), "wlc");
+        assert_eq!(with("wlc").expect("valid name"), "wlc");
         assert!(with("rr\"\nsorry = \"10.0.0.9").is_err());
         assert!(with("").is_err());
     }

@@ -146,7 +146,7 @@ mod tests {
                 members: false,
                 paced: false,
             };
-            schedulers(&facts).expect("a note")
+            schedulers(&facts).expect("has a note")
         };
         assert!(of("mh").contains("no equivalent"));
         assert!(of("wlc").contains("leastconn"));

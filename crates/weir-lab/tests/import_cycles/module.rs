@@ -32,7 +32,7 @@ impl Modules {
     /// Reads a crate from its root file. Code that only tests compile is left out.
     pub(crate) fn read(root: &Path) -> Self {
         let mut modules = Self::default();
-        let directory = root.parent().expect("a directory");
+        let directory = root.parent().expect("has a directory");
         modules.add(&parse(root), &[], directory);
         modules
     }
