@@ -13,11 +13,11 @@ use crate::message::{Facts, Report, Request};
 use crate::process::SOCKET;
 
 /// Interval at which unchanged facts are sent again.
-const INTERVAL: Duration = Duration::from_millis(500);
-/// How long the announcer may take for a reply; a command of a speaker may take two seconds.
+const RESEND_INTERVAL: Duration = Duration::from_millis(500);
+/// Time limit for a reply of the announcer; a command of a speaker may take two seconds.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause before the next attempt to connect.
-const RETRY: Duration = Duration::from_millis(50);
+/// Delay before the next attempt to connect.
+const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 
 /// The daemon's connection to the announcer.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the announcer of a runtime directory, as soon as there are facts. Must be called inside a tokio
-    /// runtime.
+    /// Creates a client that connects to the announcer of a runtime directory when there are facts. Must be called
+    /// inside a tokio runtime.
     pub fn new(runtime_dir: &Path) -> Self {
         let (facts, receiver) = watch::channel(None);
         let report = Arc::new(Mutex::new(None));
@@ -37,7 +37,7 @@ impl Client {
         Self { facts, report }
     }
 
-    /// Sends facts; `None`: nothing is announced any more, and the announcer is about to end.
+    /// Sends facts; `None` = nothing is announced any more, and the announcer is about to exit.
     pub fn send(&self, facts: Option<Facts>) {
         self.facts.send_if_modified(|current| {
             let is_new = *current != facts;
@@ -46,14 +46,14 @@ impl Client {
         });
     }
 
-    /// The announcer's latest report; `None` if it does not reply.
+    /// Returns the announcer's latest report; `None` = it does not reply.
     pub fn report(&self) -> Option<Report> {
         let report = self.report.lock();
         report.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Ends when the client is dropped.
+/// Sends facts and stores the replies, until the client is dropped.
 async fn send_facts(
     path: PathBuf,
     mut facts: watch::Receiver<Option<Facts>>,
@@ -90,14 +90,14 @@ async fn send_facts(
                 set(Some(new));
                 tokio::select! {
                     changed = facts.changed() => if changed.is_err() { return },
-                    () = sleep(INTERVAL) => {}
+                    () = sleep(RESEND_INTERVAL) => {}
                 }
             }
         }
         set(None);
         tokio::select! {
             changed = facts.changed() => if changed.is_err() { return },
-            () = sleep(RETRY) => {}
+            () = sleep(RECONNECT_DELAY) => {}
         }
     }
 }

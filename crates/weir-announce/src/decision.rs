@@ -1,8 +1,9 @@
-//! Which VIPs are announced: without I/O, driven by facts and time.
+//! Decides which VIPs are announced, from facts and time, without I/O.
 //!
-//! A VIP is announced while its services can serve, and withdrawn at once when they cannot. It returns at once too,
-//! unless it was withdrawn repeatedly: then it waits for a pause that doubles each time, so that routers do not move
-//! flows back and forth. A drained node's routes first become the last choice, and are withdrawn after `drain_delay`.
+//! A VIP is announced while its services can serve, and withdrawn at once when they cannot. When they can again, it is
+//! announced at once, unless it was withdrawn repeatedly: each further withdrawal doubles a pause before the next
+//! announcement, so that routers do not move flows back and forth. The routes of a drained node are first announced as
+//! a last resort, and withdrawn after `drain_delay`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,21 +11,21 @@ use std::time::Duration;
 
 use crate::message::{Facts, RouteReport};
 
-/// A VIP that stayed announced for this long has no history of withdrawals.
-const STABLE: Duration = Duration::from_secs(60);
+/// Time after which the earlier withdrawals of an announced VIP are ignored.
+const STABLE_AFTER: Duration = Duration::from_secs(60);
 /// The pause after the second withdrawal in a row; it doubles with each further one.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// How long a VIP waits for the first check results of its servers.
+/// Maximum time that a VIP waits for the first check results of its servers.
 const SETTLING_MAX: Duration = Duration::from_secs(10);
 
 /// How a route is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quality {
-    /// As usual.
-    Usual,
-    /// Routers shall prefer every other director.
-    LastChoice,
+    /// Without a preference.
+    Normal,
+    /// Routers should prefer every other director.
+    LastResort,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,40 +45,40 @@ impl State {
     }
 }
 
-/// The state of a VIP that no router has a route to.
+/// The name of the state of a VIP that is not announced.
 pub(crate) const WITHDRAWN: &str = State::Withdrawn.as_str();
 
 #[derive(Clone, Debug)]
 struct Vip {
     serves: bool,
     state: State,
-    /// On the caller's clock.
+    /// Start of the state, on the caller's clock.
     since: Duration,
     since_unix: Duration,
     reason: String,
     /// Withdrawals in a row.
     withdrawals: u32,
-    /// No announcement before this.
-    held_until: Duration,
-    /// No announcement before this: servers have no check result yet.
+    /// Not announced before this time, because it was withdrawn repeatedly.
+    paused_until: Duration,
+    /// Not announced before this time, because servers have no check result yet.
     settling_until: Option<Duration>,
 }
 
-/// Decides which routes exist. Times are durations on a clock of the caller that never runs backwards; `unix` is for
-/// display.
+/// Decides which routes are announced. Times are durations on a clock of the caller that never runs backwards; Unix
+/// times are only displayed.
 #[derive(Clone, Debug, Default)]
 pub struct Decisions {
     vips: BTreeMap<IpAddr, Vip>,
     draining_since: Option<Duration>,
     withdraw_after: Duration,
     drain_delay: Duration,
-    /// Latest facts; or the start, before there are any.
+    /// Time of the latest facts, or of the start if there are none yet.
     facts_at: Duration,
     is_lost: bool,
 }
 
 impl Decisions {
-    /// Starts at `now` with the routes that an earlier announcer left.
+    /// Creates the decisions at `now`, with the VIPs that an earlier announcer still announces.
     pub fn new(
         announced: impl IntoIterator<Item = IpAddr>,
         withdraw_after: Duration,
@@ -91,7 +92,7 @@ impl Decisions {
                 since_unix: unix,
                 reason: "announced by an earlier process".to_owned(),
                 withdrawals: 0,
-                held_until: now,
+                paused_until: now,
                 settling_until: None,
             };
             (vip, left)
@@ -124,7 +125,7 @@ impl Decisions {
                 since_unix: unix,
                 reason: String::new(),
                 withdrawals: 0,
-                held_until: now,
+                paused_until: now,
                 settling_until: None,
             });
             vip.serves = fact.serves;
@@ -139,7 +140,7 @@ impl Decisions {
         self.decide((now, unix));
     }
 
-    /// Applies what is due at `now`.
+    /// Changes the routes that must change at `now`.
     pub fn handle_timeout(&mut self, (now, unix): (Duration, Duration)) {
         if !self.is_lost && now >= self.facts_at.saturating_add(self.withdraw_after) {
             self.is_lost = true;
@@ -147,7 +148,7 @@ impl Decisions {
         self.decide((now, unix));
     }
 
-    /// When [`Self::handle_timeout`] must be called next; `None` = after the next facts.
+    /// Returns when [`Self::handle_timeout`] must be called; `None` = not before the next facts.
     pub fn next_deadline(&self) -> Option<Duration> {
         if self.is_lost {
             return None;
@@ -156,23 +157,24 @@ impl Decisions {
         let drained = self.draining_since.map(|since| since + self.drain_delay);
         let draining = |vip: &&Vip| vip.state == State::Draining;
         let drained = drained.filter(|_| self.vips.values().any(|vip| draining(&vip)));
-        let held = self.vips.values();
-        let held = held.filter(|vip| vip.serves && vip.state == State::Withdrawn);
-        let held = held.map(|vip| vip.held_until.max(vip.settling_until.unwrap_or_default()));
-        let held = held.filter(|_| self.draining_since.is_none());
-        [lost].into_iter().chain(drained).chain(held).min()
+        let waiting = self.vips.values();
+        let waiting = waiting.filter(|vip| vip.serves && vip.state == State::Withdrawn);
+        let until = |vip: &Vip| vip.paused_until.max(vip.settling_until.unwrap_or_default());
+        let waiting = waiting.map(until);
+        let waiting = waiting.filter(|_| self.draining_since.is_none());
+        [lost].into_iter().chain(drained).chain(waiting).min()
     }
 
-    /// Whether the daemon is gone.
+    /// Returns whether the daemon has sent no facts for `withdraw_after`.
     pub(crate) const fn is_lost(&self) -> bool {
         self.is_lost
     }
 
-    /// The routes to announce.
+    /// Returns the routes to announce.
     pub fn routes(&self) -> BTreeMap<IpAddr, Quality> {
         let quality = |state| match state {
-            State::Announced => Some(Quality::Usual),
-            State::Draining => Some(Quality::LastChoice),
+            State::Announced => Some(Quality::Normal),
+            State::Draining => Some(Quality::LastResort),
             State::Withdrawn => None,
         };
         let vips = self.vips.iter();
@@ -180,7 +182,7 @@ impl Decisions {
             .collect()
     }
 
-    /// All VIPs, by address.
+    /// Returns the states of all VIPs, by address.
     pub fn report(&self) -> Vec<RouteReport> {
         let vips = self.vips.iter();
         vips.map(|(vip, it)| RouteReport {
@@ -219,7 +221,7 @@ impl Decisions {
                     State::Withdrawn,
                     Some("servers are being checked".to_owned()),
                 )
-            } else if vip.state == State::Withdrawn && now < vip.held_until {
+            } else if vip.state == State::Withdrawn && now < vip.paused_until {
                 let reason = format!("withdrawn {} times in a row", vip.withdrawals);
                 (State::Withdrawn, Some(reason))
             } else {
@@ -232,7 +234,7 @@ impl Decisions {
                 continue;
             }
             if state == State::Withdrawn && !vip.serves && !self.is_lost {
-                vip.note_withdrawal(now);
+                vip.count_withdrawal(now);
             }
             vip.state = state;
             vip.since = now;
@@ -242,9 +244,9 @@ impl Decisions {
 }
 
 impl Vip {
-    /// Its services stopped serving.
-    fn note_withdrawal(&mut self, now: Duration) {
-        let was_stable = now.saturating_sub(self.since) >= STABLE;
+    /// Counts a withdrawal, and sets the pause before the next announcement.
+    fn count_withdrawal(&mut self, now: Duration) {
+        let was_stable = now.saturating_sub(self.since) >= STABLE_AFTER;
         self.withdrawals = if was_stable { 1 } else { self.withdrawals + 1 };
         let pause = match self.withdrawals.checked_sub(2) {
             None => Duration::ZERO,
@@ -252,7 +254,7 @@ impl Vip {
                 .saturating_mul(1 << further.min(10))
                 .min(PAUSE_MAX),
         };
-        self.held_until = now + pause;
+        self.paused_until = now + pause;
     }
 }
 

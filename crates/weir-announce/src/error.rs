@@ -1,4 +1,4 @@
-//! Errors of the crate.
+//! Errors of this crate.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Signals cannot be received.
-    #[error("signals: {0}")]
+    /// Signal handlers cannot be installed.
+    #[error("failed to install signal handlers: {0}")]
     Signals(io::Error),
     /// The speaker rejected a command.
     #[error("{speaker}: {reply}")]

@@ -1,11 +1,10 @@
-//! `weir announcer`: announces VIPs by BGP through a speaker that runs on this machine (`[announce]`).
+//! Announces VIPs through a BGP speaker on this machine (`[announce]`, `weir announcer`).
 //!
-//! The daemon sends which VIPs can serve ([`Facts`]) over `RUNTIME_DIR/announce.sock`; [`Decisions`] decides which ones
-//! are announced, and a driver passes the routes to BIRD, ExaBGP, GoBGP or FRR. Weir speaks no BGP of its own.
+//! The daemon reports which VIPs can serve ([`Facts`]) over `RUNTIME_DIR/announce.sock`; [`Decisions`] decides which of
+//! them are announced, and a driver passes the routes to BIRD, ExaBGP, GoBGP or FRR. Weir does not implement BGP.
 //!
-//! It is a process of its own so that routes outlive a daemon that crashes or is replaced. A daemon that sends nothing
-//! for `withdraw_after` is gone: then all routes are withdrawn, although the kernel still forwards, because nothing
-//! checks the servers any more.
+//! The announcer is a separate process so that routes outlive a daemon that crashes or is replaced. If the daemon sends
+//! nothing for `withdraw_after`, all routes are withdrawn: the kernel still forwards, but nothing checks the servers.
 
 mod client;
 mod decision;

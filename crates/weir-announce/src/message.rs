@@ -1,18 +1,18 @@
-//! Messages between daemon and announcer: one JSON document a line.
+//! Messages between the daemon and the announcer: one JSON document per line.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use weir_model::Announce;
 
-/// What the daemon knows; it sends this once per second, and at every change.
+/// The daemon's report; it sends one at every change, and at least every 500 ms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// The active configuration.
+    /// `[announce]` of the active configuration.
     pub settings: Announce,
     /// All VIPs that the configuration announces.
     pub vips: Vec<VipFact>,
-    /// An operator drains this node.
+    /// Whether an operator drains this node.
     pub is_draining: bool,
 }
 
@@ -21,12 +21,12 @@ pub struct Facts {
 pub struct VipFact {
     /// The VIP.
     pub vip: IpAddr,
-    /// Whether they can.
+    /// Whether its services can serve.
     pub serves: bool,
-    /// Why not; empty if they can.
+    /// Why they cannot; empty if they can.
     pub reason: String,
-    /// Servers have no check result yet: this director may select others than the rest of its group. A VIP that is not
-    /// announced waits for them.
+    /// Whether servers have no check result yet: until then, this director may select other servers than the rest of
+    /// its group. A VIP that is not announced yet waits for the results.
     #[serde(default)]
     pub settling: bool,
 }
@@ -37,14 +37,14 @@ pub struct VipFact {
 pub(crate) enum Request {
     /// The daemon's facts.
     Facts(Facts),
-    /// End without withdrawing routes: another announcer takes over.
+    /// Exit without withdrawing routes: another announcer takes over.
     HandOver,
 }
 
-/// The announcer's reply to facts.
+/// The announcer's reply to a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// All VIPs.
+    /// The routes of all VIPs.
     pub routes: Vec<RouteReport>,
     /// Why the speaker does not have the latest routes.
     pub error: Option<String>,
@@ -57,8 +57,8 @@ pub struct RouteReport {
     pub vip: IpAddr,
     /// `announced`, `draining` or `withdrawn`.
     pub state: String,
-    /// Since when, in milliseconds of Unix time.
+    /// Start of the state, in milliseconds of Unix time.
     pub since_ms: u64,
-    /// Why.
+    /// The reason for the state.
     pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! Limits what a daemon without rights can announce: VIPs of root's file, by the speaker of root's file.
+//! Limits what an unprivileged daemon can announce: only VIPs of root's file, and only through the speaker named there.
 //!
 //! The daemon only reports which of these VIPs can serve.
 
@@ -13,7 +13,7 @@ use weir_model::{Announce, Network};
 
 use crate::message::Facts;
 
-/// The announcement that is active, for an announcer that is started again.
+/// File with the active [`Permitted`], for an announcer that is restarted.
 const RECORD: &str = "announce-configuration";
 
 /// `[announce]` of a configuration, with the VIPs that it covers.
@@ -27,6 +27,7 @@ struct Permitted {
 }
 
 impl Permitted {
+    /// Parses the text of a configuration; `None` = the text has an error.
     fn read(text: &str) -> Option<Self> {
         let parsed = if text.trim_start().starts_with('{') {
             weir_config::parse_json(text, &Host::default())
@@ -47,7 +48,7 @@ impl Permitted {
             .collect();
         let proxies = desired.proxies.iter().filter(|it| is_covered(&it.name));
         vips.extend(proxies.flat_map(|proxy| proxy.listen.iter().map(|it| it.ip())));
-        // Of published services, only their VIPs are known here.
+        // Published services are not in the text: any VIP that the group may publish is permitted.
         let publish = desired.cluster.and_then(|cluster| cluster.publish);
         let published = match (&settings.services, publish) {
             (None, Some(publish)) => publish.vips,
@@ -70,22 +71,22 @@ impl Permitted {
     }
 }
 
-/// The settings and VIPs of root's file, as the limit for a daemon without rights.
+/// The settings and VIPs of root's file, which limit an unprivileged daemon.
 #[derive(Debug)]
 pub(crate) struct Policy(RootSection<Permitted>);
 
 impl Policy {
-    /// The policy of the configuration file of `weir run`.
+    /// Creates the policy from the configuration file of `weir run`.
     pub(crate) fn new(configuration: &Path, runtime_dir: &Path) -> Self {
         let record = runtime_dir.join(RECORD);
         let read = Permitted::read;
         Self(RootSection::new("[announce]", configuration, record, read))
     }
 
-    /// Checks the facts of a daemon without rights. Reads the file only if they are not of the active configuration.
+    /// Checks the facts of an unprivileged daemon. Reads the file only if the active configuration does not cover them.
     ///
     /// # Errors
-    /// In words: root does not announce this.
+    /// Returns a message if root's file does not permit them.
     pub(crate) fn check(&mut self, facts: &Facts) -> Result<(), String> {
         if self.0.active().is_some_and(|active| active.covers(facts)) {
             return Ok(());
@@ -123,7 +124,7 @@ pool = "p"
 "#;
 
     #[test]
-    fn only_covered_vips_and_the_speaker_of_the_file_are_permitted() {
+    fn only_covered_vips_and_the_configured_speaker_are_permitted() {
         let permitted = Permitted::read(TEXT).unwrap();
         let facts = |vip: &str, settings: Announce| Facts {
             settings,
@@ -135,22 +136,22 @@ pool = "p"
             }],
             is_draining: false,
         };
-        let own = permitted.settings.clone().unwrap();
-        assert!(permitted.covers(&facts("10.0.0.9", own.clone())));
+        let file_settings = permitted.settings.clone().unwrap();
+        assert!(permitted.covers(&facts("10.0.0.9", file_settings.clone())));
         assert!(
-            !permitted.covers(&facts("10.0.0.8", own.clone())),
+            !permitted.covers(&facts("10.0.0.8", file_settings.clone())),
             "not covered"
         );
         assert!(
-            !permitted.covers(&facts("192.0.2.1", own.clone())),
-            "of no service"
+            !permitted.covers(&facts("192.0.2.1", file_settings.clone())),
+            "no service has it"
         );
         let other = Announce {
             speaker: Speaker::Bird {
                 socket: PathBuf::from("/run/bird/bird.ctl"),
                 include: PathBuf::from("/etc/passwd"),
             },
-            ..own
+            ..file_settings
         };
         assert!(!permitted.covers(&facts("10.0.0.9", other)));
         // A group may publish VIPs of root's networks.
@@ -161,7 +162,7 @@ pool = "p"
         let settings = named.settings.clone().unwrap();
         assert!(
             !named.covers(&facts("192.0.2.1", settings)),
-            "`services` names those that are announced"
+            "`services` does not include published services"
         );
         let all = Permitted::read(&text.replace("services = [\"a\"]", "")).unwrap();
         let settings = all.settings.clone().unwrap();

@@ -1,4 +1,4 @@
-//! The announcer's loop: facts from the daemon, timers, and commands for the speaker.
+//! Runs the announcer's loop: handles facts from the daemon and timers, and sends commands to the speaker.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -23,24 +23,24 @@ use crate::policy::Policy;
 use crate::speaker::Driver;
 
 pub(crate) const SOCKET: &str = "announce.sock";
-/// The VIPs that the speaker may announce, for the next announcer.
+/// File with the VIPs that the speaker may announce, for the next announcer.
 const RECORD: &str = "announced.json";
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
-/// Connections that are served at the same time; more are closed.
+/// Maximum number of connections that are served at the same time; further ones are closed.
 const CLIENTS_MAX: usize = 64;
 /// Maximum size of a request, in bytes: some ten thousand VIPs.
 const REQUEST_MAX: u64 = 4 << 20;
-/// How long a predecessor may take to end.
+/// Time limit for the exit of the previous announcer.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pause before a failed command is tried again.
-const RETRY: Duration = Duration::from_secs(1);
+/// Delay before a failed command is tried again.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Interval of [`Driver::refresh`].
-const REFRESH: Duration = Duration::from_secs(15);
-/// Before the first facts: the daemon may still be starting.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
+/// Time without facts after which routes of an earlier announcer are withdrawn: the daemon may still be starting.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Without anything due.
-const IDLE: Duration = Duration::from_secs(60);
+/// Maximum pause of the loop.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 struct Announcer {
     record: PathBuf,
@@ -49,8 +49,8 @@ struct Announcer {
     driver: Driver,
     recorded: Vec<IpAddr>,
     error: Option<String>,
-    /// Why the last facts were refused.
-    refused: Option<String>,
+    /// Why the last request was rejected; not logged again.
+    rejected: Option<String>,
     retry_at: Option<Instant>,
     refresh_at: Instant,
 }
@@ -58,13 +58,13 @@ struct Announcer {
 /// A request of a client.
 struct Pending {
     request: Request,
-    /// Whether the client has the rights of this process.
-    is_own: bool,
+    /// Whether the client is root or has the user of this process.
+    is_trusted: bool,
     reply: oneshot::Sender<Report>,
 }
 
-/// Runs until SIGTERM, which withdraws all routes, or until another announcer takes over. What a daemon without rights
-/// may have announced is read from `configuration`, root's file. Must be called inside a tokio runtime.
+/// Runs the announcer until SIGTERM, which withdraws all routes, or until another announcer takes over. `configuration`
+/// is root's file, which limits what an unprivileged daemon may have announced. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// The socket cannot be created.
@@ -79,29 +79,29 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
     let keeper = getppid();
     loop {
         tokio::select! {
-            Some(Pending { request, is_own, reply }) = requests.recv() => match request {
+            Some(Pending { request, is_trusted, reply }) = requests.recv() => match request {
                 Request::Facts(facts) => {
-                    if !is_own && let Err(reason) = policy.check(&facts) {
-                        let _ = reply.send(announcer.refuse(reason));
+                    if !is_trusted && let Err(reason) = policy.check(&facts) {
+                        let _ = reply.send(announcer.reject(reason));
                         continue;
                     }
-                    announcer.refused = None;
+                    announcer.rejected = None;
                     if announcer.settings.as_ref() != Some(&facts.settings) {
-                        announcer.driver.forget();
+                        announcer.driver.resend_all();
                         announcer.settings = Some(facts.settings.clone());
                     }
                     announcer.decisions.handle_facts(&facts, clocks());
                     announcer.apply().await;
                     let _ = reply.send(announcer.report());
                 }
-                // It would keep routes that nothing withdraws.
-                Request::HandOver if !is_own => {
-                    let reason = "a daemon without rights cannot take over".to_owned();
-                    let _ = reply.send(announcer.refuse(reason));
+                // The routes would remain, and nothing would withdraw them.
+                Request::HandOver if !is_trusted => {
+                    let reason = "an unprivileged daemon cannot take over".to_owned();
+                    let _ = reply.send(announcer.reject(reason));
                 }
                 Request::HandOver => {
                     let _ = reply.send(announcer.report());
-                    // The reply is written by another task.
+                    // Another task writes the reply.
                     sleep(Duration::from_millis(10)).await;
                     return Ok(());
                 }
@@ -122,7 +122,7 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
     }
 }
 
-/// The time since boot, and Unix time.
+/// Returns the time since boot, and Unix time.
 fn clocks() -> (Duration, Duration) {
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let since_boot = Duration::from_nanos(now_ns(Clock::Boottime));
@@ -132,7 +132,7 @@ fn clocks() -> (Duration, Duration) {
 impl Announcer {
     fn new(runtime_dir: &Path) -> Self {
         let record = runtime_dir.join(RECORD);
-        // A daemon without rights may write to the directory.
+        // An unprivileged daemon may write to the directory.
         let left = read_own(&record).unwrap_or_default();
         let left: Vec<IpAddr> = serde_json::from_slice(&left).unwrap_or_default();
         Self {
@@ -142,25 +142,27 @@ impl Announcer {
             driver: Driver::new(&left),
             recorded: left,
             error: None,
-            refused: None,
+            rejected: None,
             retry_at: None,
-            refresh_at: Instant::now() + REFRESH,
+            refresh_at: Instant::now() + REFRESH_INTERVAL,
         }
     }
 
-    /// Whether the daemon is gone and all routes are withdrawn.
+    /// Returns whether the daemon is gone and all routes are withdrawn.
     fn is_done(&self) -> bool {
         self.decisions.is_lost() && self.error.is_none()
     }
 
-    /// Time until something is due.
+    /// Returns the time until something is due, at most [`MAX_PAUSE`].
     fn pause(&self) -> Duration {
         let (now, _) = clocks();
         let next = self.decisions.next_deadline();
-        let next = next.map_or(IDLE, |at| at.saturating_sub(now)).min(IDLE);
+        let next = next
+            .map_or(MAX_PAUSE, |at| at.saturating_sub(now))
+            .min(MAX_PAUSE);
         let retry = self.retry_at.map(|at| at.duration_since(Instant::now()));
         let refresh = self.refresh_at.duration_since(Instant::now());
-        next.min(retry.unwrap_or(IDLE)).min(refresh)
+        next.min(retry.unwrap_or(MAX_PAUSE)).min(refresh)
     }
 
     fn refresh(&mut self) {
@@ -168,11 +170,11 @@ impl Announcer {
             && Instant::now() >= self.refresh_at
         {
             self.driver.refresh(settings);
-            self.refresh_at = Instant::now() + REFRESH;
+            self.refresh_at = Instant::now() + REFRESH_INTERVAL;
         }
     }
 
-    /// Passes the routes to the speaker. A failure is tried again later.
+    /// Passes the routes to the speaker. A failed command is tried again after [`RETRY_DELAY`].
     async fn apply(&mut self) {
         let Some(settings) = self.settings.clone() else {
             return;
@@ -182,8 +184,8 @@ impl Announcer {
         }
         let routes = self.decisions.routes();
         let before: Vec<IpAddr> = self.driver.announced().collect();
-        // Recorded before the command: a route that is not recorded would stay for ever.
-        self.note(before.into_iter().chain(routes.keys().copied()));
+        // Recorded before the command, because a route that is not recorded would never be withdrawn.
+        self.record_announced(before.into_iter().chain(routes.keys().copied()));
         match self.driver.apply(&settings, &routes).await {
             Ok(()) => {
                 if self.error.take().is_some() {
@@ -193,7 +195,7 @@ impl Announcer {
                     );
                 }
                 self.retry_at = None;
-                self.note(routes.keys().copied());
+                self.record_announced(routes.keys().copied());
             }
             Err(error) => {
                 let error = error.to_string();
@@ -201,7 +203,7 @@ impl Announcer {
                     tracing::error!(%error, "failed to announce VIPs");
                 }
                 self.error = Some(error);
-                self.retry_at = Some(Instant::now() + RETRY);
+                self.retry_at = Some(Instant::now() + RETRY_DELAY);
             }
         }
     }
@@ -213,7 +215,7 @@ impl Announcer {
     }
 
     /// Records the VIPs that the speaker may announce.
-    fn note(&mut self, vips: impl Iterator<Item = IpAddr>) {
+    fn record_announced(&mut self, vips: impl Iterator<Item = IpAddr>) {
         let mut vips: Vec<IpAddr> = vips.collect();
         vips.sort_unstable();
         vips.dedup();
@@ -227,20 +229,20 @@ impl Announcer {
         }
     }
 
-    /// Ignores a request of a daemon without rights.
-    fn refuse(&mut self, reason: String) -> Report {
+    /// Returns a report that rejects a request of an unprivileged daemon.
+    fn reject(&mut self, reason: String) -> Report {
         let report = Report {
             error: Some(reason.clone()),
             ..self.report()
         };
-        if self.refused.as_ref() != Some(&reason) {
+        if self.rejected.as_ref() != Some(&reason) {
             tracing::error!(reason, "refused a request of the daemon");
-            self.refused = Some(reason);
+            self.rejected = Some(reason);
         }
         report
     }
 
-    /// A VIP that is to be announced is withdrawn until the speaker has accepted it.
+    /// Returns the states of the VIPs. A VIP that the speaker has not accepted is reported as withdrawn.
     fn report(&self) -> Report {
         let mut routes = self.decisions.report();
         if let Some(error) = &self.error {
@@ -257,7 +259,7 @@ impl Announcer {
     }
 }
 
-/// Creates the socket, for the owner alone or for the account of the daemon, after an earlier announcer has ended.
+/// Creates the socket, after an earlier announcer has exited. Only its owner or the daemon's account can use it.
 async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
     let path = runtime_dir.join(SOCKET);
     let failed = |source| Error::File {
@@ -269,7 +271,7 @@ async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
             let mut line = serde_json::to_vec(&Request::HandOver)?;
             line.push(b'\n');
             stream.write_all(&line).await?;
-            // Until the predecessor ends, which closes the connection.
+            // Until the previous announcer exits, which closes the connection.
             stream.read_to_end(&mut Vec::new()).await
         };
         let _ = timeout(HAND_OVER_TIMEOUT, handed_over).await;
@@ -298,7 +300,7 @@ async fn accept(listener: UnixListener, requests: mpsc::Sender<Pending>) {
                     drop(permit);
                 });
             }
-            Err(_) => sleep(RETRY).await,
+            Err(_) => sleep(RETRY_DELAY).await,
         }
     }
 }
@@ -308,7 +310,7 @@ async fn serve(stream: UnixStream, requests: mpsc::Sender<Pending>) {
     let Ok(peer) = stream.peer_cred() else {
         return;
     };
-    let is_own = peer.uid() == 0 || peer.uid() == geteuid().as_raw();
+    let is_trusted = peer.uid() == 0 || peer.uid() == geteuid().as_raw();
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     loop {
@@ -318,13 +320,13 @@ async fn serve(stream: UnixStream, requests: mpsc::Sender<Pending>) {
             Ok(_) => {}
         }
         let Ok(request) = serde_json::from_str(&line) else {
-            tracing::warn!("ignored an invalid request");
+            tracing::warn!("ignored an invalid request, and closed the connection");
             return;
         };
         let (reply, receiver) = oneshot::channel();
         let pending = Pending {
             request,
-            is_own,
+            is_trusted,
             reply,
         };
         if requests.send(pending).await.is_err() {

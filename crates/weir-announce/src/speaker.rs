@@ -13,44 +13,44 @@ use weir_model::{Announce, Community, Speaker};
 use crate::Quality;
 use crate::error::Result;
 
-/// How long a speaker may take for a command.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit for a command of a speaker.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The routes to announce.
 pub(crate) type Routes = BTreeMap<IpAddr, Quality>;
 
-/// What a speaker announces, as far as this process knows.
+/// A driver of a speaker, with the routes that the speaker may announce.
 #[derive(Debug)]
 pub(crate) struct Driver {
     /// All routes that it may announce.
     announced: Routes,
-    /// The VIPs of the last routes that it has accepted.
+    /// The VIPs of the last routes that the speaker has accepted.
     accepted: BTreeSet<IpAddr>,
-    /// Whether it certainly announces all of them.
+    /// Whether the speaker certainly announces all of `announced`.
     is_certain: bool,
 }
 
 impl Driver {
-    /// A driver of a speaker that may announce routes of an earlier process.
+    /// Creates a driver of a speaker that may still announce the routes `left` by an earlier process.
     pub(crate) fn new(left: &[IpAddr]) -> Self {
         Self {
-            announced: left.iter().map(|vip| (*vip, Quality::Usual)).collect(),
+            announced: left.iter().map(|vip| (*vip, Quality::Normal)).collect(),
             accepted: left.iter().copied().collect(),
             is_certain: false,
         }
     }
 
-    /// Whether the speaker has accepted a route to the VIP.
+    /// Returns whether the speaker has accepted a route to the VIP.
     pub(crate) fn has_accepted(&self, vip: IpAddr) -> bool {
         self.accepted.contains(&vip)
     }
 
-    /// The VIPs that the speaker may announce.
+    /// Returns the VIPs that the speaker may announce.
     pub(crate) fn announced(&self) -> impl Iterator<Item = IpAddr> {
         self.announced.keys().copied()
     }
 
-    /// Makes the speaker announce exactly `routes`; without changes, does nothing.
+    /// Makes the speaker announce exactly `routes`. Does nothing if it certainly announces them.
     ///
     /// # Errors
     /// The speaker cannot be reached or rejects them; the next call tries again.
@@ -80,8 +80,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Runs regularly: the speaker may have been restarted without its routes. The next [`Self::apply`] sends them
-    /// again if there is no way to see that.
+    /// Makes the next [`Self::apply`] send all routes, unless the speaker certainly has them. Called regularly, because
+    /// the speaker may have been restarted without its routes.
     pub(crate) fn refresh(&mut self, settings: &Announce) {
         self.is_certain &= match &settings.speaker {
             Speaker::Bird { include, .. } => include.exists(),
@@ -89,23 +89,23 @@ impl Driver {
         };
     }
 
-    /// The settings have changed: the next [`Self::apply`] sends all routes.
-    pub(crate) fn forget(&mut self) {
+    /// Makes the next [`Self::apply`] send all routes, because the settings have changed.
+    pub(crate) fn resend_all(&mut self) {
         self.is_certain = false;
     }
 }
 
-/// A change of the announced routes.
+/// A change to the announced routes.
 struct Change<'a> {
     settings: &'a Announce,
     before: &'a Routes,
-    /// Send also the routes that are already announced.
+    /// Whether routes that are already announced are sent again.
     resend: bool,
     routes: &'a Routes,
 }
 
 impl Change<'_> {
-    /// The routes to add or to replace.
+    /// Returns the routes to add or to replace.
     fn added(&self) -> impl Iterator<Item = (&IpAddr, Quality)> {
         let is_new = |(vip, quality): &(&IpAddr, &Quality)| {
             self.resend || self.before.get(*vip) != Some(*quality)
@@ -114,24 +114,24 @@ impl Change<'_> {
         routes.map(|(vip, quality)| (vip, *quality))
     }
 
-    /// The routes to withdraw.
+    /// Returns the VIPs of the routes to withdraw.
     fn removed(&self) -> impl Iterator<Item = &IpAddr> {
         let before = self.before.keys();
         before.filter(|vip| !self.routes.contains_key(*vip))
     }
 
-    /// The communities of a route.
+    /// Returns the communities of a route.
     fn communities(&self, quality: Quality) -> impl Iterator<Item = Community> {
         let drain: &[Community] = match quality {
-            Quality::Usual => &[],
-            Quality::LastChoice => &self.settings.drain_communities,
+            Quality::Normal => &[],
+            Quality::LastResort => &self.settings.drain_communities,
         };
         let all = self.settings.communities.iter().chain(drain);
         all.copied()
     }
 }
 
-/// A VIP as a prefix: `192.0.2.10/32`.
+/// Returns a VIP as a prefix: `192.0.2.10/32`.
 fn prefix(vip: IpAddr) -> String {
     format!("{vip}/{}", if vip.is_ipv4() { 32 } else { 128 })
 }

@@ -1,6 +1,6 @@
-//! Servers that API clients add to a pool and remove from it.
+//! Adds servers to a pool and removes them, on behalf of API clients.
 //!
-//! They are stored as a list in the JSON format of `servers_file`, with the same keys: an address, a weight, limits,
+//! The servers are stored as a list in the JSON format of `servers_file`, with the same keys: address, weight, limits,
 //! and the name of a check.
 
 use serde_json::{Map, Value};
@@ -11,8 +11,8 @@ use crate::list::{List, ListSource};
 use crate::{Lists, Membership, incompatibility};
 
 impl Membership {
-    /// Returns the lists after adding a server to a pool or changing it. `keys` are the keys of a list entry, except
-    /// the address.
+    /// Returns the lists with a server added to a pool, or with other keys if the API has added it before. `keys` are
+    /// the keys of a list entry, except the address.
     ///
     /// # Errors
     /// The keys or the address are invalid, or the server comes from another source. The message is one line.
@@ -68,7 +68,7 @@ impl Membership {
         self.with_entries(configured, pool, entries)
     }
 
-    /// Rejects a server that the configuration or another source contains.
+    /// Returns an error if the configuration or another source contains the server.
     fn reject_other_source(&self, pool: &Pool, server: &Server) -> Result<(), String> {
         let same = |other: &Server| (other.address, other.port) == (server.address, server.port);
         let name = &server.name;
@@ -78,7 +78,7 @@ impl Membership {
                 pool.name
             ));
         }
-        for (source, list) in self.lists.of(&pool.name) {
+        for (source, list) in self.lists.of_pool(&pool.name) {
             let mut servers = list.members.iter().map(|member| &member.server);
             if source != ListSource::Api && servers.any(same) {
                 return Err(format!(
@@ -90,15 +90,17 @@ impl Membership {
         Ok(())
     }
 
+    /// Returns the list entries of the servers that the API has added to a pool.
     fn entries(&self, pool: &str) -> Vec<Value> {
         let list = self
             .lists
-            .of(pool)
+            .of_pool(pool)
             .find(|(source, _)| *source == ListSource::Api);
         let entries = list.map(|(_, list)| serde_json::from_str(&list.text));
         entries.and_then(Result::ok).unwrap_or_default()
     }
 
+    /// Returns the lists with other servers that the API has added.
     fn with_entries(
         &self,
         configured: &Desired,
@@ -125,7 +127,7 @@ impl Membership {
     }
 }
 
-/// Parses an entry.
+/// Parses the list entry of the server with this address.
 fn parse_entry(address: &str, entry: Value) -> Result<Member, String> {
     let members = weir_config::members(&Value::from(vec![entry]).to_string());
     let mut members = members.map_err(|error| format!("{address}: {}", error.reason))?;
@@ -149,7 +151,7 @@ mod tests {
     use super::*;
 
     fn table(text: &str) -> Map<String, Value> {
-        serde_json::from_str(text).expect("an object")
+        serde_json::from_str(text).expect("valid JSON object")
     }
 
     const CONFIGURATION: &str = "[check.site]\nkind = \"http\"\n[pool.p]\nservers = [\"10.0.0.1\"]\n[service.s]\n\
@@ -158,9 +160,9 @@ mod tests {
     #[tokio::test]
     async fn servers_are_added_changed_and_removed() {
         let directory = std::env::temp_dir().join(format!("weir-added-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).expect("a directory");
+        std::fs::create_dir_all(&directory).expect("create a directory");
         let configured = weir_config::parse(CONFIGURATION, &weir_config::Host::default())
-            .expect("a configuration")
+            .expect("valid configuration")
             .desired;
         let pool = configured.pools[0].clone();
         let mut membership = Membership::new(&directory);
@@ -173,11 +175,11 @@ mod tests {
                     .clone(),
             )
         };
-        let servers = put(&mut membership, "10.0.0.2:80", "{}").expect("added");
+        let servers = put(&mut membership, "10.0.0.2:80", "{}").expect("add a server");
         assert_eq!((servers.len(), servers[1].weight), (2, 1));
         assert_eq!(servers[1].checks, None);
         let keys = r#"{"weight": 7, "max_connections": 9, "check": "site"}"#;
-        let servers = put(&mut membership, "10.0.0.2:80", keys).expect("changed");
+        let servers = put(&mut membership, "10.0.0.2:80", keys).expect("change the server");
         assert_eq!((servers.len(), servers[1].weight), (2, 7));
         assert_eq!(servers[1].max_connections, 9);
         let site = configured.check("site").cloned();
@@ -223,10 +225,10 @@ mod tests {
         assert!(restarted.without(&configured, &pool, "10.0.0.9").is_err());
         let lists = restarted
             .without(&configured, &pool, "10.0.0.2:80")
-            .expect("removed");
+            .expect("remove the server");
         restarted.commit(&configured, lists);
         let servers = restarted.lists_of(&configured).added_to(&configured);
         assert_eq!(servers.pools[0].servers.len(), 1);
-        std::fs::remove_dir_all(&directory).expect("removed");
+        std::fs::remove_dir_all(&directory).expect("remove the directory");
     }
 }

@@ -1,4 +1,4 @@
-//! DNS messages: builds a query and parses a response (RFC 1035, RFC 3596, RFC 2782).
+//! Builds DNS queries and parses responses (RFC 1035, RFC 3596, RFC 2782).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,7 +28,7 @@ pub(crate) struct Target {
     pub(crate) name: String,
 }
 
-/// Error of a query.
+/// An error of a query.
 #[derive(Debug, PartialEq)]
 pub(crate) enum QueryError {
     /// Another resolver would return the same error.
@@ -60,7 +60,8 @@ pub(crate) fn build_query(name: &str, kind: TYPE, id: u16) -> Result<Vec<u8>, Qu
     build().map_err(|error| QueryError::Final(format!("{name}: {error}")))
 }
 
-/// Parses a message. `None` = it is not the response to this query; `Some(Ok(None))` = the response is truncated.
+/// Parses a message. `None` = the message is not the response to this query; `Some(Ok(None))` = the response is
+/// truncated.
 pub(crate) fn parse_response(
     message: &[u8],
     name: &str,
@@ -143,6 +144,7 @@ fn records(packet: &Packet<'_>) -> Records {
     records
 }
 
+/// Returns the address in an A or AAAA record.
 fn address(data: &RData<'_>) -> Option<IpAddr> {
     match data {
         RData::A(a) => Some(Ipv4Addr::from_bits(a.address).into()),
@@ -151,8 +153,8 @@ fn address(data: &RData<'_>) -> Option<IpAddr> {
     }
 }
 
-/// Parses a message as a response to queries of each type, for weir-fuzz.
-pub(crate) fn replay(message: &[u8]) {
+/// Parses a message as the response to a query of each record type, for weir-fuzz.
+pub(crate) fn parse_as_each_type(message: &[u8]) {
     let id = u16::from_be_bytes(*message.first_chunk().unwrap_or(&[0; 2]));
     for kind in [TYPE::A, TYPE::AAAA, TYPE::SRV] {
         let _ = parse_response(message, "a.example", kind, id);
@@ -175,7 +177,9 @@ mod tests {
             .questions
             .push(Question::new(name, kind, class, false));
         fill(&mut packet);
-        packet.build_bytes_vec_compressed().expect("a message")
+        packet
+            .build_bytes_vec_compressed()
+            .expect("build the message")
     }
 
     fn record(name: &'static str, ttl: u32, data: RData<'static>) -> ResourceRecord<'static> {
@@ -200,7 +204,7 @@ mod tests {
             packet.additional_records.push(additional);
         });
         let records = parse_response(&message, "WEB.example", TYPE::SRV, 7)
-            .expect("a response to the query")
+            .expect("matches the query")
             .expect("no error")
             .expect("not truncated");
         assert_eq!(records.ttl, Some(Duration::from_secs(20)));
@@ -235,7 +239,7 @@ mod tests {
     fn errors_and_truncated_responses_are_distinguished() {
         let code = |code| reply(|packet| *packet.rcode_mut() = code);
         let parse = |message: &[u8]| {
-            parse_response(message, NAME, TYPE::SRV, 7).expect("a response to the query")
+            parse_response(message, NAME, TYPE::SRV, 7).expect("matches the query")
         };
         assert!(matches!(
             parse(&code(RCODE::NameError)),

@@ -3,7 +3,7 @@
 //! A task returns the servers of its name as a list in the format of `servers_file`. The list is sorted, because the
 //! order of records changes between responses. The caller validates the list.
 //!
-//! After a failed query a name keeps its last servers, so that the other names of a pool can still change.
+//! After a failed query, a name keeps its last servers, so that changes to the other names of a pool are still applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub(crate) type ServerList = Result<String, String>;
 
 /// Maximum time that a configuration waits for the first responses.
 const FIRST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Allowed range of the time to live: 0 would cause a busy loop, and with a day a removed server would be used too
-/// long.
+/// Range to which times to live are limited: 0 would cause a busy loop, and with a day a removed server would be used
+/// for too long.
 const TTL_RANGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
 /// Delay after a failed query.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
@@ -29,12 +29,13 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// The responses for a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Responses {
-    /// The servers of the last response with servers.
+    /// The servers in the last successful response.
     servers: Option<String>,
-    /// Why the latest query failed.
+    /// Why the latest query failed; `None` = it succeeded.
     problem: Option<String>,
 }
 
+/// A name that is being resolved.
 #[derive(Debug)]
 struct Resolution {
     latest: watch::Receiver<Option<Responses>>,
@@ -55,7 +56,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// `changed` is notified when a list changes.
+    /// Creates an empty set of names. `changed` is notified when the servers of a name change.
     pub(crate) fn new(changed: Arc<Notify>) -> Self {
         Self {
             resolutions: BTreeMap::new(),
@@ -64,14 +65,18 @@ impl Names {
     }
 
     /// Starts to resolve new names, and waits for their first responses. Must be called inside a tokio runtime.
-    pub(crate) async fn resolve_new(&mut self, wanted: impl Iterator<Item = &ServersDns>) {
+    pub(crate) async fn resolve_new(&mut self, names: impl Iterator<Item = &ServersDns>) {
         let mut first = Vec::new();
-        for name in wanted {
+        for name in names {
             if self.resolutions.contains_key(name) {
                 continue;
             }
             let (sender, latest) = watch::channel(None);
-            let task = tokio::spawn(follow(name.clone(), sender, Arc::clone(&self.changed)));
+            let task = tokio::spawn(query_repeatedly(
+                name.clone(),
+                sender,
+                Arc::clone(&self.changed),
+            ));
             first.push(latest.clone());
             self.resolutions
                 .insert(name.clone(), Resolution { latest, task });
@@ -87,19 +92,19 @@ impl Names {
             .is_err()
         {
             tracing::warn!(
-                "no DNS response yet: starting without the servers of at least one name"
+                "no DNS response in time: continuing without the servers of at least one name"
             );
         }
     }
 
-    /// Stops resolving names for which `wanted` returns false.
-    pub(crate) fn retain(&mut self, wanted: impl Fn(&ServersDns) -> bool) {
-        self.resolutions.retain(|name, _| wanted(name));
+    /// Stops resolving names for which `is_wanted` returns false.
+    pub(crate) fn retain(&mut self, is_wanted: impl Fn(&ServersDns) -> bool) {
+        self.resolutions.retain(|name, _| is_wanted(name));
     }
 
-    /// Returns the servers of a pool's names as one list, and why a name does not resolve at present; `None` = no
-    /// response yet. A name that no longer resolves keeps its last servers. If a name has none yet, the list is an
-    /// error, unless `partial` accepts the servers of the other names.
+    /// Returns the servers of a pool's names as one list, and why a name cannot be resolved at present; `None` = no
+    /// response yet. A name that can no longer be resolved keeps its last servers. If a name has no servers yet, the
+    /// list is an error, unless `partial` accepts the servers of the other names.
     pub(crate) fn list(
         &self,
         names: &[ServersDns],
@@ -110,17 +115,17 @@ impl Names {
         let responses = || all.iter().flatten();
         responses().next()?;
         let problem = responses().find_map(|it| it.problem.clone());
-        let found: Vec<&str> = responses().filter_map(|it| it.servers.as_deref()).collect();
-        if found.is_empty() || (found.len() < all.len() && !partial) {
+        let lists: Vec<&str> = responses().filter_map(|it| it.servers.as_deref()).collect();
+        if lists.is_empty() || (lists.len() < all.len() && !partial) {
             let why = problem.unwrap_or_else(|| "a name has no response yet".to_owned());
             return Some((Err(why), None));
         }
-        Some((Ok(without_repetitions(&found)), problem))
+        Some((Ok(without_duplicates(&lists)), problem))
     }
 }
 
-/// Joins lists. A server that occurs more than once is listed once: lists must not repeat an address.
-fn without_repetitions(lists: &[&str]) -> String {
+/// Joins lists. A server in several lists is listed once, because a list must not repeat an address.
+fn without_duplicates(lists: &[&str]) -> String {
     let mut known = BTreeSet::new();
     let lines = lists.iter().flat_map(|list| list.lines());
     lines
@@ -128,14 +133,15 @@ fn without_repetitions(lists: &[&str]) -> String {
         .fold(String::new(), |text, line| text + line + "\n")
 }
 
-async fn follow(
-    wanted: ServersDns,
+/// Repeats the query for a name and sends each changed response.
+async fn query_repeatedly(
+    name: ServersDns,
     sender: watch::Sender<Option<Responses>>,
     changed: Arc<Notify>,
 ) {
     loop {
         let before = sender.borrow().clone().unwrap_or_default();
-        let (servers, problem, delay) = match resolve(&wanted).await {
+        let (servers, problem, delay) = match resolve(&name).await {
             Ok((list, ttl)) => (Some(list), None, ttl.clamp(TTL_RANGE.0, TTL_RANGE.1)),
             Err(problem) => (before.servers, Some(problem), RETRY_DELAY),
         };

@@ -1,7 +1,7 @@
-//! Servers of pools from sources other than the configuration: `servers_file`, `servers_dns`, and the API.
+//! Reads servers of pools from sources other than the configuration: `servers_file`, `servers_dns`, and the API.
 //!
 //! The active configuration is the configuration file plus these servers. A list is rejected if it cannot be read, was
-//! removed, or lost more than half of its servers at once. The last good list is then kept, also across restarts, and
+//! removed, or lost more than half of its servers at once. The last good list is then kept, even across restarts, and
 //! the status reports the problem. A reload of the configuration accepts a shorter list.
 
 mod added;
@@ -30,10 +30,10 @@ use crate::watch::Watch;
 
 pub use crate::list::ListSource;
 
-/// Parses a resolver's message, for weir-fuzz.
+/// Parses a message from a resolver, for weir-fuzz.
 #[doc(hidden)]
 pub fn read_answer(message: &[u8]) {
-    answer::replay(message);
+    answer::parse_as_each_type(message);
 }
 
 /// Name of the file with the last good lists in the runtime directory.
@@ -105,7 +105,8 @@ impl Lists {
         Self { by_source: read }
     }
 
-    fn of<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = (ListSource, &'a List)> {
+    /// Returns the lists of a pool, in order of precedence.
+    fn of_pool<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = (ListSource, &'a List)> {
         let sources = [ListSource::File, ListSource::Dns, ListSource::Api].into_iter();
         sources.filter_map(|source| Some((source, self.by_source.get(&(pool.to_owned(), source))?)))
     }
@@ -117,7 +118,7 @@ impl Lists {
         for pool in &mut desired.pools {
             let key = |server: &Server| (server.address, server.port);
             let mut known: BTreeSet<_> = pool.servers.iter().map(key).collect();
-            for (_, list) in self.of(&pool.name) {
+            for (_, list) in self.of_pool(&pool.name) {
                 let added = list.members.iter();
                 let added = added.filter(|member| known.insert(key(&member.server)));
                 let added = added.map(|member| with_checks(configured, member));
@@ -127,8 +128,8 @@ impl Lists {
         desired
     }
 
-    /// Returns these lists for a rollback from configuration `between`, with lists `now`, to `configured`. The latest
-    /// list of a source that both configurations use is kept.
+    /// Returns the lists for a rollback to `configured` and these lists, from the configuration `between` with the
+    /// lists `now`. For a source that both configurations use, the list in `now` is kept.
     pub fn rolled_back(&self, configured: &Desired, now: &Self, between: &Desired) -> Self {
         let same = |(name, source): &Key| {
             let pools = (configured.pool(name), between.pool(name));
@@ -159,15 +160,15 @@ impl Lists {
     }
 }
 
-/// A list entry without its position, which has no effect.
+/// A list entry without its position in the list, which has no effect on the pool.
 type Content<'a> = (&'a Server, Option<&'a [String]>);
 
 fn content(member: &Member) -> Content<'_> {
     (&member.server, member.checks.as_deref())
 }
 
-/// Returns a server with the checks that its list entry names. If one of them is no longer configured, the server has
-/// the pool's checks, so that it is never without checks.
+/// Returns a server with the checks that its list entry names. If one of them is no longer configured, the server uses
+/// the pool's checks, so that it always has checks.
 fn with_checks(configured: &Desired, member: &Member) -> Server {
     let checks = member.checks.as_ref().and_then(|names| {
         let checks = names.iter().map(|name| configured.check(name).cloned());
@@ -264,19 +265,19 @@ impl Membership {
         }
     }
 
-    /// Starts to resolve the new names of a configuration, and waits for the first responses, at most a few seconds.
+    /// Starts to resolve the new names of a configuration, and waits at most 3 seconds for the first responses.
     pub async fn resolve_new(&mut self, configured: &Desired) {
         let names = configured.pools.iter();
         let names = names.flat_map(|pool| &pool.servers_dns);
         self.names.resolve_new(names).await;
     }
 
-    /// Returns the lists of a configuration after a reload, which accepts shorter lists.
+    /// Reads the lists of a configuration for a reload, which accepts shorter lists.
     pub fn lists_of(&self, configured: &Desired) -> Lists {
         self.lists.read(configured, &self.names, true)
     }
 
-    /// Returns the lists at the start of the daemon, which rejects lists that lost more than half of their servers.
+    /// Reads the lists for the start of the daemon, which rejects lists that lost more than half of their servers.
     pub fn first_lists(&self, configured: &Desired) -> Lists {
         self.lists.read(configured, &self.names, false)
     }
@@ -286,7 +287,7 @@ impl Membership {
         self.lists.clone()
     }
 
-    /// Returns the current lists if they change `configured`, and logs lists that are newly rejected.
+    /// Reads the lists again, and logs newly rejected ones. Returns the lists if their servers have changed.
     pub fn news(&mut self, configured: &Desired) -> Option<Lists> {
         let now = self.lists.read(configured, &self.names, false);
         for (key, list) in &now.by_source {
@@ -302,13 +303,13 @@ impl Membership {
                     pool,
                     source = source.as_str(),
                     problem,
-                    "server list rejected; the last good list is kept"
+                    "rejected a server list; the last good list is kept"
                 );
             }
         }
         let changed = now.servers() != self.lists.servers();
         if !changed {
-            // At most the problems have changed.
+            // Only the problems may have changed.
             self.lists = now;
             return None;
         }
@@ -335,11 +336,11 @@ impl Membership {
         let written = serde_json::to_vec(&texts).map_err(std::io::Error::from);
         let written = written.and_then(|text| replace_file(&self.file, &text));
         if let Err(error) = written {
-            tracing::warn!(%error, "could not persist the server lists");
+            tracing::warn!(%error, "failed to persist the server lists");
         }
     }
 
-    /// Records why these lists could not be applied. The previous lists are kept.
+    /// Records the reason why these lists could not be applied. The previous lists are kept.
     pub fn reject(&mut self, lists: &Lists, problem: &str) {
         for (key, list) in &mut self.lists.by_source {
             let rejected = lists.by_source.get(key);
@@ -360,14 +361,14 @@ impl Membership {
         self.watch.changed().await;
     }
 
-    /// Updates the watched directories; must be called once a second. Returns whether a directory was replaced.
+    /// Updates the watched directories. Must be called once a second. Returns whether a directory was replaced.
     pub fn check_directories(&mut self) -> bool {
         self.watch.check_directories()
     }
 
-    /// Returns the lists of a configuration for the status.
+    /// Returns the status of each list of a configuration.
     pub fn sources(&self, configured: &Desired) -> Vec<Source> {
-        let of_pool = |pool: &'_ Pool| {
+        let sources = |pool: &'_ Pool| {
             let source = |(source, list): (ListSource, &List)| Source {
                 pool: pool.name.clone(),
                 kind: source,
@@ -379,14 +380,17 @@ impl Membership {
                 servers: list.members.len(),
                 problem: list.problem.clone(),
             };
-            self.lists.of(&pool.name).map(source).collect::<Vec<_>>()
+            self.lists
+                .of_pool(&pool.name)
+                .map(source)
+                .collect::<Vec<_>>()
         };
-        configured.pools.iter().flat_map(of_pool).collect()
+        configured.pools.iter().flat_map(sources).collect()
     }
 }
 
 /// Returns names and record types for the status.
 fn names(all: &[weir_model::ServersDns]) -> String {
-    let one = |dns: &weir_model::ServersDns| format!("{} {}", dns.name, dns.record.as_str());
-    all.iter().map(one).collect::<Vec<_>>().join(", ")
+    let text = |dns: &weir_model::ServersDns| format!("{} {}", dns.name, dns.record.as_str());
+    all.iter().map(text).collect::<Vec<_>>().join(", ")
 }

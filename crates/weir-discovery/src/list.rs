@@ -1,4 +1,4 @@
-//! Server lists, by pool and source.
+//! Defines a server list of a pool from one source.
 
 use serde::{Deserialize, Serialize};
 use weir_config::Member;
@@ -9,14 +9,14 @@ use weir_config::Member;
 pub enum ListSource {
     /// A file that another program writes.
     File,
-    /// DNS.
+    /// DNS records.
     Dns,
-    /// The API.
+    /// Requests to the API.
     Api,
 }
 
 impl ListSource {
-    /// The name in logs.
+    /// Returns the name in logs.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::File => "servers_file",
@@ -26,7 +26,7 @@ impl ListSource {
     }
 }
 
-/// A list as its source last provided it.
+/// The last good content of a source, and why its current content is rejected.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct List {
     pub(crate) text: String,

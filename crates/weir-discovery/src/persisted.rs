@@ -11,6 +11,7 @@ use weir_config::{MigratedMembers, migrate_members};
 
 use crate::list::{Key, List, ListSource};
 
+/// Reads the lists. Returns no list if the file cannot be read.
 pub(crate) fn read(file: &Path) -> BTreeMap<Key, List> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let persisted: Vec<(String, ListSource, String)> =

@@ -19,7 +19,7 @@ use crate::answer::{QueryError, Records, build_query, parse_response};
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const PORT: u16 = 53;
 /// Time limit for one resolver.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const RESOLVER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of times that all resolvers are tried.
 const ROUNDS: usize = 2;
 /// Maximum size of a response: the length field over TCP has 16 bits.
@@ -27,7 +27,7 @@ const MAX_MESSAGE_BYTES: usize = 65_535;
 /// Maximum number of servers of one name.
 const MAX_SERVERS: usize = 4096;
 
-/// Resolves a name to a list of servers, one per line, and returns it with its time to live.
+/// Resolves a name to a list of servers, one per line. Returns the list and its time to live.
 ///
 /// # Errors
 /// The name cannot be resolved. The message is one line.
@@ -49,7 +49,7 @@ pub(crate) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), S
         let addresses = resolver.addresses(&wanted.name, wanted.record).await;
         let addresses = addresses.map_err(|problem| {
             if problem.starts_with(AAAA_FAILED) {
-                format!("{problem}; A has addresses, and `record = \"A\"` queries nothing else")
+                format!("{problem}; there are A records: to query only these, set `record = \"A\"`")
             } else {
                 problem
             }
@@ -103,24 +103,25 @@ fn format_line(
     line
 }
 
+/// Reads the resolvers from `/etc/resolv.conf`.
 fn system_resolvers() -> Result<Vec<SocketAddr>, String> {
     let text = std::fs::read_to_string(RESOLV_CONF).map_err(|e| format!("{RESOLV_CONF}: {e}"))?;
     let address = |line: &str| {
         let mut words = line.split_whitespace();
         (words.next() == Some("nameserver")).then(|| words.next()?.parse::<IpAddr>().ok())?
     };
-    let found: Vec<SocketAddr> = text
+    let resolvers: Vec<SocketAddr> = text
         .lines()
         .filter_map(address)
         .map(|address| SocketAddr::new(address, PORT))
         .collect();
-    if found.is_empty() {
+    if resolvers.is_empty() {
         return Err(format!("{RESOLV_CONF} contains no name server"));
     }
-    Ok(found)
+    Ok(resolvers)
 }
 
-/// Begins the error of a query for AAAA if that for A had addresses.
+/// Prefix of the error of a failed AAAA query, if the A query returned addresses.
 const AAAA_FAILED: &str = "query for AAAA: ";
 
 struct Resolver {
@@ -130,6 +131,7 @@ struct Resolver {
 }
 
 impl Resolver {
+    /// Returns the addresses of a name.
     async fn addresses(
         &mut self,
         name: &str,
@@ -140,31 +142,31 @@ impl Resolver {
             addresses.extend(self.query(name, TYPE::A).await?.addresses);
         }
         if record != ServersRecord::A {
-            let found = self.query(name, TYPE::AAAA).await;
-            let found = found.map_err(|problem| {
+            let records = self.query(name, TYPE::AAAA).await;
+            let records = records.map_err(|problem| {
                 if addresses.is_empty() {
                     problem
                 } else {
-                    // Some servers, dnsmasq without an upstream for example, refuse what is not in their own data.
+                    // Some servers, such as dnsmasq without an upstream, refuse queries for data that they do not have.
                     format!("{AAAA_FAILED}{problem}")
                 }
             })?;
-            addresses.extend(found.addresses);
+            addresses.extend(records.addresses);
         }
         Ok(addresses)
     }
 
     /// Returns the address, port and weight of each server.
     async fn services(&mut self, name: &str) -> Result<Vec<(IpAddr, u16, u32)>, String> {
-        let found = self.query(name, TYPE::SRV).await?;
-        let best = found.services.iter().map(|target| target.priority).min();
+        let records = self.query(name, TYPE::SRV).await?;
+        let best = records.services.iter().map(|target| target.priority).min();
         let mut all = Vec::new();
-        for target in &found.services {
+        for target in &records.services {
             // "." means that there is no service (RFC 2782).
             if Some(target.priority) != best || target.name.is_empty() {
                 continue;
             }
-            let addresses = match found.additional.get(&target.name) {
+            let addresses = match records.additional.get(&target.name) {
                 Some(addresses) => addresses.clone(),
                 None => self.addresses(&target.name, ServersRecord::Address).await?,
             };
@@ -187,10 +189,10 @@ impl Resolver {
         for _ in 0..ROUNDS {
             for resolver in &self.resolvers {
                 let response = exchange(*resolver, name, kind);
-                match tokio::time::timeout(TIMEOUT, response).await {
-                    Ok(Ok(found)) => {
-                        self.ttl = self.ttl.into_iter().chain(found.ttl).min();
-                        return Ok(found);
+                match tokio::time::timeout(RESOLVER_TIMEOUT, response).await {
+                    Ok(Ok(records)) => {
+                        self.ttl = self.ttl.into_iter().chain(records.ttl).min();
+                        return Ok(records);
                     }
                     Ok(Err(QueryError::Final(problem))) => return Err(problem),
                     Ok(Err(QueryError::Retryable(problem))) => {
@@ -204,30 +206,31 @@ impl Resolver {
     }
 }
 
-/// Returns a random identifier.
+/// Returns a random identifier for a query.
 fn random_id() -> u16 {
     let random = std::hash::RandomState::new().build_hasher().finish();
     (random & u64::from(u16::MAX)) as u16
 }
 
+/// Sends a query to a resolver and returns its response.
 async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Records, QueryError> {
     let id = random_id();
     let query = build_query(name, kind, id)?;
-    let any: SocketAddr = match resolver {
+    let unspecified: SocketAddr = match resolver {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let socket = UdpSocket::bind(any).await?;
+    let socket = UdpSocket::bind(unspecified).await?;
     socket.connect(resolver).await?;
     socket.send(&query).await?;
     let mut buffer = vec![0; MAX_MESSAGE_BYTES];
     loop {
         let length = socket.recv(&mut buffer).await?;
         match parse_response(&buffer[..length], name, kind, id) {
-            // Another message: the response may still arrive.
+            // Ignore other messages: the response may still arrive.
             None => {}
             Some(Ok(None)) => break,
-            Some(Ok(Some(found))) => return Ok(found),
+            Some(Ok(Some(records))) => return Ok(records),
             Some(Err(error)) => return Err(error),
         }
     }
@@ -239,7 +242,7 @@ async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Record
     let length = usize::from(stream.read_u16().await?);
     stream.read_exact(&mut buffer[..length]).await?;
     match parse_response(&buffer[..length], name, kind, id) {
-        Some(Ok(Some(found))) => Ok(found),
+        Some(Ok(Some(records))) => Ok(records),
         Some(Err(error)) => Err(error),
         _ => Err(QueryError::Retryable("invalid response".to_owned())),
     }
@@ -253,11 +256,11 @@ mod tests {
     fn lines_have_the_format_of_servers_file() {
         let lines: String = [
             (IpAddr::from([10, 0, 0, 5]), None, 1),
-            ("2001:db8::5".parse().expect("an address"), Some(80), 7),
+            ("2001:db8::5".parse().expect("valid address"), Some(80), 7),
         ]
         .map(|line| format_line(line, 0))
         .concat();
         assert_eq!(lines, "10.0.0.5\n[2001:db8::5]:80 weight=7\n");
-        assert_eq!(weir_config::members(&lines).expect("a list").len(), 2);
+        assert_eq!(weir_config::members(&lines).expect("valid list").len(), 2);
     }
 }

@@ -91,7 +91,7 @@ async fn apply_changes_until(
     }
 }
 
-fn servers(count: usize) -> impl Fn(&Membership) -> bool {
+fn has_servers(count: usize) -> impl Fn(&Membership) -> bool {
     move |membership| {
         let lists = membership.lists.by_source.values();
         lists.map(|list| list.members.len()).sum::<usize>() == count
@@ -110,8 +110,8 @@ fn has_problem(text: &'static str) -> impl Fn(&Membership) -> bool {
 }
 
 #[tokio::test]
-async fn replaced_files_links_and_directories_are_noticed() {
-    let root = std::env::temp_dir().join(format!("weir-followed-{}", std::process::id()));
+async fn changes_to_files_links_and_directories_are_detected() {
+    let root = std::env::temp_dir().join(format!("weir-watched-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
     let (watched, other) = (root.join("watched"), root.join("other"));
     fs::create_dir_all(&watched).unwrap();
@@ -126,19 +126,19 @@ async fn replaced_files_links_and_directories_are_noticed() {
     let mut membership = Membership::new(&root);
     let lists = membership.first_lists(&configured);
     membership.commit(&configured, lists);
-    assert!(servers(1)(&membership));
+    assert!(has_servers(1)(&membership));
 
     // The link's target changes, then the directory of the target is replaced.
     fs::write(watched.join("..one/list"), "10.0.0.2\n10.0.0.3").unwrap();
-    apply_changes_until(&mut membership, &configured, servers(2)).await;
+    apply_changes_until(&mut membership, &configured, has_servers(2)).await;
     fs::create_dir(watched.join("..two")).unwrap();
     fs::write(watched.join("..two/list"), "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
     std::os::unix::fs::symlink("..two", watched.join("..data_tmp")).unwrap();
     fs::rename(watched.join("..data_tmp"), watched.join("..data")).unwrap();
-    apply_changes_until(&mut membership, &configured, servers(3)).await;
+    apply_changes_until(&mut membership, &configured, has_servers(3)).await;
     fs::write(watched.join("..two/list"), "10.0.0.2\n10.0.0.3").unwrap();
-    apply_changes_until(&mut membership, &configured, servers(2)).await;
-    // A link out of the directory is rejected.
+    apply_changes_until(&mut membership, &configured, has_servers(2)).await;
+    // A link to a file outside the directory is rejected.
     fs::write(other.join("list"), "10.0.0.7\n10.0.0.8").unwrap();
     fs::remove_file(&file).unwrap();
     std::os::unix::fs::symlink(other.join("list"), &file).unwrap();
@@ -148,33 +148,33 @@ async fn replaced_files_links_and_directories_are_noticed() {
         has_problem("outside its directory"),
     )
     .await;
-    assert!(servers(2)(&membership));
+    assert!(has_servers(2)(&membership));
     // The file is removed and created again.
     fs::remove_file(&file).unwrap();
     apply_changes_until(&mut membership, &configured, has_problem("No such file")).await;
-    assert!(servers(2)(&membership));
+    assert!(has_servers(2)(&membership));
     fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
-    apply_changes_until(&mut membership, &configured, servers(3)).await;
+    apply_changes_until(&mut membership, &configured, has_servers(3)).await;
     assert!(!has_problem("")(&membership));
     // The directory is replaced, and the new one is watched.
     fs::remove_dir_all(&watched).unwrap();
     apply_changes_until(&mut membership, &configured, has_problem("No such file")).await;
     fs::create_dir(&watched).unwrap();
     fs::write(&file, "10.0.0.2\n10.0.0.3").unwrap();
-    apply_changes_until(&mut membership, &configured, servers(2)).await;
+    apply_changes_until(&mut membership, &configured, has_servers(2)).await;
     fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
-    apply_changes_until(&mut membership, &configured, servers(3)).await;
+    apply_changes_until(&mut membership, &configured, has_servers(3)).await;
     // The directory becomes a link, as in some deployments.
     fs::rename(&watched, root.join("away")).unwrap();
     std::os::unix::fs::symlink(&other, &watched).unwrap();
-    apply_changes_until(&mut membership, &configured, servers(2)).await;
+    apply_changes_until(&mut membership, &configured, has_servers(2)).await;
     assert!(membership.watch.count() <= 2, "{membership:?}");
     fs::remove_dir_all(&root).unwrap();
 }
 
 #[tokio::test]
 async fn list_that_shrank_is_rejected_after_restart() {
-    let root = std::env::temp_dir().join(format!("weir-unvouched-{}", std::process::id()));
+    let root = std::env::temp_dir().join(format!("weir-shrunk-{}", std::process::id()));
     fs::create_dir_all(&root).unwrap();
     let file = root.join("list");
     let configured = desired(&file);
@@ -186,7 +186,7 @@ async fn list_that_shrank_is_rejected_after_restart() {
     let mut restarted = Membership::new(&root);
     let lists = restarted.first_lists(&configured);
     restarted.commit(&configured, lists);
-    assert!(servers(3)(&restarted) && has_problem("it shrank")(&restarted));
+    assert!(has_servers(3)(&restarted) && has_problem("it shrank")(&restarted));
     fs::remove_dir_all(&root).unwrap();
 }
 
@@ -228,7 +228,7 @@ async fn persisted_check_of_earlier_version_is_removed() {
 }
 
 #[tokio::test]
-async fn list_entry_names_a_configured_check() {
+async fn list_entry_uses_the_named_check() {
     let root = std::env::temp_dir().join(format!("weir-names-check-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(&root).unwrap();

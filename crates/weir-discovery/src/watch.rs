@@ -1,6 +1,6 @@
-//! Waits for changes of files with inotify(7). It watches the directories, because a replaced file is a new inode.
+//! Waits for changes to files with inotify(7). Watches the directories, because a replaced file has a new inode.
 //!
-//! A directory can be replaced too, and a file can be a link into a subdirectory. The watched directories are therefore
+//! A directory can be replaced too, and a file can be a link into a subdirectory. Therefore the watched directories are
 //! compared with the files' current directories once a second.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 /// Size of the event buffer, in bytes.
 const BUFFER_BYTES: usize = 4096;
 
-/// Events that are watched: a file was created, replaced or removed, or its mode was changed.
+/// The watched events: a file was created, replaced or removed, or its mode was changed.
 const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::MOVED_TO)
     .union(WatchFlags::MOVED_FROM)
@@ -24,7 +24,7 @@ const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::ONLYDIR);
 
-/// Watches files; see the module. Its thread ends with the process.
+/// Watches files; see the module. Its thread runs until the process exits.
 #[derive(Debug)]
 pub(crate) struct Watch {
     descriptor: Option<Arc<OwnedFd>>,
@@ -44,7 +44,7 @@ impl Watch {
         }
     }
 
-    /// Returns the notification for changed lists, which the other sources share.
+    /// Returns the notification for changed lists, which the DNS source shares.
     pub(crate) fn notify(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
@@ -67,11 +67,14 @@ impl Watch {
         let Some(descriptor) = self.descriptor() else {
             return false;
         };
-        let directories: BTreeSet<PathBuf> =
-            self.files.iter().flat_map(|f| directories_of(f)).collect();
+        let directories: BTreeSet<PathBuf> = self
+            .files
+            .iter()
+            .flat_map(|file| directories_of(file))
+            .collect();
         let mut watched = BTreeMap::new();
         for directory in directories {
-            // A missing directory is retried next time. A directory that is already watched keeps its descriptor.
+            // The next call retries a missing directory. A directory that is already watched keeps its descriptor.
             if let Ok(number) = add_watch(&*descriptor, &directory, EVENTS) {
                 watched.insert(directory, number);
             }
@@ -96,12 +99,13 @@ impl Watch {
         self.watched.len()
     }
 
+    /// Returns the inotify descriptor. The first call creates it and starts the thread that reads events.
     fn descriptor(&mut self) -> Option<Arc<OwnedFd>> {
         if self.descriptor.is_none() {
             let descriptor = match init(CreateFlags::CLOEXEC) {
                 Ok(descriptor) => Arc::new(descriptor),
                 Err(error) => {
-                    tracing::warn!(%error, "could not watch server lists");
+                    tracing::warn!(%error, "failed to watch server lists: changes are applied only by a reload");
                     return None;
                 }
             };

@@ -3,7 +3,7 @@
 
 use crate::Diagnosis;
 
-/// One wrong checksum in this many segments can be caused by a bad cable.
+/// A bad cable can cause one wrong checksum in this many segments.
 const SEGMENTS_PER_TOLERATED_ERROR: u64 = 100_000;
 
 /// Reports wrong checksums, if there are more than a bad link causes.
@@ -51,7 +51,7 @@ mod tests {
     fn more_wrong_checksums_than_a_link_causes_are_reported() {
         assert_eq!(evaluate(&snmp(1_000, 0)), None);
         assert_eq!(evaluate(&snmp(1_000_000, 9)), None);
-        let text = evaluate(&snmp(1_000, 40)).expect("a finding").to_string();
+        let text = evaluate(&snmp(1_000, 40)).expect("reported").to_string();
         assert!(text.contains("40 of 1000 TCP segments"), "{text}");
         assert_eq!(evaluate("Tcp: InSegs\nTcp: 5\n"), None);
     }

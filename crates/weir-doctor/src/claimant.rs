@@ -1,4 +1,4 @@
-//! Finds other machines on the director's segments that answer for a VIP, by ARP requests and neighbour solicitations.
+//! Finds other machines on the director's segments that answer ARP requests or neighbour solicitations for a VIP.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -23,19 +23,19 @@ const ICMPV6_OFFSET: usize = 14 + 40;
 const NEXT_HEADER_OFFSET: usize = 14 + 6;
 const ICMPV6: u8 = 58;
 
-/// A reply from another machine for a VIP: the VIP, and the link address of the machine.
+/// A reply from another machine for a VIP: the VIP, and the machine's link address.
 type Claim = (IpAddr, String);
 
-/// Reports other machines that answer for a VIP of a layer 4 service. A VIP in `moving` that is not on this machine is
-/// skipped: the active director has it.
+/// Reports other machines that answer for a VIP of a layer 4 service. Skips VIPs in `moving` that this machine does not
+/// have: the active director has them.
 pub(crate) fn claimants(
     desired: &Desired,
     state: &NetState,
     moving: &BTreeSet<IpAddr>,
 ) -> Vec<Diagnosis> {
     let vips = &layer_4_vips(desired);
-    let servers = servers(desired, state);
-    let mut found = Vec::new();
+    let servers = servers_by_mac(desired, state);
+    let mut findings = Vec::new();
     let usable = |link: &&Link| link.up && link.carrier && !link.loopback;
     for link in state.links.values().filter(usable) {
         let Some(mac) = link.mac.map(|mac| MacAddr::new(mac.octets())) else {
@@ -70,15 +70,15 @@ pub(crate) fn claimants(
                 let on_this_machine = state.addresses.iter().any(|address| address.ip == vip);
                 match server {
                     None if moving.contains(&vip) && on_this_machine => {
-                        found.push(both_active(&link.name, vip, &other));
+                        findings.push(both_active(&link.name, vip, &other));
                     }
                     None if moving.contains(&vip) => {}
-                    _ => found.push(diagnosis(desired, &link.name, vip, (&other, server))),
+                    _ => findings.push(diagnosis(desired, &link.name, vip, (&other, server))),
                 }
             }
         }
     }
-    found
+    findings
 }
 
 /// Returns the VIPs of layer 4 services.
@@ -90,19 +90,19 @@ pub(crate) fn layer_4_vips(desired: &Desired) -> BTreeSet<IpAddr> {
 }
 
 /// Returns the servers on this machine's segments, by link address.
-fn servers(desired: &Desired, state: &NetState) -> BTreeMap<String, IpAddr> {
+fn servers_by_mac(desired: &Desired, state: &NetState) -> BTreeMap<String, IpAddr> {
     let servers = desired.pools.iter().flat_map(|pool| &pool.servers);
-    let mut found = BTreeMap::new();
+    let mut by_mac = BTreeMap::new();
     for server in servers.filter_map(Server::ip) {
         let paths = resolve(server, state).into_iter();
         let direct = paths.filter(|path| path.gateway.is_none());
-        found.extend(direct.filter_map(|path| Some((path.mac?.to_string(), server))));
+        by_mac.extend(direct.filter_map(|path| Some((path.mac?.to_string(), server))));
     }
-    found
+    by_mac
 }
 
-/// Returns the forward that a server must be prepared for; `None` = no preparation is required, because packets are
-/// addressed to the server itself.
+/// Returns the forwarding method that a server must be prepared for; `None` = no preparation is required, because
+/// packets are addressed to the server itself.
 fn required_preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Option<Forward> {
     desired.services.iter().find_map(|service| {
         let listens = service
@@ -115,14 +115,14 @@ fn required_preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Optio
     })
 }
 
-/// Reports that another director also has a VIP that only the active one should have.
+/// Reports that another director also has a VIP that only the active director should have.
 fn both_active(device: &str, vip: IpAddr, other: &str) -> Diagnosis {
     Diagnosis::new(
         format!("{other} on {device} also has the VIP {vip}: two directors are active"),
-        "clients and routers send packets to the one that replied last",
+        "clients and routers send packets to the director that replied last",
     )
     .fix(
-        "allow the directors' messages between them (VRRP: IP protocol 112 to 224.0.0.18 or the unicast peers; \
+        "allow the messages that the directors exchange (VRRP: IP protocol 112 to 224.0.0.18 or the unicast peers; \
          Pacemaker: Corosync's ports)",
     )
 }
@@ -162,6 +162,7 @@ fn diagnosis(
     .fix(fix)
 }
 
+/// Returns the frame that asks for the link address of a VIP; `None` = `sender` is of another address family.
 fn query(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
     match (sender, vip) {
         (IpAddr::V4(sender), IpAddr::V4(target)) => {
@@ -189,7 +190,7 @@ fn query(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
     }
 }
 
-/// Parses the reply of another machine in a frame.
+/// Parses a reply from another machine than `local`.
 fn parse_claim(frame: &[u8], local: MacAddr) -> Option<Claim> {
     if let Ok(packet) = ArpPacket::parse(frame.get(14..)?)
         && packet.operation == ArpOperation::Reply
@@ -209,6 +210,10 @@ fn parse_claim(frame: &[u8], local: MacAddr) -> Option<Claim> {
     }
 }
 
+/// Sends a query for each VIP and returns the claims that arrive within [`TIMEOUT`].
+///
+/// # Errors
+/// Frames cannot be sent on the device.
 fn query_all(
     ifindex: u32,
     ethertype: u16,

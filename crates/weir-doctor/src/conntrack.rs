@@ -1,11 +1,12 @@
-//! Reports conntrack problems: a table that is nearly full, and packets that it considers invalid and a rule drops.
+//! Reports conntrack problems: a table that is nearly full, and rules that drop packets which conntrack considers
+//! invalid.
 
 use weir_netlink::Sysctl;
 
 use crate::Diagnosis;
 use crate::firewall::{self, Packet, Ruleset, Tracking};
 
-/// Fill level from which the table is reported, in percent.
+/// Minimum fill level of a reported table, in percent.
 const NEARLY_FULL_PERCENT: u64 = 90;
 
 fn read_sysctl(name: &str) -> Option<u64> {
@@ -63,9 +64,9 @@ mod tests {
     fn nearly_full_table_is_reported() {
         assert_eq!(evaluate_fill_level(0, 0), None);
         assert_eq!(evaluate_fill_level(89_999, 100_000), None);
-        let found = evaluate_fill_level(90_000, 100_000).expect("a finding");
+        let found = evaluate_fill_level(90_000, 100_000).expect("reported");
         assert!(found.observation.contains("90000 of 100000"), "{found}");
-        let fix = found.fix.expect("a command");
+        let fix = found.fix.expect("has a fix");
         assert!(fix.ends_with("nf_conntrack_max=200000"), "{fix}");
     }
 }

@@ -1,6 +1,6 @@
 //! `weir doctor` on a director.
 //!
-//! Reads the configuration, the kernel's settings, the daemon's status and replies of neighbours. It changes nothing:
+//! Reads the configuration, the kernel's settings, the daemon's status and replies from neighbours. Changes nothing:
 //! the daemon repairs its own settings, and the operator is responsible for all others.
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_model::{Desired, Forward, Server};
 use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
 
-use crate::manager::{self, Held};
+use crate::manager::{self, AssignedVip};
 use crate::{Diagnosis, ServerReport, ServiceReport, claimant, duplicate, reach, slow, stack};
 
 /// Time limit for resolving link addresses. The kernel sends a request each second, and one request or reply may be
@@ -34,8 +34,8 @@ pub enum Daemon {
     NoAccess,
 }
 
-/// Returns the problems of this director. `desired` includes the services of ipvsadm. `moving` = VIPs that keepalived
-/// or Pacemaker adds, which a standby director does not have.
+/// Returns the problems on this director. `desired` includes the services of ipvsadm. `moving` = VIPs that keepalived
+/// or Pacemaker moves between directors: only the active director has them.
 ///
 /// # Errors
 /// The state of the network cannot be read.
@@ -56,45 +56,45 @@ pub async fn director(
         .filter_map(Server::ip)
         .collect();
     let state = resolve_neighbours(&netlink, &servers).await?;
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     match daemon {
-        Daemon::NotRunning => found.push(
+        Daemon::NotRunning => findings.push(
             Diagnosis::new(
                 "no daemon is running",
-                "checks do not run and nothing is repaired; only what an earlier daemon has pinned is still forwarded",
+                "checks do not run, and nothing is repaired; only services of an earlier daemon are still forwarded",
             )
             .fix("weir run"),
         ),
-        Daemon::Failed(message) => found.push(Diagnosis::new(
+        Daemon::Failed(message) => findings.push(Diagnosis::new(
             message,
                 "packets are still forwarded; problems that only the daemon's status shows are not reported",
         )),
         Daemon::Running(_) | Daemon::NoAccess => {}
     }
     let is_running = !matches!(daemon, Daemon::NotRunning);
-    found.extend(missing_vips(desired, &state, is_running, moving));
-    found.extend(duplicate::unusable_vips(
+    findings.extend(missing_vips(desired, &state, is_running, moving));
+    findings.extend(duplicate::unusable_vips(
         &all_vips(desired),
         &state.addresses,
         |index| state.links.get(&index).map(|link| link.name.clone()),
     ));
-    found.extend(manager::removed_vips(&foreign_vips(desired, &state)));
-    found.extend(unresolved_servers(&servers, &state));
-    found.extend(icmp_redirects(desired, &netlink, &state));
-    found.extend(small_tunnel_mtus(desired, &state));
-    found.extend(claimant::claimants(desired, &state, moving));
-    found.extend(stack::dropped_packets(desired));
-    found.extend(reach::unreachable_vips(
+    findings.extend(manager::removed_vips(&foreign_vips(desired, &state)));
+    findings.extend(unresolved_servers(&servers, &state));
+    findings.extend(icmp_redirects(desired, &netlink, &state));
+    findings.extend(small_tunnel_mtus(desired, &state));
+    findings.extend(claimant::claimants(desired, &state, moving));
+    findings.extend(stack::dropped_packets(desired));
+    findings.extend(reach::unreachable_vips(
         desired,
         &state,
         &down_servers(reported),
     ));
-    found.extend(status_findings(reported, desired, &state));
-    Ok(found)
+    findings.extend(status_findings(reported, desired, &state));
+    Ok(findings)
 }
 
-/// Returns the state of the network after the kernel has resolved the servers' link addresses, which it removes after a
-/// while without traffic.
+/// Makes the kernel resolve the servers' link addresses, which it forgets after some time without traffic, and returns
+/// the state of the network.
 async fn resolve_neighbours(
     netlink: &Netlink,
     servers: &BTreeSet<IpAddr>,
@@ -126,11 +126,11 @@ fn is_unresolved(server: IpAddr, state: &NetState) -> bool {
 /// Makes the kernel resolve the link address of a server or its router, by sending an empty datagram. If sending fails,
 /// the address remains unknown.
 fn trigger_resolution(server: IpAddr) {
-    let any: IpAddr = match server {
+    let unspecified: IpAddr = match server {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    if let Ok(socket) = UdpSocket::bind((any, 0)) {
+    if let Ok(socket) = UdpSocket::bind((unspecified, 0)) {
         let _ = socket.send_to(&[], (server, DISCARD_PORT));
     }
 }
@@ -143,7 +143,7 @@ fn all_vips(desired: &Desired) -> BTreeSet<IpAddr> {
 }
 
 /// Returns the VIPs on this machine that Weir did not add and does not restore.
-fn foreign_vips(desired: &Desired, state: &NetState) -> Vec<Held> {
+fn foreign_vips(desired: &Desired, state: &NetState) -> Vec<AssignedVip> {
     if desired.node.vip_interface.is_some() {
         return Vec::new();
     }
@@ -152,16 +152,16 @@ fn foreign_vips(desired: &Desired, state: &NetState) -> Vec<Held> {
         .addresses
         .iter()
         .filter(|address| vips.contains(&address.ip));
-    let held = addresses.filter_map(|address| {
+    let assigned = addresses.filter_map(|address| {
         let link = state.links.get(&address.ifindex)?;
-        Some(Held {
+        Some(AssignedVip {
             vip: address.ip,
             prefix: address.prefix,
             ifindex: link.index,
             device: link.name.clone(),
         })
     });
-    held.collect()
+    assigned.collect()
 }
 
 /// Returns the servers that are down according to their checks.
@@ -171,9 +171,9 @@ fn down_servers(reported: &[ServiceReport]) -> Vec<String> {
     down.map(|server| server.address.clone()).collect()
 }
 
-/// Reports VIPs that are not on this machine. Three kinds are skipped: VIPs that Weir adds while the daemon is not
-/// running, which is a finding itself, VIPs in `moving`, and VIPs of layer 4 services that `[announce]` covers, which
-/// are routed here.
+/// Reports VIPs that are not on this machine. Skips VIPs that Weir adds, if the daemon is not running, because that is
+/// reported separately; VIPs in `moving`; and VIPs of layer 4 services that `[announce]` covers, which are routed to
+/// this machine.
 fn missing_vips(
     desired: &Desired,
     state: &NetState,
@@ -216,10 +216,10 @@ fn missing_vips(
 
 /// Reports servers without a route or without a known link address.
 fn unresolved_servers(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Diagnosis> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for server in servers {
         if resolve(*server, state).is_empty() {
-            found.push(Diagnosis::new(
+            findings.push(Diagnosis::new(
                 format!("there is no route to server {server}"),
                 "packets for it are dropped",
             ));
@@ -229,17 +229,17 @@ fn unresolved_servers(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Diagn
             } else {
                 "neighbour discovery"
             };
-            found.push(Diagnosis::new(
+            findings.push(Diagnosis::new(
                 format!("server {server}, or the router to it, does not answer {protocol}"),
                 "it is not running, or its address, VLAN or cabling is wrong",
             ));
         }
     }
-    found
+    findings
 }
 
-/// Reports devices that send ICMP redirects, if a service uses nat without source rewriting: replies must pass this
-/// machine.
+/// Reports devices that send ICMP redirects, if a service uses nat without source rewriting: replies must pass through
+/// this machine.
 fn icmp_redirects(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Diagnosis> {
     let translated = desired.services.iter().filter(|service| {
         let pool = desired.pool(&service.pool);
@@ -249,7 +249,7 @@ fn icmp_redirects(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec
     if translated.count() == 0 {
         return Vec::new();
     }
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for device in state
         .links
         .values()
@@ -262,7 +262,7 @@ fn icmp_redirects(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec
         let redirects = read(&device.name, "send_redirects").max(read("all", "send_redirects"));
         let forwards = read(&device.name, "forwarding") == Some(1);
         if forwards && redirects == Some(1) {
-            found.push(
+            findings.push(
                 Diagnosis::new(
                     format!("{} sends ICMP redirects", device.name),
                     "redirects make servers on the clients' segment reply to clients directly, bypassing the director",
@@ -274,7 +274,7 @@ fn icmp_redirects(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec
             );
         }
     }
-    found
+    findings
 }
 
 /// Reports devices on which the outer packets of tunnels exceed the MTU.
@@ -296,8 +296,8 @@ fn small_tunnel_mtus(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
         .map(|link| {
             Diagnosis::new(
                 format!("tunnel packets are sent on {}, whose MTU is {}", link.name, link.mtu),
-                "full-sized packets of clients do not fit with another header: each client receives an ICMP error \
-                once, and a client whose network drops ICMP hangs",
+                "clients' full-sized packets do not fit with the outer header: each client receives an ICMP error \
+                once, and connections of clients whose network drops ICMP hang",
             )
             .fix(format!(
                 "ip link set {} mtu 1600, if the network supports it; or an MSS clamp on the servers: ip route \
@@ -314,7 +314,7 @@ fn status_findings(
     desired: &Desired,
     state: &NetState,
 ) -> Vec<Diagnosis> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for service in reported {
         let name = &service.name;
         let usable = service
@@ -322,16 +322,16 @@ fn status_findings(
             .iter()
             .any(|server| server.effective_weight > 0);
         if !usable && !service.servers.is_empty() {
-            found.push(unusable(service, desired));
+            findings.push(unusable(service, desired));
         }
         // Removed servers only serve their existing flows.
         let servers = service.servers.iter().filter(|server| !server.removed);
-        found.extend(slow::slow_servers(service));
+        findings.extend(slow::slow_servers(service));
         for server in servers.clone() {
-            found.extend(ejected_server(name, server, (desired, state)));
-            found.extend(server_with_warning(name, server, (desired, state)));
+            findings.extend(ejected_server(name, server, (desired, state)));
+            findings.extend(server_with_warning(name, server, (desired, state)));
             if server.state == "down" {
-                found.push(Diagnosis::new(
+                findings.push(Diagnosis::new(
                     format!(
                         "server {} of {name} is down: {}",
                         server.address, server.reason
@@ -345,29 +345,29 @@ fn status_findings(
             handshakes.is_some_and(|handshakes| handshakes.finished > 0)
         };
         if servers.clone().any(completes) {
-            found
+            findings
                 .extend(servers.filter_map(|server| {
                     server_without_handshakes(name, server, (desired, state))
                 }));
         } else {
-            found.extend(service_without_handshakes(service));
+            findings.extend(service_without_handshakes(service));
         }
     }
-    found
+    findings
 }
 
-/// Reports a service whose clients are rejected; with the command for a server that an operator has taken out.
+/// Reports a service without a usable server. The fix enables a server that an operator has disabled, if there is one.
 fn unusable(service: &ServiceReport, desired: &Desired) -> Diagnosis {
     let name = &service.name;
     let problem = format!("service {name} has no usable server");
     let mut servers = service.servers.iter();
-    let out = servers.find(|server| matches!(server.state.as_str(), "drain" | "maint"));
+    let disabled = servers.find(|server| matches!(server.state.as_str(), "drain" | "maint"));
     let pool = desired.service(name).map(|service| &service.pool);
     let pool = pool.or_else(|| desired.proxy(name).map(|proxy| &proxy.pool));
-    match (out, pool) {
+    match (disabled, pool) {
         (Some(server), Some(pool)) => {
             let reason = format!(
-                "every client is rejected: an operator has taken out {}, for example",
+                "every client is rejected; an operator has disabled servers, for example {}",
                 server.address
             );
             let fix = format!("weir server {pool}/{} ready", server.address);
@@ -390,7 +390,7 @@ fn ejected_server(
         server.address, ejected
     );
     let consequence = "clients' handshakes do not complete: the server or a device on the path drops or resets SYNs";
-    if !replies_pass_director(service, server, context.0) {
+    if !replies_must_pass_director(service, server, context.0) {
         return Some(Diagnosis::new(observation, consequence));
     }
     let consequence = format!(
@@ -400,17 +400,17 @@ fn ejected_server(
     let return_route_fix = return_route_fix(service, server, context);
     Some(
         Diagnosis::new(observation, consequence)
-            .fix(format!("a check in the pool; then {return_route_fix}")),
+            .fix(format!("add a check to the pool; then {return_route_fix}")),
     )
 }
 
-/// Returns whether a server's replies must pass this machine: with nat without source rewriting.
-fn replies_pass_director(service: &str, server: &ServerReport, desired: &Desired) -> bool {
+/// Returns whether a server's replies must pass through this machine, which is so for nat without source rewriting.
+fn replies_must_pass_director(service: &str, server: &ServerReport, desired: &Desired) -> bool {
     let service = desired.service(service);
     server.forward == "nat" && service.is_none_or(|service| service.snat.is_none())
 }
 
-/// Reports a server with nat whose replies do not pass this machine.
+/// Reports a server with nat whose replies do not pass through this machine.
 fn server_with_warning(
     service: &str,
     server: &ServerReport,
@@ -455,10 +455,10 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
 fn local_address_near(server: IpAddr, desired: &Desired, state: &NetState) -> Option<IpAddr> {
     let vips = claimant::layer_4_vips(desired);
     let mut addresses = state.addresses.iter();
-    let found = addresses.find(|address| {
+    let address = addresses.find(|address| {
         !vips.contains(&address.ip) && is_in_network(server, address.ip, address.prefix)
     });
-    found.map(|address| address.ip)
+    address.map(|address| address.ip)
 }
 
 /// Returns whether an address is in the network of another address.
@@ -471,7 +471,7 @@ fn is_in_network(address: IpAddr, other: IpAddr, prefix: u8) -> bool {
     differing_bits.leading_zeros() >= u32::from(prefix.min(width))
 }
 
-/// Number of SYNs without an established connection from which it is reported.
+/// Minimum number of SYNs without an established connection for a report.
 const MIN_SYNS: u64 = 10;
 
 /// Reports a server with which no handshake completes, although handshakes with other servers do.
@@ -494,7 +494,7 @@ fn server_without_handshakes(
         "{syns} SYNs were sent to server {} of {service}, and no handshake has completed",
         server.address
     );
-    Some(if replies_pass_director(service, server, context.0) {
+    Some(if replies_must_pass_director(service, server, context.0) {
         let consequence = "it does not reply, or its replies do not return through this machine, which must be its \
         default gateway";
         Diagnosis::new(observation, consequence).fix(return_route_fix(service, server, context))
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn service_without_usable_server_names_the_way_back() {
+    fn service_without_usable_server_reports_fix_for_disabled_server() {
         let service = |state: &str| ServiceReport {
             name: "web".to_owned(),
             forward: "nat".to_owned(),

@@ -7,13 +7,13 @@ use weir_netlink::Address;
 
 use crate::Diagnosis;
 
-/// Reports VIPs that are on a device but not usable.
+/// Reports VIPs that a device has but cannot use.
 pub fn unusable_vips(
     vips: &BTreeSet<IpAddr>,
     addresses: &[Address],
     name: impl Fn(u32) -> Option<String>,
 ) -> Vec<Diagnosis> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for address in addresses
         .iter()
         .filter(|address| vips.contains(&address.ip))
@@ -24,15 +24,15 @@ pub fn unusable_vips(
             "ip -6 addr del {vip}/{prefix} dev {device} && ip -6 addr add {vip}/{prefix} dev {device} nodad"
         );
         if address.duplicate {
-            found.push(
+            findings.push(
                 Diagnosis::new(
                     format!("the VIP {vip} on {device} failed duplicate address detection"),
-                    "another machine on the segment replied for it when it was added: this machine does not use it",
+                    "another machine on the segment answered for it when it was added: this machine does not use it",
                 )
                 .fix(add_again),
             );
         } else if address.tentative {
-            found.push(
+            findings.push(
                 Diagnosis::new(
                     format!("the VIP {vip} on {device} is tentative: duplicate address detection is running"),
                     "packets for it are dropped until the detection ends, and without a carrier it never ends; VIPs \
@@ -42,5 +42,5 @@ pub fn unusable_vips(
             );
         }
     }
-    found
+    findings
 }

@@ -1,8 +1,8 @@
 //! `weir doctor`: finds problems on this machine and its network segments that break load balancing, and reports how to
 //! fix them.
 //!
-//! Each check is a function over the kernel's state and files. [`director()`] combines the checks of a director, and
-//! weir-real-server those of a server. This crate changes nothing.
+//! Each check is a function over the kernel's state and files. [`director()`] runs all checks of a director; the crate
+//! weir-real-server runs those of a server. This crate only reads.
 
 pub mod checksum;
 mod claimant;

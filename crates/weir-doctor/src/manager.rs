@@ -1,6 +1,6 @@
-//! Reports VIPs that systemd-networkd or NetworkManager will remove. They remove addresses that they did not add when
-//! they reapply a device's configuration (`networkctl reconfigure`, `netplan apply`, `nmcli device reapply`, a
-//! connection that is activated).
+//! Reports VIPs that systemd-networkd or NetworkManager will remove. When these programs reapply a device's
+//! configuration (`networkctl reconfigure`, `netplan apply`, `nmcli device reapply`, activation of a connection), they
+//! remove addresses that they did not add.
 //!
 //! Observed with networkd 252 and NetworkManager 1.42: addresses on `lo` are kept, unless an operator wrote a
 //! NetworkManager profile for `lo`; sysctls of ARP and `rp_filter` are kept on every device. Only processes in this
@@ -31,12 +31,12 @@ const PROFILE_DIRECTORIES: [&str; 3] = [
     "usr/lib/NetworkManager/system-connections",
 ];
 
-const CONSEQUENCE: &str = "it does not know this address, and removes it when it reapplies the configuration of the \
-    device";
+const CONSEQUENCE: &str = "it removes addresses that are not in its configuration when it reapplies the configuration \
+    of the device";
 
 /// A VIP on a device.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct AssignedVip {
     /// The VIP.
     pub vip: IpAddr,
     /// Its prefix length.
@@ -48,19 +48,19 @@ pub struct Held {
 }
 
 /// Reports VIPs that a network manager will remove.
-pub fn removed_vips(held: &[Held]) -> Vec<Diagnosis> {
+pub fn removed_vips(assigned: &[AssignedVip]) -> Vec<Diagnosis> {
     let root = Path::new("/");
     let (by_networkd, by_manager) = (is_running(NETWORKD), is_running(NETWORK_MANAGER));
-    let mut found = Vec::new();
-    for vip in held {
+    let mut findings = Vec::new();
+    for vip in assigned {
         if by_networkd {
-            found.extend(networkd(vip, root));
+            findings.extend(networkd(vip, root));
         }
         if by_manager {
-            found.extend(network_manager(vip, root));
+            findings.extend(network_manager(vip, root));
         }
     }
-    found
+    findings
 }
 
 /// Returns whether a process with this name runs in the calling thread's network namespace.
@@ -94,13 +94,13 @@ fn contains(list: &str, vip: IpAddr) -> bool {
     })
 }
 
-fn networkd(held: &Held, root: &Path) -> Option<Diagnosis> {
-    let Held {
+fn networkd(assigned: &AssignedVip, root: &Path) -> Option<Diagnosis> {
+    let AssignedVip {
         vip,
         ifindex,
         device,
         ..
-    } = held;
+    } = assigned;
     let state = fs::read_to_string(root.join(format!("run/systemd/netif/links/{ifindex}"))).ok()?;
     let file = PathBuf::from(values(&state, "NETWORK_FILE").next()?);
     if device == "lo" {
@@ -121,7 +121,7 @@ fn networkd(held: &Held, root: &Path) -> Option<Diagnosis> {
     Some(
         Diagnosis::new(
             format!(
-                "systemd-networkd manages {device}, which has the VIP {vip}, with {}, which does not list the VIP",
+                "systemd-networkd manages {device}, which has the VIP {vip}; its file {} does not list the VIP",
                 file.display()
             ),
             CONSEQUENCE,
@@ -136,23 +136,23 @@ fn networkd(held: &Held, root: &Path) -> Option<Diagnosis> {
 /// Returns the drop-ins of a network file in the order in which they are read: by name; a file in an earlier directory
 /// replaces files of the same name.
 fn drop_ins(root: &Path, name: &str) -> Vec<PathBuf> {
-    let mut found = std::collections::BTreeMap::new();
+    let mut by_name = std::collections::BTreeMap::new();
     for directory in NETWORK_DIRECTORIES {
         let entries = fs::read_dir(root.join(directory).join(format!("{name}.d")));
         for entry in entries.into_iter().flatten().flatten() {
-            found.entry(entry.file_name()).or_insert(entry.path());
+            by_name.entry(entry.file_name()).or_insert(entry.path());
         }
     }
-    found.into_values().collect()
+    by_name.into_values().collect()
 }
 
-fn network_manager(held: &Held, root: &Path) -> Option<Diagnosis> {
-    let Held {
+fn network_manager(assigned: &AssignedVip, root: &Path) -> Option<Diagnosis> {
+    let AssignedVip {
         vip,
         prefix,
         ifindex,
         device,
-    } = held;
+    } = assigned;
     let state =
         fs::read_to_string(root.join(format!("run/NetworkManager/devices/{ifindex}"))).ok()?;
     if values(&state, "managed").next() != Some("true") {
@@ -176,9 +176,9 @@ fn network_manager(held: &Held, root: &Path) -> Option<Diagnosis> {
     let family = if vip.is_ipv4() { "ipv4" } else { "ipv6" };
     Some(
         Diagnosis::new(
-            format!("NetworkManager manages {device}, which has the VIP {vip}, with the connection {uuid}, \
-                 which does not list \
-                 the VIP"),
+            format!(
+                "NetworkManager manages {device}, which has the VIP {vip}; its connection {uuid} does not list the VIP"
+            ),
             format!(
                 "{CONSEQUENCE}. If keepalived or Pacemaker moves the VIP, do not add it to the connection; set the \
                  device to unmanaged instead (nmcli device set {device} managed no)"
@@ -190,6 +190,7 @@ fn network_manager(held: &Held, root: &Path) -> Option<Diagnosis> {
     )
 }
 
+/// Returns the text of the connection profile with this UUID; `None` = not found.
 fn profile(root: &Path, uuid: &str) -> Option<String> {
     for directory in PROFILE_DIRECTORIES {
         let entries = fs::read_dir(root.join(directory));
@@ -207,8 +208,8 @@ fn profile(root: &Path, uuid: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn held(device: &str) -> Held {
-        Held {
+    fn assigned(device: &str) -> AssignedVip {
+        AssignedVip {
             vip: "192.0.2.20".parse().unwrap(),
             prefix: 32,
             ifindex: 3,
@@ -243,33 +244,33 @@ mod tests {
     fn vips_that_networkd_removes_are_reported() {
         let root = Root::new("networkd");
         let root = root.0.as_path();
-        assert!(networkd(&held("eth0"), root).is_none());
+        assert!(networkd(&assigned("eth0"), root).is_none());
         let state = "run/systemd/netif/links/3";
         write(root, state, "ADMIN_STATE=unmanaged\n");
-        assert!(networkd(&held("eth0"), root).is_none());
+        assert!(networkd(&assigned("eth0"), root).is_none());
         let file = "etc/systemd/network/10-eth0.network";
         let line = format!("ADMIN_STATE=configured\nNETWORK_FILE=/{file}\n");
         write(root, state, &line);
         write(root, file, "[Network]\nAddress = 10.0.0.1/24\n");
-        let found = networkd(&held("eth0"), root).unwrap();
+        let found = networkd(&assigned("eth0"), root).unwrap();
         assert!(
             found
                 .fix
                 .unwrap()
                 .contains("/10-eth0.network.d/60-weir.conf")
         );
-        assert!(networkd(&held("lo"), root).is_none());
+        assert!(networkd(&assigned("lo"), root).is_none());
         write(
             root,
             file,
             "[Network]\nAddress=10.0.0.1/24\nAddress=192.0.2.20/32\n",
         );
-        assert!(networkd(&held("eth0"), root).is_none());
+        assert!(networkd(&assigned("eth0"), root).is_none());
         write(root, file, "[Network]\nKeepConfiguration=no\n");
-        assert!(networkd(&held("eth0"), root).is_some());
+        assert!(networkd(&assigned("eth0"), root).is_some());
         let more = "run/systemd/network/10-eth0.network.d/a.conf";
         write(root, more, "[Network]\nKeepConfiguration=static\n");
-        assert!(networkd(&held("eth0"), root).is_none());
+        assert!(networkd(&assigned("eth0"), root).is_none());
     }
 
     #[test]
@@ -278,7 +279,7 @@ mod tests {
         let root = root.0.as_path();
         let state = "run/NetworkManager/devices/3";
         write(root, state, "[device]\nmanaged=false\nconnection-uuid=7\n");
-        assert!(network_manager(&held("eth0"), root).is_none());
+        assert!(network_manager(&assigned("eth0"), root).is_none());
         write(root, state, "[device]\nmanaged=true\nconnection-uuid=7\n");
         let profile = "etc/NetworkManager/system-connections/x.nmconnection";
         write(
@@ -286,7 +287,7 @@ mod tests {
             profile,
             "[connection]\nuuid=7\n[ipv4]\naddress1=10.0.0.1/24\n",
         );
-        let found = network_manager(&held("eth0"), root).unwrap();
+        let found = network_manager(&assigned("eth0"), root).unwrap();
         assert_eq!(
             found.fix.as_deref(),
             Some("nmcli connection modify 7 +ipv4.addresses 192.0.2.20/32")
@@ -296,12 +297,12 @@ mod tests {
             profile,
             "[connection]\nuuid=7\n[ipv4]\naddress1=10.0.0.1/24\naddress2=192.0.2.20/32\n",
         );
-        assert!(network_manager(&held("eth0"), root).is_none());
+        assert!(network_manager(&assigned("eth0"), root).is_none());
         write(
             root,
             profile,
             "[connection]\nuuid=7\n[.nmmeta]\nexternal=true\n",
         );
-        assert!(network_manager(&held("eth0"), root).is_none());
+        assert!(network_manager(&assigned("eth0"), root).is_none());
     }
 }

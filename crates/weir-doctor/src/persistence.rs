@@ -16,7 +16,7 @@ const DIRECTORIES: [&str; 5] = [
     "lib/sysctl.d",
 ];
 
-/// The file that procps reads last; systemd has a link to it in a directory.
+/// The file that procps reads last; systemd has a link to it in a directory of `DIRECTORIES`.
 const LAST_FILE: &str = "etc/sysctl.conf";
 
 /// Directories of systemd units, and boot scripts.
@@ -84,7 +84,7 @@ impl BootSettings {
         }
     }
 
-    /// Returns the value that a sysctl is set to, and the file.
+    /// Returns the value that a sysctl is set to at boot, and the file that sets it.
     fn get(&self, name: &str) -> Option<(&str, &Path)> {
         if let Some((value, path)) = self.values.get(name) {
             return Some((value, path));
@@ -95,8 +95,8 @@ impl BootSettings {
     }
 }
 
-/// Converts a name to its path. The first separator in the name determines which one separates components; the other
-/// one is part of a component (sysctl.d(5)).
+/// Converts a name to its path below `/proc/sys`. The first `.` or `/` in the name is the separator of components; the
+/// other character is part of a component (sysctl.d(5)).
 fn slash_form(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(index) if name[index..].starts_with('.') => name
@@ -154,13 +154,13 @@ pub fn lost_at_boot(
     consequence: &str,
 ) -> Vec<Diagnosis> {
     let boot_settings = BootSettings::read(root);
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     let mut absent = Vec::new();
     for (name, value) in active {
         match boot_settings.get(name) {
             None => absent.push((name, value)),
             Some((boot_value, _)) if boot_value == value => {}
-            Some((boot_value, path)) => found.push(
+            Some((boot_value, path)) => findings.push(
                 Diagnosis::new(
                     format!(
                         "{name} is {value} until the next boot: {} sets it to {boot_value}",
@@ -185,10 +185,10 @@ pub fn lost_at_boot(
             .iter()
             .map(|(name, value)| format!("{} = {value}\\n", dotted_form(name)))
             .collect();
-        found.push(
+        findings.push(
             Diagnosis::new(
                 format!(
-                    "until the next boot only: {}; no file in sysctl.d sets this",
+                    "only until the next boot: {}; no file in sysctl.d sets this",
                     list.join(", ")
                 ),
                 consequence,
@@ -199,7 +199,7 @@ pub fn lost_at_boot(
             )),
         );
     }
-    found
+    findings
 }
 
 /// Returns whether a unit or script that runs at boot calls `weir real-server up`. A template counts only if an
@@ -224,8 +224,8 @@ pub fn prepared_at_boot(root: &Path) -> bool {
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
-    let found = fs::read_dir(directory).into_iter().flatten().flatten();
-    found.map(|entry| entry.path()).collect()
+    let all = fs::read_dir(directory).into_iter().flatten().flatten();
+    all.map(|entry| entry.path()).collect()
 }
 
 /// Returns the links that enable units, including instances of templates.

@@ -1,6 +1,6 @@
-//! Tests whether servers of `direct` services accept connections to their VIP. It sends a SYN for the VIP to the
-//! server's link address, as the director forwards a client's SYN, and reads the reply from a packet socket, because
-//! the local stack also has the VIP. A connection that is opened this path is reset at once.
+//! Tests whether servers of `direct` services accept connections to their VIP. Sends a SYN for the VIP to the server's
+//! link address, as the director forwards a client's SYN, and reads the reply from a packet socket, because the local
+//! stack also has the VIP. Connections that the test opens are reset at once.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_millis(600);
 /// Maximum number of SYNs, to limit the load.
 const MAX_PROBES: usize = 256;
 
-/// First source port; each SYN uses another one. The ports are outside the kernel's range (`ip_local_port_range`).
+/// First source port; each probe uses another one. The ports are outside the kernel's range (`ip_local_port_range`).
 const FIRST_PORT: u16 = 61_000;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -32,10 +32,11 @@ struct SynProbe {
     server: IpAddr,
     /// The VIP and its port.
     vip: SocketAddr,
-    /// The address and port of this machine.
+    /// This machine's address and port.
     source: SocketAddr,
-    from: MacAddr,
-    to: MacAddr,
+    source_mac: MacAddr,
+    destination_mac: MacAddr,
+    /// The index of the device that sends the SYN.
     device: u32,
 }
 
@@ -48,7 +49,7 @@ enum Reply {
 
 impl SynProbe {
     fn frame(&self, flags: TcpFlags, seq: u32) -> Vec<u8> {
-        Packet::ethernet(self.from, self.to)
+        Packet::ethernet(self.source_mac, self.destination_mac)
             .ip(self.source.ip(), self.vip.ip())
             .tcp(self.source.port(), self.vip.port())
             .flags(flags)
@@ -91,7 +92,7 @@ pub(crate) fn unreachable_vips(
         let key = (probe.device, probe.vip.is_ipv4());
         by_device.entry(key).or_default().push(probe);
     }
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for ((device, is_ipv4), probes) in by_device {
         // Without the capability to send frames, nothing is reported.
         let ethertype = if is_ipv4 {
@@ -103,9 +104,9 @@ pub(crate) fn unreachable_vips(
             continue;
         };
         let replies = probes.iter().zip(replies);
-        found.extend(replies.filter_map(|(probe, reply)| diagnosis(probe, reply)));
+        findings.extend(replies.filter_map(|(probe, reply)| diagnosis(probe, reply)));
     }
-    found
+    findings
 }
 
 fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
@@ -134,6 +135,7 @@ fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
     Some(Diagnosis::new(observation, consequence).fix("on that server: weir real-server doctor"))
 }
 
+/// Returns a probe for each `direct` server and TCP port of a service, at most [`MAX_PROBES`].
 fn probes(desired: &Desired, state: &NetState, down: &[String]) -> Vec<SynProbe> {
     let mut probes = Vec::new();
     for service in &desired.services {
@@ -182,12 +184,16 @@ fn probe(path: &Resolved, state: &NetState, vip: SocketAddr, port: u16) -> Optio
         server: vip.ip(),
         vip,
         source: SocketAddr::new(source.ip, port),
-        from: mac(path.smac?),
-        to: mac(path.mac?),
+        source_mac: mac(path.smac?),
+        destination_mac: mac(path.mac?),
         device: path.ifindex,
     })
 }
 
+/// Sends the probes and returns the reply to each; `None` = no reply in time.
+///
+/// # Errors
+/// Frames cannot be sent on the device.
 fn send_probes(
     device: u32,
     ethertype: u16,

@@ -28,18 +28,18 @@ pub struct ServerReport {
     pub removed: bool,
     /// The reason why outlier detection ejected the server.
     pub ejected: Option<String>,
-    /// A problem of a server that still receives clients.
+    /// A problem of the server, which still receives clients.
     pub warning: Option<String>,
     /// TCP handshakes of clients; `None` = no handshake has started.
     pub handshakes: Option<Handshakes>,
-    /// The latency of recent answers; `None` = unknown.
+    /// The latency of recent responses; `None` = unknown.
     pub latency: Option<Latency>,
 }
 
-/// The latency of a server's recent answers.
+/// The latency of a server's recent responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// Median, microseconds.
+    /// Median, in microseconds.
     pub p50_us: i64,
     /// Samples since the server was added.
     pub samples: u64,

@@ -1,42 +1,44 @@
-//! Finds servers that are slower than the others of their service, from the latency that the daemon estimates.
+//! Reports servers that are slower than the other servers of their service, by the latencies that the daemon measures.
 
 use crate::{Diagnosis, ServiceReport};
 
-/// Fewer samples of a server prove nothing.
+/// Minimum number of samples of a server for a comparison.
 const MIN_SAMPLES: u64 = 50;
-/// A slow server's median exceeds that of the others by this factor and by this time.
-const FACTOR: i64 = 2;
-const LEAST_US: i64 = 1_000;
+/// Minimum ratio of a slow server's median to that of the other servers.
+const MIN_RATIO: i64 = 2;
+/// Minimum difference between a slow server's median and that of the other servers.
+const MIN_DIFFERENCE_US: i64 = 1_000;
 
 /// Reports servers whose median latency is at least twice the median of the other servers' medians.
 pub(crate) fn slow_servers(service: &ServiceReport) -> Vec<Diagnosis> {
     let servers = service.servers.iter().filter(|server| !server.removed);
-    let known: Vec<(&str, i64)> = servers
+    let medians: Vec<(&str, i64)> = servers
         .filter_map(|server| {
             let latency = server.latency.filter(|it| it.samples >= MIN_SAMPLES)?;
             Some((server.address.as_str(), latency.p50_us))
         })
         .collect();
-    let slow = known.iter().filter_map(|(address, p50_us)| {
-        let mut others: Vec<i64> = known
+    let slow = medians.iter().filter_map(|(address, p50_us)| {
+        let mut others: Vec<i64> = medians
             .iter()
             .filter(|(other, _)| other != address)
             .map(|(_, p50_us)| *p50_us)
             .collect();
         others.sort_unstable();
-        let usual = *others.get(others.len() / 2)?;
-        let is_slow = *p50_us >= usual * FACTOR && *p50_us >= usual + LEAST_US;
+        let typical_us = *others.get(others.len() / 2)?;
+        let is_slow =
+            *p50_us >= typical_us * MIN_RATIO && *p50_us >= typical_us + MIN_DIFFERENCE_US;
         let ms = |us: i64| us as f64 / 1_000.0;
         is_slow.then(|| {
             Diagnosis::new(
                 format!(
-                    "server {address} of {} is slow: half of its answers take longer than {:.1} ms, at the other \
-                     servers {:.1} ms",
+                    "server {address} of {} is slow: half of its responses take longer than {:.1} ms, compared with \
+                     {:.1} ms for the other servers",
                     service.name,
                     ms(*p50_us),
-                    ms(usual)
+                    ms(typical_us)
                 ),
-                "its clients wait longer; a scheduler other than least-time sends it as many flows as the others",
+                "its clients wait longer; schedulers other than least-time send it as many flows as the other servers",
             )
         })
     });
@@ -65,17 +67,18 @@ mod tests {
     }
 
     #[test]
-    fn only_the_slow_server_is_named() {
+    fn only_the_slow_server_is_reported() {
         let found = slow_servers(&service(&[2_000, 2_100, 9_000, 1_900], 200));
         assert_eq!(found.len(), 1);
         assert_eq!(
             found[0].observation,
-            "server 10.0.0.3 of web is slow: half of its answers take longer than 9.0 ms, at the other servers 2.0 ms"
+            "server 10.0.0.3 of web is slow: half of its responses take longer than 9.0 ms, compared with 2.0 ms for \
+             the other servers"
         );
     }
 
     #[test]
-    fn small_differences_and_few_samples_are_no_finding() {
+    fn small_differences_and_few_samples_are_not_reported() {
         assert!(slow_servers(&service(&[100, 100, 900], 200)).is_empty());
         assert!(slow_servers(&service(&[5_000, 5_000, 9_000], 200)).is_empty());
         assert!(slow_servers(&service(&[2_000, 2_000, 9_000], 10)).is_empty());

@@ -8,8 +8,8 @@ use weir_netlink::{Address, Netlink, RouteKind};
 
 use crate::Diagnosis;
 
-/// Documentation addresses that the default route covers (RFC 5737, RFC 3849). Nothing is sent to them.
-const REMOTE: [&str; 2] = ["198.51.100.1", "2001:db8:ffff:ffff::1"];
+/// Documentation addresses (RFC 5737, RFC 3849), to look up the default route. Nothing is sent to them.
+const REMOTE_ADDRESSES: [&str; 2] = ["198.51.100.1", "2001:db8:ffff:ffff::1"];
 
 /// Maximum number of route lookups.
 const MAX_LOOKUPS: usize = 64;
@@ -26,7 +26,7 @@ pub async fn vip_sources(
 ) -> Result<Vec<Diagnosis>, weir_netlink::Error> {
     let is_vip_on_loopback =
         |address: &&Address| vips.contains(&address.ip) && loopback(address.ifindex);
-    let mut found: Vec<Diagnosis> = addresses
+    let mut findings: Vec<Diagnosis> = addresses
         .iter()
         .filter(is_vip_on_loopback)
         .filter_map(not_deprecated)
@@ -39,10 +39,10 @@ pub async fn vip_sources(
             continue;
         };
         if lookup.kind == RouteKind::Unicast && reported.insert(vip) {
-            found.push(selected(vip, *destination));
+            findings.push(selected(vip, *destination));
         }
     }
-    Ok(found)
+    Ok(findings)
 }
 
 /// Reports an IPv6 VIP that is not deprecated: the kernel may select it. An IPv4 address of `lo` is selected only if
@@ -60,15 +60,16 @@ fn not_deprecated(address: &Address) -> Option<Diagnosis> {
     })
 }
 
+/// Reports a VIP that the kernel selects as the source of packets to `destination`.
 fn selected(vip: IpAddr, destination: IpAddr) -> Diagnosis {
     Diagnosis::new(
-        format!("packets of this machine to {destination} have the VIP {vip} as their source"),
+        format!("packets from this machine to {destination} have the VIP {vip} as their source"),
         "the replies go to the director. Either the outgoing interface has no other address, or the route has the VIP \
         as its source (src)",
     )
 }
 
-/// Returns a destination for each route.
+/// Returns the destinations to look up: the remote addresses, and one in the network of each route.
 async fn destinations(netlink: &Netlink) -> Result<Vec<IpAddr>, weir_netlink::Error> {
     let routes = netlink.routes().await?;
     let is_unicast = |route: &&weir_netlink::Route| {
@@ -78,7 +79,7 @@ async fn destinations(netlink: &Netlink) -> Result<Vec<IpAddr>, weir_netlink::Er
         .iter()
         .filter(is_unicast)
         .map(|route| host_in_network(route.destination, route.prefix));
-    let remote = REMOTE.iter().filter_map(|text| text.parse().ok());
+    let remote = REMOTE_ADDRESSES.iter().filter_map(|text| text.parse().ok());
     Ok(remote.chain(in_networks).take(MAX_LOOKUPS).collect())
 }
 

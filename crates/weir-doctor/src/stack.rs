@@ -19,21 +19,21 @@ pub(crate) fn dropped_packets(desired: &Desired) -> Vec<Diagnosis> {
         .services
         .iter()
         .any(|service| !service.marks.is_empty());
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     if marks || !servers.is_empty() || !desired.proxies.is_empty() {
-        found.extend(conntrack::nearly_full());
+        findings.extend(conntrack::nearly_full());
     }
     let firewall::Firewall { rules, unreadable } = firewall::read();
-    found.extend(unreadable);
-    found.extend(proxied_packets(desired, &rules));
-    found.extend(marked_packets(desired, &rules));
-    found.extend(server_packets(&servers, &rules));
-    found
+    findings.extend(unreadable);
+    findings.extend(proxied_packets(desired, &rules));
+    findings.extend(marked_packets(desired, &rules));
+    findings.extend(server_packets(&servers, &rules));
+    findings
 }
 
 /// Reports dropped packets of proxy services.
 fn proxied_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for proxy in &desired.proxies {
         for listener in &proxy.listen {
             let (vip, port) = (listener.ip(), listener.port());
@@ -49,7 +49,7 @@ fn proxied_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
             }
             let name = &proxy.name;
             if let Some(drop) = rules.find_drop(syn, INBOUND) {
-                found.push(firewall::diagnosis(
+                findings.push(firewall::diagnosis(
                     &drop,
                     &format!("clients' packets for {listener}"),
                     &format!(
@@ -60,7 +60,7 @@ fn proxied_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
                 ));
             }
             if let Some(drop) = rules.find_drop(reply, OUTBOUND) {
-                found.push(firewall::diagnosis(
+                findings.push(firewall::diagnosis(
                     &drop,
                     &format!("replies from {listener}"),
                     &format!("clients of the proxy service {name} receive no reply"),
@@ -69,31 +69,31 @@ fn proxied_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
             }
         }
     }
-    found
+    findings
 }
 
-/// Reports dropped packets selected by a firewall mark. They pass the forward chains, and conntrack sees only one
+/// Reports dropped packets selected by a firewall mark. They traverse the forward chains, and conntrack sees only one
 /// direction.
 fn marked_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for service in &desired.services {
         for mark in &service.marks {
             let first = Packet {
                 mark: Some(mark.mark.get()),
-                ..Packet::of(mark.family == Family::V4)
+                ..Packet::any_syn(mark.family == Family::V4)
             };
             let filter = PacketFilter::marked(mark.family == Family::V4, mark.mark.get());
             let name = &service.name;
             if let Some(drop) = rules.find_drop(first, FORWARDED) {
-                found.push(firewall::diagnosis(
+                findings.push(firewall::diagnosis(
                     &drop,
                     &format!("packets of {mark}"),
-                    &format!("clients of the service {name} receive no reply: packets with a mark pass the forward \
-                         chains"),
+                    &format!("clients of the service {name} receive no reply: packets with a mark traverse the \
+                         forward chains"),
                     &filter,
                 ));
             } else if let Some(drop) = rules.find_drop(first.later(Tracking::Invalid), FORWARDED) {
-                found.push(firewall::diagnosis(
+                findings.push(firewall::diagnosis(
                     &drop,
                     &format!("packets of {mark} after the first packet of a connection"),
                     &format!(
@@ -105,7 +105,7 @@ fn marked_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
             }
         }
     }
-    found
+    findings
 }
 
 /// Returns the servers and ports that the director itself connects to.
@@ -159,11 +159,11 @@ fn server_packets(servers: &BTreeSet<(IpAddr, Option<u16>)>, rules: &Ruleset) ->
         );
     }
     let consequence =
-        "probes of this machine and the proxy's connections fail, so these servers are down";
+        "probes from this machine and the proxy's connections fail, so these servers are down";
     let finding = |(drop, servers): &(Drop, BTreeSet<IpAddr>), direction: &str, side| {
         let names = match servers.iter().collect::<Vec<_>>().as_slice() {
             [server] => server.to_string(),
-            [first, rest @ ..] => format!("{first} and {} more servers", rest.len()),
+            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
             [] => String::new(),
         };
         let is_ipv4 = servers.first().is_some_and(IpAddr::is_ipv4);

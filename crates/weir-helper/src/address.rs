@@ -1,4 +1,4 @@
-//! Adds and removes addresses, routes, rules and devices, and remembers which ones it added.
+//! Adds and removes addresses, routes, rules and devices, and records those that were added.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::record::{self, Added, Extra};
 use crate::state::Addresses;
 
 impl Addresses {
-    /// Removes what an earlier helper left, or adopts it.
+    /// Reads the record of an earlier helper. Unless `adopt` is true, removes what it contains.
     pub(crate) async fn open(runtime_dir: &Path, adopt: bool) -> Result<Self, Error> {
         let mut addresses = Self {
             netlink: Netlink::open()?,
@@ -24,8 +24,8 @@ impl Addresses {
         Ok(addresses)
     }
 
-    /// Adds what is missing of a virtual router's addresses, routes and rules, and removes addresses that a former
-    /// configuration had, or had elsewhere.
+    /// Adds the missing addresses, routes and rules of a virtual router, and removes addresses that a previous
+    /// configuration had, or had on another interface.
     pub(crate) async fn add(&mut self, router: &VirtualRouter) -> Result<(), Error> {
         let base = self.base(router).await?;
         let link = if router.virtual_mac {
@@ -33,10 +33,10 @@ impl Addresses {
         } else {
             base.clone()
         };
-        // First, so that no packet is accepted. Without it the addresses are added anyway: the other director
-        // has released them.
+        // The filter is set first, so that no packet is accepted before. If that fails, the addresses are added
+        // anyway, because the other director has released them.
         let filtered = extra::set_filter(self, router);
-        self.remove_former(router, &link).await?;
+        self.remove_outdated(router, &link).await?;
         let mut added = self.add_addresses(router, None, &link).await;
         for other in &router.other_interfaces {
             let name = other.interface.as_str();
@@ -52,10 +52,10 @@ impl Addresses {
         filtered.and(added).and(more)
     }
 
-    /// The interface of a virtual router.
+    /// Returns the interface of a virtual router.
     async fn base(&self, router: &VirtualRouter) -> Result<Link, Error> {
         let links = self.netlink.links().await?;
-        let found = match (&router.interface, router.source) {
+        let link = match (&router.interface, router.source) {
             (Some(name), _) => links.into_iter().find(|link| link.name == *name),
             (None, Some(source)) => {
                 let present = self.netlink.addresses().await?;
@@ -64,7 +64,7 @@ impl Addresses {
             }
             (None, None) => None,
         };
-        found.ok_or_else(|| Error::NoInterface {
+        link.ok_or_else(|| Error::NoInterface {
             name: router.name.clone(),
         })
     }
@@ -127,10 +127,10 @@ impl Addresses {
         }
     }
 
-    /// Removes what was added for some virtual routers: rules, routes, addresses, then devices and filters.
+    /// Removes what was added for the affected virtual routers: rules, routes, addresses, then devices and filters.
     pub(crate) async fn remove(
         &mut self,
-        is_concerned: &(dyn Fn(&str) -> bool + Sync),
+        is_affected: &(dyn Fn(&str) -> bool + Sync),
     ) -> Result<(), Error> {
         if self.record.is_empty() {
             return Ok(());
@@ -140,45 +140,45 @@ impl Addresses {
         let is_last = |it: &Extra| matches!(it, Extra::Device { .. } | Extra::Filter { .. });
         for last in [false, true] {
             if last {
-                let is_leaving = |added: &Added| is_concerned(&added.router);
-                self.remove_addresses(&is_leaving, &links, &mut first_error)
+                let is_removed = |added: &Added| is_affected(&added.router);
+                self.remove_addresses(&is_removed, &links, &mut first_error)
                     .await;
             }
-            let leaving: Vec<Extra> = self
+            let to_remove: Vec<Extra> = self
                 .record
                 .extra
                 .iter()
-                .filter(|it| it.router().is_some_and(is_concerned) && is_last(it) == last)
+                .filter(|it| it.router().is_some_and(is_affected) && is_last(it) == last)
                 .rev()
                 .cloned()
                 .collect();
-            for it in leaving {
+            for it in to_remove {
                 match extra::remove(&self.netlink, &it, &links).await {
                     Ok(()) => self.record.extra.retain(|other| *other != it),
                     Err(error) => drop(first_error.get_or_insert(error)),
                 }
             }
         }
-        extra::restore_settings(&mut self.record);
+        extra::restore_sysctls(&mut self.record);
         self.write()?;
         first_error.map_or(Ok(()), Err)
     }
 
     /// Removes the addresses of a virtual router that it does not have any more where they are. `link` is its own
     /// interface.
-    async fn remove_former(&mut self, router: &VirtualRouter, link: &Link) -> Result<(), Error> {
+    async fn remove_outdated(&mut self, router: &VirtualRouter, link: &Link) -> Result<(), Error> {
         let is_wanted = |added: &Added| {
             let other = router.other_interface(added.address);
             router.managed().any(|it| it.address == added.address)
                 && other.unwrap_or(&link.name) == added.interface
         };
-        let is_former = |added: &Added| added.router == router.name && !is_wanted(added);
-        if !self.record.added.iter().any(is_former) {
+        let is_outdated = |added: &Added| added.router == router.name && !is_wanted(added);
+        if !self.record.added.iter().any(is_outdated) {
             return Ok(());
         }
         let links = self.netlink.links().await?;
         let mut first_error = None;
-        self.remove_addresses(&is_former, &links, &mut first_error)
+        self.remove_addresses(&is_outdated, &links, &mut first_error)
             .await;
         self.write()?;
         first_error.map_or(Ok(()), Err)
@@ -186,14 +186,14 @@ impl Addresses {
 
     async fn remove_addresses(
         &mut self,
-        is_leaving: &(dyn Fn(&Added) -> bool + Sync),
+        is_removed: &(dyn Fn(&Added) -> bool + Sync),
         links: &[Link],
         first_error: &mut Option<Error>,
     ) {
         let added = self.record.added.iter();
-        let leaving: Vec<Added> = added.filter(|it| is_leaving(it)).cloned().collect();
-        let others = self.secondary_addresses(&leaving, links).await;
-        for added in leaving {
+        let to_remove: Vec<Added> = added.filter(|it| is_removed(it)).cloned().collect();
+        let others = self.secondary_addresses(&to_remove, links).await;
+        for added in to_remove {
             if let Some(link) = links.iter().find(|link| link.name == added.interface) {
                 let removed = self
                     .netlink
@@ -206,20 +206,20 @@ impl Addresses {
             }
             self.record.added.remove(&added);
         }
-        if let Err(error) = self.add_lost(&others).await {
+        if let Err(error) = self.restore_addresses(&others).await {
             first_error.get_or_insert(error);
         }
     }
 
-    /// Other addresses in the networks of addresses that are removed. The kernel removes them too, if they were added
-    /// later and `promote_secondaries` is 0 (ip-sysctl).
+    /// Returns the other addresses in the networks of addresses that are removed. The kernel removes them too, if they
+    /// were added later and `promote_secondaries` is 0 (ip-sysctl).
     async fn secondary_addresses(
         &self,
-        leaving: &[Added],
+        to_remove: &[Added],
         links: &[Link],
     ) -> Vec<weir_netlink::Address> {
         let has_network = |it: &&Added| it.address.is_ipv4() && it.prefix < 32;
-        let networks: Vec<(u32, &Added)> = leaving
+        let networks: Vec<(u32, &Added)> = to_remove
             .iter()
             .filter(has_network)
             .filter_map(|it| {
@@ -237,20 +237,20 @@ impl Addresses {
                 return Vec::new();
             }
         };
-        let leaves = |it: &weir_netlink::Address| {
+        let is_to_be_removed = |it: &weir_netlink::Address| {
             let mut networks = networks.iter();
             networks.any(|(ifindex, added)| (*ifindex, added.address) == (it.ifindex, it.ip))
         };
         present.retain(|it| {
             let mut networks = networks.iter();
             networks.any(|(ifindex, added)| (*ifindex, added.prefix) == (it.ifindex, it.prefix))
-                && !leaves(it)
+                && !is_to_be_removed(it)
         });
         present
     }
 
-    /// Adds the addresses again that are not present any more, unless they were to be removed.
-    async fn add_lost(&self, others: &[weir_netlink::Address]) -> Result<(), Error> {
+    /// Adds those addresses again that are no longer present.
+    async fn restore_addresses(&self, others: &[weir_netlink::Address]) -> Result<(), Error> {
         if others.is_empty() {
             return Ok(());
         }
@@ -262,7 +262,10 @@ impl Addresses {
             if present.iter().any(is_same) {
                 continue;
             }
-            tracing::info!(address = %other.ip, "the kernel removed it with the first of its network");
+            tracing::info!(
+                address = %other.ip,
+                "added an address again: the kernel removed it with the first address of its network"
+            );
             self.netlink
                 .add_address(other.ifindex, other.ip, other.prefix)
                 .await?;
@@ -271,11 +274,11 @@ impl Addresses {
     }
 }
 
-/// Removes all that a helper has added and not removed. Returns how many addresses, routes, rules and devices there
-/// were. Must be called inside a tokio runtime, while no helper runs.
+/// Removes everything that a helper has added and not removed. Returns the number of recorded addresses, routes, rules
+/// and devices. Must be called inside a tokio runtime, while no helper runs.
 ///
 /// # Errors
-/// Something cannot be removed, or the record cannot be written.
+/// An object cannot be removed, or the record cannot be written.
 pub async fn remove_recorded(runtime_dir: &Path) -> Result<usize, Error> {
     let record = record::read(runtime_dir);
     let count = record.added.len() + record.extra.len();

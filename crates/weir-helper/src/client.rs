@@ -11,8 +11,8 @@ use weir_sys::{Channel, Message};
 use crate::Error;
 use crate::message::{Answer, Envelope, Reply, Request};
 
-/// The largest list of virtual routers, in bytes.
-const POLICY_MAX: u64 = 4 << 20;
+/// Maximum size of a list of virtual routers, in bytes.
+const POLICY_MAX_BYTES: u64 = 4 << 20;
 
 /// An answer, with the virtual routers if it contains them.
 pub type Answered = (Answer, Option<Vec<VirtualRouter>>);
@@ -25,7 +25,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the helper at the other end of the channel.
+    /// Creates a client of the helper at the other end of the channel.
     pub const fn new(channel: Channel) -> Self {
         Self {
             channel,
@@ -33,7 +33,7 @@ impl Client {
         }
     }
 
-    /// Sends a request; returns the number of its answer.
+    /// Sends a request. Returns the number that its answer will have.
     ///
     /// # Errors
     /// The helper has ended.
@@ -45,14 +45,14 @@ impl Client {
         Ok(number)
     }
 
-    /// The next answer, with the virtual routers if it contains them; `None` when the helper has ended. It does not
-    /// wait.
+    /// Returns the next answer without waiting, with the virtual routers if it contains them; `None` = the helper has
+    /// ended.
     ///
     /// # Errors
-    /// The helper sent something else, or [`Error::System`].
+    /// The helper sent an invalid message, or the channel cannot be read.
     pub fn poll_receive(&self) -> Result<Poll<Option<Answered>>, Error> {
         match self.channel.poll_receive()? {
-            Poll::Ready(message) => message.map(answered).transpose().map(Poll::Ready),
+            Poll::Ready(message) => message.map(parse_answer).transpose().map(Poll::Ready),
             Poll::Pending => Ok(Poll::Pending),
         }
     }
@@ -65,10 +65,10 @@ impl AsFd for Client {
     }
 }
 
-fn answered(message: Message) -> Result<Answered, Error> {
+fn parse_answer(message: Message) -> Result<Answered, Error> {
     let envelope = Envelope::<Reply>::decode(&message.bytes)?;
     let routers = match (&envelope.body, message.files.into_iter().next()) {
-        (Reply::Policy, Some(file)) => Some(read(file.into())?),
+        (Reply::Policy, Some(file)) => Some(read_routers(file.into())?),
         _ => None,
     };
     let answer = Answer {
@@ -78,10 +78,10 @@ fn answered(message: Message) -> Result<Answered, Error> {
     Ok((answer, routers))
 }
 
-fn read(file: File) -> Result<Vec<VirtualRouter>, Error> {
+fn read_routers(file: File) -> Result<Vec<VirtualRouter>, Error> {
     let invalid = |reason: String| Error::Message { reason };
     let mut text = String::new();
-    file.take(POLICY_MAX)
+    file.take(POLICY_MAX_BYTES)
         .read_to_string(&mut text)
         .map_err(|error| invalid(error.to_string()))?;
     serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))

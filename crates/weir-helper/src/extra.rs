@@ -1,4 +1,4 @@
-//! Routes, rules, and devices with a virtual MAC address.
+//! Adds and removes routes, rules, filters, and devices with a virtual MAC address.
 
 use weir_model::{Accept, Network, VirtualRoute, VirtualRouter, VirtualRule};
 use weir_netlink::{
@@ -9,24 +9,24 @@ use crate::Error;
 use crate::record::{Extra, Record};
 use crate::state::Addresses;
 
-/// Settings of the device below: it must not answer ARP requests for the addresses of the devices above.
-const BASE: [(&str, &str); 2] = [("arp_ignore", "1"), ("arp_filter", "1")];
-/// IPv4 settings of the device: it accepts packets from its own machine's addresses, and its packets come back by the
-/// device below.
-const DEVICE_V4: [(&str, &str); 3] = [
+/// Sysctls of a base device, which must not answer ARP requests for the addresses of the devices on top of it.
+const BASE_SYSCTLS: [(&str, &str); 2] = [("arp_ignore", "1"), ("arp_filter", "1")];
+/// IPv4 sysctls of a device: it accepts packets from this machine's addresses, and replies to its packets arrive on the
+/// base device.
+const DEVICE_IPV4_SYSCTLS: [(&str, &str); 3] = [
     ("arp_ignore", "1"),
     ("accept_local", "1"),
     ("rp_filter", "0"),
 ];
-/// IPv6 settings of the device: it generates no address.
-const DEVICE_V6: [(&str, &str); 4] = [
+/// IPv6 sysctls of a device, which generates no address.
+const DEVICE_IPV6_SYSCTLS: [(&str, &str); 4] = [
     ("addr_gen_mode", "1"),
     ("accept_dad", "0"),
     ("accept_ra", "0"),
     ("autoconf", "0"),
 ];
 
-/// The virtual MAC address (RFC 9568 section 7.3).
+/// Returns the virtual MAC address of a virtual router (RFC 9568 section 7.3).
 pub fn virtual_mac(router_id: u8, ipv6: bool) -> [u8; 6] {
     [0, 0, 0x5e, 0, if ipv6 { 2 } else { 1 }, router_id]
 }
@@ -35,7 +35,7 @@ const fn is_ipv6(router: &VirtualRouter) -> bool {
     !router.is_ipv4()
 }
 
-/// The device with the virtual MAC address; creates it if it does not exist.
+/// Returns the device with the virtual MAC address. Creates the device if it does not exist.
 pub(crate) async fn add_device(
     addresses: &mut Addresses,
     router: &VirtualRouter,
@@ -53,17 +53,20 @@ pub(crate) async fn add_device(
         addresses.record.extra.push(device.clone());
         addresses.write()?;
     }
-    set_base(addresses, &base.name)?;
+    set_base_sysctls(addresses, &base.name)?;
     let mac = MacAddr(virtual_mac(router.router_id, ipv6));
     let created = addresses.netlink.add_macvlan(&name, base.index, mac).await;
     if !matches!(created, Ok(Change::Made)) && !was_recorded {
-        // It belongs to another program.
+        // The device belongs to another program.
         addresses.record.extra.retain(|it| *it != device);
         addresses.write()?;
     }
     let is_new = created? == Change::Made;
     if is_new {
-        for (ipv6, settings) in [(false, &DEVICE_V4[..]), (true, &DEVICE_V6[..])] {
+        for (ipv6, settings) in [
+            (false, &DEVICE_IPV4_SYSCTLS[..]),
+            (true, &DEVICE_IPV6_SYSCTLS[..]),
+        ] {
             for (key, value) in settings {
                 let sysctl = Sysctl::of_device(ipv6, &name, key)?;
                 if sysctl.find()?.is_some() {
@@ -80,18 +83,18 @@ pub(crate) async fn add_device(
     Ok(link)
 }
 
-/// Settings of the device below; their former values are recorded first.
-fn set_base(addresses: &mut Addresses, base: &str) -> Result<(), Error> {
-    for (key, value) in BASE {
+/// Changes the sysctls of a base device, after recording their previous values.
+fn set_base_sysctls(addresses: &mut Addresses, base: &str) -> Result<(), Error> {
+    for (key, value) in BASE_SYSCTLS {
         let sysctl = Sysctl::of_device(false, base, key)?;
-        let former = sysctl.read()?;
-        if former == value {
+        let previous = sysctl.read()?;
+        if previous == value {
             continue;
         }
         addresses.record.extra.push(Extra::Sysctl {
             base: base.to_owned(),
             name: sysctl.name().to_owned(),
-            value: former,
+            value: previous,
         });
         addresses.write()?;
         sysctl.set(value)?;
@@ -99,9 +102,9 @@ fn set_base(addresses: &mut Addresses, base: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Restores settings of devices that have no device above any more.
-pub(crate) fn restore_settings(record: &mut Record) {
-    let used: Vec<String> = record
+/// Restores the sysctls of base devices that no recorded device uses.
+pub(crate) fn restore_sysctls(record: &mut Record) {
+    let base_devices: Vec<String> = record
         .extra
         .iter()
         .filter_map(|it| match it {
@@ -110,11 +113,11 @@ pub(crate) fn restore_settings(record: &mut Record) {
         })
         .collect();
     record.extra.retain(|it| match it {
-        Extra::Sysctl { base, name, value } if !used.contains(base) => {
+        Extra::Sysctl { base, name, value } if !base_devices.contains(base) => {
             let restored = Sysctl::new(name.as_str()).and_then(|sysctl| sysctl.set(value));
             if let Err(error) = restored {
-                // The device is gone.
-                tracing::debug!(%error, "failed to restore a setting");
+                // The base device no longer exists.
+                tracing::debug!(%error, "failed to restore a sysctl");
             }
             false
         }
@@ -131,7 +134,7 @@ pub(crate) fn set_filter(addresses: &mut Addresses, router: &VirtualRouter) -> R
     };
     let is_recorded = addresses.record.extra.contains(&filter);
     let ports = match &router.accept {
-        // A former configuration had one.
+        // A previous configuration had a filter.
         Accept::All if is_recorded => {
             addresses.netlink.remove_input_filter(&table)?;
             addresses.record.extra.retain(|it| *it != filter);
@@ -212,13 +215,13 @@ pub(crate) async fn add(
     first_error.map_or(Ok(()), Err)
 }
 
-/// Removes one of them.
+/// Removes one of these objects.
 pub(crate) async fn remove(netlink: &Netlink, extra: &Extra, links: &[Link]) -> Result<(), Error> {
     match extra {
         Extra::Route {
             interface, route, ..
         } => {
-            // Without the device there is no route.
+            // The route was removed with its device.
             if let Some(route) = static_route(route, interface, links) {
                 netlink.remove_route(&route).await?;
             }

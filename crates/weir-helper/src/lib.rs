@@ -1,12 +1,11 @@
-//! `weir helper`: a small privileged process that changes addresses and runs programs for a process without these
-//! rights, the VRRP agent.
+//! `weir helper`: a small privileged process that changes addresses and runs programs for the unprivileged VRRP agent.
 //!
-//! Its caller can only name what the configuration contains: a virtual router by its name, a tracked object by its
+//! A request can only name what the configuration contains: a virtual router by its name, a tracked object by its
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
-//! The text of a daemon without rights only selects among contents of root's file ([`RootSection`]). An address that
-//! it found present is never removed. When the channel is closed, it removes every address that it has added, because
-//! nothing advertises them any more. The keeper holds both ends of the channel, so the helper and its caller can be
-//! replaced separately: a new helper adopts the record of the former one.
+//! The text of an unprivileged daemon only selects among contents of root's file ([`RootSection`]). The helper never
+//! removes an address that was present before. When the channel is closed, it removes every address that it has added,
+//! because nothing advertises them any more. The keeper holds both ends of the channel, so the helper and its caller
+//! can be replaced separately: a new helper takes over the record of the previous one.
 //!
 //! Added addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so that
 //! the next helper, `weir run` and `weir clean` can remove them.
@@ -37,8 +36,8 @@ pub use published::with_published_part;
 pub use root_section::RootSection;
 pub use serve::serve;
 
-/// The environment variable by which the keeper informs the helper of the VRRP agent that a daemon without rights has
-/// written the recorded configuration, whoever owns the file now.
+/// The environment variable by which the keeper informs the VRRP agent's helper that an unprivileged daemon has written
+/// the recorded configuration, even if the file has another owner now.
 pub const CONFINED: &str = "WEIR_HELPER_CONFINED";
 
 /// Why the helper failed.
@@ -58,7 +57,7 @@ pub enum Error {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// The file belongs to another user than root and this process's, or other users may write it.
+    /// The file belongs neither to root nor to this process's user, or other users can write to it.
     #[error("{path}: must belong to root and not be writable by others", path = path.display())]
     Untrusted {
         /// The file.
@@ -70,14 +69,14 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A daemon without rights wants what root's configuration file does not have.
+    /// An unprivileged daemon requested content that root's configuration file does not have.
     #[error("{path} does not permit this {name} of the daemon: {reason}", path = path.display())]
     NotPermitted {
         /// The file.
         path: PathBuf,
         /// The section.
         name: &'static str,
-        /// Why, or what to do.
+        /// Why it is not permitted, or what to do.
         reason: String,
     },
     /// No virtual router has this name.
@@ -86,13 +85,13 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// No interface has this name, or none has the source address.
+    /// The interface does not exist, or no interface has the source address.
     #[error("{name} has no interface")]
     NoInterface {
         /// The virtual router.
         name: String,
     },
-    /// The other process sent something else than a message of this version.
+    /// The other process sent something other than a message of this version.
     #[error("invalid message: {reason}")]
     Message {
         /// Why.

@@ -1,4 +1,4 @@
-//! Secrets of the configuration, read from their sources.
+//! Reads the secrets of a configuration from their sources.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use weir_config::{Machine, SecretValue};
 use weir_model::{Family, Secret, SecretSource};
 use weir_sys::untrusted_file::{self, Owner};
 
-/// Reads the secrets of a configuration with the rights of this process. For configurations of root only.
+/// Reads the secrets of a configuration with this process's privileges. Only for configurations written by root.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThisMachine;
 

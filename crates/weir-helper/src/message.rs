@@ -1,5 +1,5 @@
 //! Messages between the helper and its caller: JSON, one per packet of a SEQPACKET channel, at most
-//! [`weir_sys::MESSAGE_MAX`] bytes. Requests are only added and never change their meaning.
+//! [`weir_sys::MESSAGE_MAX`] bytes. New versions only add requests: no request changes its meaning.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::Error;
 /// Version of the messages; the helper rejects others.
 pub const VERSION: u32 = 1;
 
-/// A request, with a number that its answer repeats.
+/// A request with its number, or an answer with the number of its request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Envelope<T> {
     pub(crate) version: u32,
@@ -16,7 +16,7 @@ pub(crate) struct Envelope<T> {
     pub(crate) body: T,
 }
 
-/// What a caller may request.
+/// A request of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
@@ -27,17 +27,17 @@ pub enum Request {
         /// Its name.
         router: String,
     },
-    /// Remove those that were added for it.
+    /// Remove the addresses that were added for a virtual router.
     Remove {
         /// Its name.
         router: String,
     },
-    /// Remove what was added for all virtual routers but these, which a new caller does not continue.
+    /// Remove what was added for all virtual routers except those that a new caller continues.
     Settle {
-        /// Their names.
+        /// The names of the virtual routers that the caller continues.
         active: Vec<String>,
     },
-    /// Run its notification programs.
+    /// Run the notification programs of a virtual router.
     Notify {
         /// Its name.
         router: String,
@@ -46,7 +46,7 @@ pub enum Request {
         /// Its priority.
         priority: u8,
     },
-    /// Run the notification program of its group.
+    /// Run the notification program of a virtual router's group.
     NotifyGroup {
         /// The name of the virtual router that has the program.
         router: String,
@@ -62,7 +62,7 @@ pub enum Request {
     },
 }
 
-/// The state that programs are notified of.
+/// The state that is passed to notification programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum NotifyState {
@@ -77,7 +77,7 @@ pub enum NotifyState {
 }
 
 impl NotifyState {
-    /// As keepalived passes it to programs.
+    /// Returns the state as keepalived passes it to programs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Master => "MASTER",
@@ -103,9 +103,9 @@ pub struct Answer {
 pub enum Reply {
     /// The virtual routers are in the attached file.
     Policy,
-    /// It is done.
+    /// The request was executed.
     Done,
-    /// It failed.
+    /// The request failed.
     Failed {
         /// Why.
         reason: String,
@@ -120,7 +120,7 @@ pub enum Reply {
 pub enum TrackedOutcome {
     /// The program exited with 0.
     Up,
-    /// It did not.
+    /// The program exited with another code, was killed, or did not exit in time.
     Down,
     /// The file contains this number.
     Number(i32),

@@ -1,4 +1,4 @@
-//! Programs and files of virtual routers.
+//! Runs the programs of virtual routers, and reads their tracked files.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -12,9 +12,10 @@ use weir_sys::untrusted_file::{self, Owner};
 
 use crate::message::{NotifyState, TrackedOutcome};
 
-/// The largest tracked file, in bytes.
+/// Maximum size of a tracked file, in bytes.
 const FILE_MAX_BYTES: u64 = 4096;
 
+/// Starts a program with an empty environment except for `PATH`.
 fn spawn(words: &[String], extra: &[&str], user: Option<&str>) -> Result<Child, String> {
     let (program, arguments) = words.split_first().ok_or("no program")?;
     let mut command = Command::new(program);
@@ -41,7 +42,7 @@ fn spawn(words: &[String], extra: &[&str], user: Option<&str>) -> Result<Child, 
         .map_err(|error| format!("{program}: {error}"))
 }
 
-/// Runs the notification programs; does not wait for them.
+/// Starts the notification programs for a state, without waiting for them.
 pub(crate) fn notify(router: &VirtualRouter, state: NotifyState, priority: u8) {
     let Notify {
         all,
@@ -64,7 +65,7 @@ pub(crate) fn notify(router: &VirtualRouter, state: NotifyState, priority: u8) {
     start(router, all, &arguments);
 }
 
-/// Runs the notification program of the group; does not wait for it.
+/// Starts the notification program of the group, without waiting for it.
 pub(crate) fn notify_group(router: &VirtualRouter, state: NotifyState) {
     let group = router.group.as_deref().unwrap_or_default();
     write_fifo(router, "GROUP", group, state, 0);
@@ -88,13 +89,13 @@ fn start(router: &VirtualRouter, words: &[String], extra: &[&str]) {
     }
 }
 
-/// Writes a line of keepalived's format, if a process reads the FIFO.
+/// Writes a line in keepalived's format, if a process reads the FIFO.
 fn write_fifo(router: &VirtualRouter, kind: &str, name: &str, state: NotifyState, priority: u8) {
     let Some(path) = &router.notify.fifo else {
         return;
     };
     let line = format!("{kind} \"{name}\" {} {priority}\n", state.as_str());
-    // A file of another kind is not written, whoever placed it there.
+    // A file of another kind is not written.
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let written = rustix::fs::open(path.as_str(), flags, Mode::empty()).and_then(|file| {
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
@@ -108,7 +109,7 @@ fn write_fifo(router: &VirtualRouter, kind: &str, name: &str, state: NotifyState
     }
 }
 
-/// The state of a tracked program or file. `None`: the object is of another kind.
+/// Returns the state of a tracked program or file; `None` = the object is of another kind.
 pub(crate) async fn track(object: &TrackObject) -> Option<TrackedOutcome> {
     match object {
         TrackObject::Script(script) => Some(run(script).await),

@@ -1,26 +1,26 @@
-//! Root's configuration together with what a group of directors has published.
+//! Combines root's configuration with the part that a group of directors has published.
 //!
-//! A daemon without rights supplies the published part, and could supply anything. The result therefore has root's own
-//! part, and its last file may only contain what root's file permits: parsing it enforces `[cluster.publish]`, and
-//! programs and files must be those that root's file names.
+//! An unprivileged daemon supplies the published part, and could supply anything. The result therefore contains root's
+//! own part, and the published part may only contain what root's file permits: parsing enforces `[cluster.publish]`,
+//! and programs and files must be those that root's file names.
 
 /// Returns root's configuration with the published part of a daemon's text, if both are of the same group.
 ///
 /// # Errors
-/// In words: the published part contains what only root's own file may contain.
-pub fn with_published_part(own: &str, daemons: &str) -> Result<String, String> {
-    let Some((group, files)) = weir_config::group_of(own) else {
-        return Ok(own.to_owned());
+/// Returns a message if the published part contains something that only root's own file may contain.
+pub fn with_published_part(root_text: &str, daemon_text: &str) -> Result<String, String> {
+    let Some((group, files)) = weir_config::group_of(root_text) else {
+        return Ok(root_text.to_owned());
     };
-    let Some(published) = weir_config::published_part(daemons, &group) else {
-        return Ok(own.to_owned());
+    let Some(published) = weir_config::published_part(daemon_text, &group) else {
+        return Ok(root_text.to_owned());
     };
     if !weir_config::is_publishable(published) {
         return Err("the published configuration contains control characters".to_owned());
     }
-    let bundle = weir_config::with_published(own, &group, published);
-    match weir_config::published_findings(own, &bundle, &files).first() {
-        Some(found) => Err(found.message.clone()),
+    let bundle = weir_config::with_published(root_text, &group, published);
+    match weir_config::published_findings(root_text, &bundle, &files).first() {
+        Some(finding) => Err(finding.message.clone()),
         None => Ok(bundle),
     }
 }
@@ -29,26 +29,32 @@ pub fn with_published_part(own: &str, daemons: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    const OWN: &str = "[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n";
+    const ROOT_TEXT: &str = "[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n";
 
     #[test]
-    fn own_part_is_always_that_of_root() {
-        let other = OWN.replace("10.0.0.1", "10.0.0.2");
-        let daemons = weir_config::with_published(&other, "edge", "[pool.a]\n");
-        let expected = weir_config::with_published(OWN, "edge", "[pool.a]\n");
-        assert_eq!(with_published_part(OWN, &daemons), Ok(expected));
+    fn root_part_always_comes_from_root() {
+        let other = ROOT_TEXT.replace("10.0.0.1", "10.0.0.2");
+        let daemon_text = weir_config::with_published(&other, "edge", "[pool.a]\n");
+        let expected = weir_config::with_published(ROOT_TEXT, "edge", "[pool.a]\n");
+        assert_eq!(with_published_part(ROOT_TEXT, &daemon_text), Ok(expected));
         // Another group, or none.
-        let daemons = weir_config::with_published(&other, "other", "[pool.a]\n");
-        assert_eq!(with_published_part(OWN, &daemons), Ok(OWN.to_owned()));
+        let daemon_text = weir_config::with_published(&other, "other", "[pool.a]\n");
         assert_eq!(
-            with_published_part("[node]\n", &daemons),
+            with_published_part(ROOT_TEXT, &daemon_text),
+            Ok(ROOT_TEXT.to_owned())
+        );
+        assert_eq!(
+            with_published_part("[node]\n", &daemon_text),
             Ok("[node]\n".to_owned())
         );
-        assert_eq!(with_published_part(OWN, OWN), Ok(OWN.to_owned()));
+        assert_eq!(
+            with_published_part(ROOT_TEXT, ROOT_TEXT),
+            Ok(ROOT_TEXT.to_owned())
+        );
     }
 
     #[test]
-    fn published_part_has_no_tables_of_root() {
+    fn published_part_with_tables_of_root_is_rejected() {
         for (published, expected) in [
             ("[node]\nmax_flows = 1024\n", "`node` cannot be published"),
             (
@@ -57,12 +63,12 @@ mod tests {
             ),
             ("[pool.a]\nnotify = [\"/bin/sh\"]\n", "would run a program"),
         ] {
-            let daemons = weir_config::with_published(OWN, "edge", published);
-            let refused = with_published_part(OWN, &daemons).unwrap_err();
-            assert!(refused.contains(expected), "{refused}");
+            let daemon_text = weir_config::with_published(ROOT_TEXT, "edge", published);
+            let message = with_published_part(ROOT_TEXT, &daemon_text).unwrap_err();
+            assert!(message.contains(expected), "{message}");
         }
-        let twice = weir_config::with_published(OWN, "edge", "[pool.a]\n");
+        let twice = weir_config::with_published(ROOT_TEXT, "edge", "[pool.a]\n");
         let twice = weir_config::with_published(&twice, "edge", "[pool.b]\n");
-        assert!(with_published_part(OWN, &twice).is_err());
+        assert!(with_published_part(ROOT_TEXT, &twice).is_err());
     }
 }

@@ -1,6 +1,5 @@
-//! `RUNTIME_DIR/vrrp.json`: addresses, routes, rules and devices that the helper has added, and settings of devices
-//! that it has changed. A reboot removes them, so a record of another boot is
-//! ignored.
+//! `RUNTIME_DIR/vrrp.json`: addresses, routes, rules and devices that the helper has added, and sysctls of devices that
+//! it has changed. A reboot reverts these changes, so a record from before the last boot is ignored.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +15,7 @@ use crate::Error;
 
 const FILE: &str = "vrrp.json";
 
-/// An address on an interface.
+/// An address that the helper has added to an interface.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Added {
     pub(crate) router: String,
@@ -43,9 +42,9 @@ pub(crate) enum Extra {
         name: String,
         base: String,
     },
-    /// A table that drops packets to the addresses.
+    /// An nftables table that drops packets to the addresses.
     Filter { router: String, table: String },
-    /// A setting of a device below others, and its former value.
+    /// A sysctl of a base device, and its previous value.
     Sysctl {
         base: String,
         name: String,
@@ -54,7 +53,7 @@ pub(crate) enum Extra {
 }
 
 impl Extra {
-    /// The virtual router, unless it belongs to several.
+    /// Returns the virtual router; `None` = the object may belong to several.
     pub(crate) fn router(&self) -> Option<&str> {
         match self {
             Self::Route { router, .. }
@@ -66,7 +65,7 @@ impl Extra {
     }
 }
 
-/// All that the helper has changed.
+/// All changes by the helper.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) added: BTreeSet<Added>,
@@ -88,7 +87,7 @@ impl Record {
 }
 
 pub(crate) fn read(runtime_dir: &Path) -> Record {
-    // A daemon without rights may write to the directory.
+    // An unprivileged daemon may write to the directory.
     let Ok(text) = read_own(&runtime_dir.join(FILE)) else {
         return Record::default();
     };

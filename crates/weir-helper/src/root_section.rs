@@ -1,12 +1,12 @@
-//! A part of root's configuration file that a daemon without rights may have a process of root use, but not change.
+//! A part of root's configuration file. An unprivileged daemon can make a root process use it, but cannot change it.
 //!
-//! The daemon requests which content becomes active. It is accepted if it is that of
-//! - the configuration file now, if root alone can write it and its included files,
-//! - the content that is active, or the one before, to which a guarded reload may return, or
-//! - the one that was last active, as recorded in the runtime directory, because a process that is restarted uses it
-//!   whatever the file contains by then.
+//! The daemon requests which content becomes active. The request is accepted if the content is the same as in
+//! - the current configuration file, if only root can write to it and to the files it includes,
+//! - the active content, or the previous one, to which a guarded reload may roll back, or
+//! - the last active content, as recorded in the runtime directory: a process that is restarted uses it even if the
+//!   file has changed.
 //!
-//! The accepted content is that of root, never the daemon's.
+//! The process then uses root's content, never the daemon's.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -19,21 +19,21 @@ use crate::Error;
 use crate::daemon::read_trusted;
 use crate::published::with_published_part;
 
-/// A part of root's file: the recorded, the active and the present contents.
+/// A part of root's file, with its recorded, active and previous contents.
 #[derive(Debug)]
 pub struct RootSection<T> {
     /// Its name in messages, such as `[announce]`.
     name: &'static str,
     configuration: PathBuf,
     record: PathBuf,
-    /// Reads it from the text of a configuration; `None`: the text has an error.
+    /// Reads the content from the text of a configuration; `None` = the text has an error.
     read: fn(&str) -> Option<T>,
     active: Option<T>,
     previous: Option<T>,
 }
 
 impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T> {
-    /// The part of a configuration file with this name; `record` is the file that records the active content.
+    /// Creates the part with this name of a configuration file; `record` is the file that records the active content.
     pub fn new(
         name: &'static str,
         configuration: &Path,
@@ -50,15 +50,19 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
         }
     }
 
-    /// Returns root's content that the daemon wants, and makes it the active one. Reads the configuration file, with
-    /// what `daemons`, the daemon's text, has as published by a group.
+    /// Returns root's content for which `is_wanted` returns true, and makes it the active one. Reads the configuration
+    /// file, together with the part that a group has published, from the daemon's text `daemon_text`.
     ///
     /// # Errors
     /// [`Error::NotPermitted`]: root has no such content.
-    pub fn accept(&mut self, daemons: &str, is_wanted: impl Fn(&T) -> bool) -> Result<T, Error> {
+    pub fn accept(
+        &mut self,
+        daemon_text: &str,
+        is_wanted: impl Fn(&T) -> bool,
+    ) -> Result<T, Error> {
         let file = read_trusted(&self.configuration);
-        let file = file.and_then(|own| {
-            let whole = with_published_part(&own, daemons).ok();
+        let file = file.and_then(|root_text| {
+            let whole = with_published_part(&root_text, daemon_text).ok();
             let read = whole.and_then(|text| (self.read)(&text));
             read.ok_or_else(|| Error::Configuration {
                 path: self.configuration.clone(),
@@ -66,11 +70,11 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
         });
         let known = [&self.active, &self.previous];
         let known = file.as_ref().into_iter().chain(known.into_iter().flatten());
-        let found = known
+        let accepted = known
             .cloned()
             .chain(self.recorded())
             .find(|content| is_wanted(content));
-        let Some(found) = found else {
+        let Some(accepted) = accepted else {
             let reason = match file {
                 Ok(_) => "change the file, and reload it".to_owned(),
                 Err(error) => format!("it cannot be used: {error}"),
@@ -81,11 +85,11 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
                 reason,
             });
         };
-        self.set_active(found.clone());
-        Ok(found)
+        self.set_active(accepted.clone());
+        Ok(accepted)
     }
 
-    /// The accepted content.
+    /// Returns the accepted content.
     pub const fn active(&self) -> Option<&T> {
         self.active.as_ref()
     }
@@ -139,21 +143,24 @@ mod tests {
         };
         write("# one");
         let mut section = new();
-        let refused = accepts(&mut section, "# two").unwrap_err().to_string();
-        assert!(refused.contains("does not permit"), "{refused}");
+        let message = accepts(&mut section, "# two").unwrap_err().to_string();
+        assert!(message.contains("does not permit"), "{message}");
         assert!(accepts(&mut section, "# one").is_ok());
         write("# two");
         assert!(accepts(&mut section, "# one").is_ok(), "active");
-        assert!(accepts(&mut section, "# two").is_ok(), "the file's");
+        assert!(accepts(&mut section, "# two").is_ok(), "in the file");
         write("# three");
-        assert!(accepts(&mut section, "# one").is_ok(), "the one before");
+        assert!(accepts(&mut section, "# one").is_ok(), "previous");
         assert!(accepts(&mut new(), "# one").is_ok(), "recorded");
         assert!(accepts(&mut new(), "# two").is_err());
         std::os::unix::fs::chown(&record, Some(1), None).unwrap();
-        assert!(accepts(&mut new(), "# one").is_err(), "of another account");
+        assert!(
+            accepts(&mut new(), "# one").is_err(),
+            "the record belongs to another account"
+        );
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        let refused = accepts(&mut new(), "# three").unwrap_err().to_string();
-        assert!(refused.contains("must belong to root"), "{refused}");
+        let message = accepts(&mut new(), "# three").unwrap_err().to_string();
+        assert!(message.contains("must belong to root"), "{message}");
         fs::remove_dir_all(&directory).unwrap();
     }
 }

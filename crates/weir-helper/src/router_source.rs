@@ -1,4 +1,4 @@
-//! Determines the virtual routers: those of root's recorded active configuration, or of root's file.
+//! Reads the virtual routers from root's recorded active configuration, or from root's file.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,24 +15,24 @@ use crate::machine::ThisMachine;
 use crate::root_section::RootSection;
 use crate::{CONFINED, Error};
 
-/// The virtual routers that are active, for a helper that is started again.
+/// File with the active virtual routers, for a helper that is restarted.
 const RECORD: &str = "vrrp-configuration";
 
 /// Reads and compares the files from which the virtual routers come.
 #[derive(Debug)]
 pub(crate) struct RouterSource {
     runtime_dir: PathBuf,
-    /// Whether a daemon without rights writes them. Once true, it stays so.
-    is_daemons: bool,
-    /// The files of which one holds the active configuration.
+    /// Whether an unprivileged daemon writes the files. Once true, stays true.
+    is_written_by_daemon: bool,
+    /// Files that may contain the active configuration; the first one that exists is used.
     texts: Vec<PathBuf>,
-    of_root: RootSection<Routers>,
+    root_section: RootSection<Routers>,
 }
 
-/// Virtual routers of root.
+/// The virtual routers of root's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Routers {
-    /// Without secrets of files: what a daemon can want.
+    /// Without secrets from files, as an unprivileged daemon requests them.
     wanted: Vec<VirtualRouter>,
     /// With all secrets.
     complete: Vec<VirtualRouter>,
@@ -43,9 +43,9 @@ impl RouterSource {
         let record = runtime_dir.join(RECORD);
         Self {
             runtime_dir: runtime_dir.to_owned(),
-            is_daemons: std::env::var_os(CONFINED).is_some(),
+            is_written_by_daemon: std::env::var_os(CONFINED).is_some(),
             texts: texts.to_vec(),
-            of_root: RootSection::new("[vrrp]", configuration, record, |text| {
+            root_section: RootSection::new("[vrrp]", configuration, record, |text| {
                 Some(Routers {
                     wanted: parse(text, &Host::default())?,
                     complete: parse(text, &ThisMachine)?,
@@ -56,7 +56,8 @@ impl RouterSource {
 
     /// Reads the virtual routers of the active configuration.
     pub(crate) fn read(&mut self) -> Result<Vec<VirtualRouter>, Error> {
-        self.is_daemons |= weir_runtime_dir::account_that_owns(&self.runtime_dir).is_some();
+        self.is_written_by_daemon |=
+            weir_runtime_dir::account_that_owns(&self.runtime_dir).is_some();
         let exists = |path: &&PathBuf| match fs::symlink_metadata(path) {
             Err(error) => error.kind() != ErrorKind::NotFound,
             Ok(_) => true,
@@ -64,10 +65,10 @@ impl RouterSource {
         let Some(path) = self.texts.iter().find(exists).cloned() else {
             return Ok(Vec::new());
         };
-        if !self.is_daemons {
+        if !self.is_written_by_daemon {
             return read_active(&path);
         }
-        // The daemon could write anything, so its text is only compared.
+        // The daemon could write anything, so its text is only compared with root's.
         let text = untrusted_file::read(&path, Owner::Any, MAX_FILE_BYTES);
         let text = text.map_err(|reason| Error::File {
             path: path.clone(),
@@ -75,7 +76,7 @@ impl RouterSource {
         })?;
         let wanted = parse(&text, &Host::default()).ok_or(Error::Configuration { path })?;
         let accepted = self
-            .of_root
+            .root_section
             .accept(&text, |routers| routers.wanted == wanted);
         if let Err(error) = &accepted {
             tracing::error!(reason = %error, "refused a request of the daemon");
@@ -93,7 +94,7 @@ fn parse(text: &str, machine: &dyn Machine) -> Option<Vec<VirtualRouter>> {
     Some(parsed.ok()?.desired.vrrp)
 }
 
-/// Reads a recorded configuration that a process of root has written.
+/// Reads a recorded configuration that a root process has written.
 fn read_active(path: &Path) -> Result<Vec<VirtualRouter>, Error> {
     let failed = |source| Error::File {
         path: path.to_owned(),
@@ -105,24 +106,24 @@ fn read_active(path: &Path) -> Result<Vec<VirtualRouter>, Error> {
             path: path.to_owned(),
         });
     }
-    let broken = || Error::Configuration {
+    let invalid = || Error::Configuration {
         path: path.to_owned(),
     };
     let bundle = weir_config::bundle(&text, path, &TrustedFiles);
     if !bundle.errors.is_empty() {
-        return Err(broken());
+        return Err(invalid());
     }
-    parse(&bundle.text, &ThisMachine).ok_or_else(broken)
+    parse(&bundle.text, &ThisMachine).ok_or_else(invalid)
 }
 
-/// Whether only root and this process's user can change the file.
+/// Returns whether only root and this process's user can change the file.
 fn is_trusted(path: &Path) -> std::io::Result<bool> {
     let known = fs::metadata(path)?;
     let is_owned = known.uid() == 0 || known.uid() == geteuid().as_raw();
     Ok(is_owned && known.mode() & 0o022 == 0)
 }
 
-/// Included files, under the rule of the main file: they name the programs that this process runs.
+/// Reads included files, which must be trusted like the main file: they name the programs that this process runs.
 struct TrustedFiles;
 
 impl Files for TrustedFiles {

@@ -1,4 +1,4 @@
-//! The helper's loop: one request after another; only tracked programs run at the same time.
+//! Runs the helper's loop: handles one request after another. Only tracked programs run at the same time.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ use crate::program;
 use crate::router_source::RouterSource;
 use crate::state::Addresses;
 
-/// How long this process waits after SIGTERM until the caller has stopped being active.
+/// Maximum time after SIGTERM for which this process continues to serve the caller, which must stop being active.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
-/// Below that of the agent, which must send its advertisements first.
+/// Real-time priority of this process: lower than the agent's, which must send its advertisements first.
 const REAL_TIME_PRIORITY: i32 = 9;
 
-/// Serves the caller at the other end of the channel until it is closed, then removes what it added.
-/// `texts` are files that may contain the active configuration; the first one that exists is used. If a daemon without
-/// rights has written it, it only selects among the virtual routers of `configuration`, root's file. `adopt`: the
+/// Serves the caller at the other end of the channel until the channel is closed, then removes what it added.
+/// `texts` are files that may contain the active configuration; the first one that exists is used. If an unprivileged
+/// daemon has written it, it only selects among the virtual routers of `configuration`, root's file. `adopt`: the
 /// addresses of an earlier helper are kept, for the same caller or its successor. Must be called inside a tokio
 /// runtime.
 ///
@@ -49,7 +49,7 @@ pub async fn serve(
         channel: Arc::clone(&channel),
     };
     if adopt {
-        // Requests for the former helper may be waiting.
+        // Requests to the previous helper may be waiting.
         match helper.source.read() {
             Ok(routers) => helper.routers = routers,
             Err(error) => tracing::error!(%error, "failed to read the virtual routers"),
@@ -84,8 +84,8 @@ pub async fn serve(
     helper.addresses.remove(&|_| true).await
 }
 
-/// Addresses move as soon as the agent orders it, however busy the machine is: clients reach nothing before. Without
-/// the right to do so the agent has reported that it is late as well.
+/// Gives the calling thread real-time priority, so that addresses move at once even on a busy machine: until then,
+/// clients have no connectivity. Errors are ignored, because the agent lacks the same privilege and reports it.
 fn run_in_real_time() {
     let _ = weir_sys::run_in_real_time(REAL_TIME_PRIORITY);
 }
@@ -133,13 +133,13 @@ impl Helper {
     }
 
     fn router(&self, name: &str) -> Result<VirtualRouter, Error> {
-        let found = self.routers.iter().find(|router| router.name == name);
-        found.cloned().ok_or_else(|| Error::UnknownRouter {
+        let router = self.routers.iter().find(|router| router.name == name);
+        router.cloned().ok_or_else(|| Error::UnknownRouter {
             name: name.to_owned(),
         })
     }
 
-    /// Reads the configuration, and sends its virtual routers. An invalid configuration changes nothing. Reading runs
+    /// Reads the configuration and sends its virtual routers. An invalid configuration changes nothing. Reading runs
     /// at normal priority, because a large file would keep other processes waiting.
     fn send_policy(&mut self, number: u64) {
         let _ = weir_sys::run_at_normal_priority();
@@ -185,7 +185,7 @@ impl Helper {
     }
 }
 
-/// Ignores errors: the reader detects the end of the caller.
+/// Sends a reply. Errors are ignored: the reader detects the end of the caller.
 fn send(channel: &Channel, number: u64, reply: Reply, files: &[BorrowedFd<'_>]) {
     if let Err(error) = channel.send(&Envelope::encode(number, reply), files) {
         tracing::debug!(%error, "failed to send a reply");

@@ -1,4 +1,4 @@
-//! The objects of virtual routers on this machine: addresses, routes, rules, devices.
+//! Holds the objects of virtual routers on this machine: addresses, routes, rules, devices.
 
 use std::path::PathBuf;
 

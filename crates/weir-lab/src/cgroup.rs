@@ -1,4 +1,4 @@
-//! A cgroup for the clients on a director.
+//! A cgroup for the clients that run on a director.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use crate::error::{LabError, Result};
 use crate::session::Session;
 
-/// A cgroup of cgroup2. Dropping it removes it; the run removes it by its tag if processes are still ending.
+/// A cgroup (version 2), removed when dropped. If its processes are still exiting, the run removes it by its tag.
 #[derive(Debug)]
 pub(crate) struct Cgroup(PathBuf);
 
-const ATTEMPTS: u32 = 50;
-const PAUSE: Duration = Duration::from_millis(10);
+const REMOVAL_ATTEMPTS: u32 = 50;
+const REMOVAL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Cgroup {
     /// Creates an empty cgroup.
@@ -21,7 +21,7 @@ impl Cgroup {
         Ok(Self(path))
     }
 
-    /// Returns its directory.
+    /// Returns the cgroup's directory.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
@@ -29,11 +29,11 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..REMOVAL_ATTEMPTS {
             if std::fs::remove_dir(&self.0).is_ok() {
                 return;
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(REMOVAL_INTERVAL);
         }
     }
 }

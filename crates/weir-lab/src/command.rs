@@ -29,7 +29,7 @@ pub enum LabCommand {
     Run(RunArguments),
     /// Write one HTML file with all experiments, next to the figures of the field reports.
     Report(ReportArguments),
-    /// Simulate a group of directors behind a router: connections that break at changes, and what each director needs.
+    /// Simulate a group of directors behind a router: connections that changes break, and the resources of a director.
     Scaling(ScalingArguments),
 }
 
@@ -52,7 +52,7 @@ pub struct ReportArguments {
     #[arg(long, value_name = "N", requires = "run", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
-    /// With --run: the weir program to test [default: the running one].
+    /// With --run: the weir program to test [default: the running program].
     #[arg(long, value_name = "PATH", requires = "run")]
     pub weir: Option<PathBuf>,
 }
@@ -98,7 +98,7 @@ pub struct RunArguments {
     /// Number of directors at the beginning [default: 4] (scale-out).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=7))]
     pub directors: Option<u8>,
-    /// The weir program to test [default: the running one].
+    /// The weir program to test [default: the running program].
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
 }
@@ -180,7 +180,7 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     if arguments.pacemaker && arguments.name != pacemaker::EXPERIMENT {
         return Err(LabError::Usage {
             option: "--pacemaker",
-            reason: format!("only {} has it", pacemaker::EXPERIMENT),
+            reason: format!("only {} supports it", pacemaker::EXPERIMENT),
         });
     }
     if let Some(option) = without_effect(arguments) {
@@ -193,7 +193,7 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
         };
         return Err(LabError::Usage {
             option,
-            reason: format!("{}{with} does not have it", arguments.name),
+            reason: format!("{}{with} does not support it", arguments.name),
         });
     }
     let status = |succeeded| {
@@ -234,7 +234,7 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     })
 }
 
-/// Returns an option that was given and that this run would ignore.
+/// Returns an option that was specified and that this run would ignore.
 fn without_effect(arguments: &RunArguments) -> Option<&'static str> {
     let by_name = match arguments.name.as_str() {
         failover::NAME => ["--methods", "--faults", "--repeat"].as_slice(),
@@ -269,7 +269,7 @@ fn without_effect(arguments: &RunArguments) -> Option<&'static str> {
             "--scheduler",
         ],
     };
-    let given = [
+    let specified = [
         ("--rate", arguments.rate.is_some()),
         ("--requests", arguments.requests.is_some()),
         ("--concurrency", arguments.concurrency.is_some()),
@@ -280,11 +280,13 @@ fn without_effect(arguments: &RunArguments) -> Option<&'static str> {
         ("--faults", !arguments.faults.is_empty()),
         ("--directors", arguments.directors.is_some()),
     ];
-    let mut given = given.into_iter().filter(|(_, is_given)| *is_given);
-    given.find_map(|(option, _)| (!by_name.contains(&option)).then_some(option))
+    let mut specified = specified
+        .into_iter()
+        .filter(|(_, is_specified)| *is_specified);
+    specified.find_map(|(option, _)| (!by_name.contains(&option)).then_some(option))
 }
 
-/// Exit code 1 if an experiment failed or has no results; the file is written in any case.
+/// Writes the report of all experiments. Exit code 1 if an experiment failed or has no results.
 fn report(arguments: &ReportArguments) -> Result<ExitCode> {
     let mut is_complete = true;
     if arguments.run {
@@ -334,7 +336,7 @@ fn report(arguments: &ReportArguments) -> Result<ExitCode> {
     })
 }
 
-/// Names and summaries.
+/// Returns the names and summaries of all experiments.
 fn experiments() -> impl Iterator<Item = (&'static str, &'static str)> {
     let reports = experiment::list().iter().map(|it| (it.name, it.summary));
     reports.chain([
@@ -387,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_values_are_rejected() {
+    fn values_out_of_range_are_rejected() {
         for wrong in [
             "--rate 10",
             "--requests 0",
@@ -403,13 +405,13 @@ mod tests {
     }
 
     #[test]
-    fn faults_and_pacemaker_belong_to_their_experiments() {
+    fn options_of_other_experiments_are_rejected() {
         let error = |line: &str| {
             let parsed = Line::try_parse_from(line.split_whitespace()).expect("valid");
             let LabCommand::Run(arguments) = parsed.command else {
                 panic!("run")
             };
-            run(&arguments).expect_err("a usage error").exit_code()
+            run(&arguments).expect_err("usage error").exit_code()
         };
         for wrong in [
             "lab run small-box-nat --pacemaker",
@@ -446,7 +448,7 @@ mod tests {
             let LabCommand::Run(arguments) = parsed.command else {
                 panic!("run")
             };
-            let error = run(&arguments).expect_err("a usage error");
+            let error = run(&arguments).expect_err("usage error");
             assert_eq!(error.exit_code(), 2, "{line}: {error}");
             match error {
                 LabError::Usage { option: named, .. } => assert_eq!(named, option, "{line}"),

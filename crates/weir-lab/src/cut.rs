@@ -1,16 +1,16 @@
-//! Ports of a switch that carry nothing, although their links are up.
+//! Drops frames at ports of a switch whose links remain up.
 
 use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::process;
 
-/// The table of nftables that drops frames.
+/// The nftables table that drops frames.
 const TABLE: &str = "cut";
-/// The rule for all frames.
+/// The rule that drops all frames.
 pub(crate) const ALL_FRAMES: &str = "drop";
 
-/// Drops frames of a port, on their way in and out (`ingress`, `egress`). The switch keeps its table, as with a cable
-/// that is cut behind it: otherwise it sends frames for the host to all ports, and other directors forward them.
+/// Drops frames at the hooks (`ingress`, `egress`) of a port. The switch keeps its table, as if a cable behind the port
+/// were cut; otherwise it would flood frames for the host to all ports, and other directors would forward them.
 ///
 /// # Errors
 /// nftables rejects the rules.
@@ -27,7 +27,7 @@ pub(crate) fn drop_frames(wire: &Namespace, port: &str, hooks: &[&str], rule: &s
 /// Ends [`drop_frames`].
 ///
 /// # Errors
-/// No frames are dropped.
+/// No frames are being dropped.
 pub(crate) fn pass_frames(wire: &Namespace) -> Result<()> {
     let delete = ["nft", "delete", "table", "netdev", TABLE];
     let inside = ["netns", "exec", wire.name()];

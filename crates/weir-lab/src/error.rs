@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-/// Shorthand for results of this crate.
+/// The result of this crate's fallible functions.
 pub type Result<T, E = LabError> = std::result::Result<T, E>;
 
 /// Errors of the lab.
@@ -27,7 +27,7 @@ pub enum LabError {
     },
     /// `weir lab report` found no results.
     #[error(
-        "{directory} has no results; `weir lab run NAME --report DIR` or --run makes them",
+        "{directory} has no results; `weir lab run NAME --report DIR` or --run creates them",
         directory = .directory.display()
     )]
     NoResults {
@@ -36,7 +36,7 @@ pub enum LabError {
     },
     /// Namespaces and links require root.
     #[error(
-        "the lab needs root: it makes network namespaces and links, and starts servers inside them. \
+        "the lab must run as root: it creates network namespaces and links, and starts servers in them. \
          It changes nothing else on this machine. Try: sudo {command}"
     )]
     NotRoot {
@@ -46,7 +46,7 @@ pub enum LabError {
     /// Required programs are not installed.
     #[error("missing programs: {}. `make deps` installs them without starting services", .programs.join(", "))]
     MissingPrograms {
-        /// `program (package NAME)`, one each.
+        /// The programs, each as `program (package NAME)`.
         programs: Vec<String>,
     },
     /// A program cannot be started.
@@ -68,7 +68,7 @@ pub enum LabError {
         message: String,
     },
     /// A condition was not met in time.
-    #[error("{what} did not happen within {seconds} s{detail}")]
+    #[error("timed out after {seconds} s waiting for {what}{detail}")]
     Deadline {
         /// The awaited condition.
         what: String,

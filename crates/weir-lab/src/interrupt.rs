@@ -13,10 +13,10 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 static INSTALL: Once = Once::new();
 
 /// Interval at which the condition and the flag are checked.
-const POLL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Exit status after SIGINT, by the shell's convention.
-const STATUS_OF_SIGINT: i32 = 130;
+const SIGINT_EXIT_CODE: i32 = 130;
 
 /// Installs the handlers of SIGINT and SIGTERM; later calls do nothing. If this fails, the signals keep their default
 /// effect, and the next run cleans up.
@@ -52,7 +52,7 @@ async fn listen() {
             _ = terminate.recv() => {}
         }
         if REQUESTED.swap(true, Ordering::SeqCst) {
-            std::process::exit(STATUS_OF_SIGINT);
+            std::process::exit(SIGINT_EXIT_CODE);
         }
         eprintln!("\ninterrupted: cleaning up (interrupt again to exit immediately)");
     }
@@ -89,6 +89,6 @@ pub(crate) fn wait_for<T>(
                 detail: detail(),
             });
         }
-        std::thread::sleep(POLL);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -1,7 +1,7 @@
-//! Distribution of request latencies.
+//! The distribution of request latencies.
 
 /// The shares of requests that tables show.
-pub(crate) const SHOWN: [f64; 5] = [0.5, 0.95, 0.99, 0.9999, 1.0];
+pub(crate) const TABLE_SHARES: [f64; 5] = [0.5, 0.95, 0.99, 0.9999, 1.0];
 
 /// A distribution of latencies.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,8 +27,8 @@ impl Latency {
 
     /// Returns the time that this share of the requests took at most, in milliseconds.
     pub fn at(&self, share: f64) -> f64 {
-        let reached = self.points.iter().find(|point| point.0 >= share);
-        reached
+        let point = self.points.iter().find(|point| point.0 >= share);
+        point
             .or(self.points.last())
             .map_or(0.0, |(_, milliseconds)| *milliseconds)
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_that_cross_by_a_rounding_ascend() {
+    fn rounding_differences_between_sources_are_corrected() {
         let latency = Latency::new(vec![(1.0, 9.0), (0.99, 2.4), (0.999, 2.0), (0.5, 1.0)]);
         assert_eq!(
             latency.points(),

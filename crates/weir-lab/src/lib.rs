@@ -4,9 +4,9 @@
 //! of a given rate, and the requests of `ab`. The lab creates the hosts as namespaces, starts real servers and the
 //! balancer in them, measures, and writes a text table, JSON and an HTML file with charts.
 //!
-//! The lab uses Weir like an operator, through its program and configuration file; it does not link to the data plane.
+//! The lab uses Weir like an operator: through the program and its configuration file, not through its libraries.
 //! It does not change addresses, rules or services of the host: all objects are in namespaces whose names start with
-//! `weir-lab-`. They are removed at the end, on Ctrl-C, and after a crash by the next run.
+//! `weir-lab-`. The lab removes them at the end and on Ctrl-C; the next run removes those of a crashed run.
 //!
 //! Start reading with `experiment` (the experiments), `experiment::trial` (a trial), `topology` (hosts and links),
 //! `peer` (the programs) and `report` (the results).

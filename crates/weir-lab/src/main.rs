@@ -1,4 +1,4 @@
-//! `weir-lab`: the lab as a separate program. `weir lab` has the same experiments, but not `attack`.
+//! `weir-lab`: the lab as a separate program. `weir lab` runs the same experiments, but has no `attack`.
 
 use std::process::ExitCode;
 

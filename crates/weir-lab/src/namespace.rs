@@ -1,7 +1,7 @@
-//! Named network namespaces, as in `ip netns`, which a guard removes.
+//! Named network namespaces, as created by `ip netns`, which are removed when their guard is dropped.
 //!
-//! Programs are started in a namespace with `nsenter --net`, which changes only the network: the mounts are those of
-//! the host, so that bpffs and files are the same. The lab itself enters a namespace on a short-lived thread.
+//! Programs are started in a namespace with `nsenter --net`, which changes only the network namespace: the host's
+//! mounts, and so its bpffs and files, remain visible. The lab itself enters a namespace on a short-lived thread.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -22,7 +22,7 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// Creates a namespace and sets its loopback device up.
+    /// Creates a namespace and brings its loopback interface up.
     pub(crate) fn create(name: &str) -> Result<Self> {
         process::run("ip", &["netns", "add", name])?;
         let namespace = Namespace {
@@ -58,7 +58,7 @@ impl Namespace {
         })
     }
 
-    /// Sets sysctls, given as paths `net/…` in `/proc/sys` and values.
+    /// Sets sysctls, given as pairs of a path relative to `/proc/sys` (`net/…`) and a value.
     pub(crate) fn set_sysctls(&self, settings: &[(&str, &str)]) -> Result<()> {
         self.enter(|| {
             for (key, value) in settings {
@@ -83,10 +83,10 @@ impl Drop for Namespace {
     }
 }
 
-/// Terminates all processes in the namespace `name` and removes it. Only the lab starts processes in its namespaces, so
-/// this also terminates orphaned processes, such as workers of a killed nginx.
+/// Kills all processes in the namespace `name` and removes it. Only the lab starts processes in its namespaces, so
+/// this also kills orphaned processes, such as workers of a killed nginx.
 pub(crate) fn remove(name: &str) {
-    // Best effort: the next run tries again to remove a namespace that remains.
+    // Best effort: the next run tries to remove leftover namespaces.
     if let Ok(listing) = process::run("ip", &["netns", "pids", name]) {
         for pid in listing
             .split_whitespace()

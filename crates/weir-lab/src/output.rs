@@ -1,10 +1,10 @@
-//! Results on standard output.
+//! Writes results to standard output.
 
 use std::io::{self, ErrorKind, Write};
 
 use crate::error::{LabError, Result};
 
-/// Writes results. A reader that has closed the pipe, as `head` does, is no error: it has what it wants.
+/// Writes results. A closed pipe, as from `head`, is not an error.
 ///
 /// # Errors
 /// Standard output cannot be written, such as a full disk.

@@ -19,10 +19,10 @@ use crate::namespace::Namespace;
 
 /// Directories in addition to `PATH` in which Debian installs the peers; root's `PATH` after `su` may not contain them.
 const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
-/// Time for a daemon to end after SIGTERM.
-const POLITE_END: Duration = Duration::from_secs(5);
+/// Time limit for a daemon to exit after SIGTERM.
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a program's output in an error, in bytes.
-const TAIL: u64 = 600;
+const TAIL_BYTES: u64 = 600;
 
 /// Finds `program` in `PATH` and the system directories.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
@@ -66,7 +66,7 @@ pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> 
         .spawn()
         .map_err(start_error)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // If a program ends without reading its input, its status shows why.
+        // If a program exits without reading its input, its status is reported.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(start_error)?;
@@ -143,7 +143,7 @@ impl Launcher<'_> {
         })
     }
 
-    /// Runs a program to its end and returns its output.
+    /// Runs a program until it exits and returns its output.
     ///
     /// # Errors
     /// [`LabError::Failed`] for a status other than 0, [`LabError::Deadline`] after `limit` (the program is killed),
@@ -158,9 +158,9 @@ impl Launcher<'_> {
         let mut daemon = self.start(name, program, arguments)?;
         let log = daemon.log.clone();
         let status = wait_for(
-            &format!("the end of {name}"),
+            &format!("{name} to exit"),
             limit,
-            || daemon.ended(),
+            || daemon.exit_status(),
             || tail_detail(&log),
         )?;
         let text = std::fs::read(&log).map_err(LabError::file(&log))?;
@@ -185,7 +185,7 @@ impl Daemon {
         self.child.id()
     }
 
-    fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().map_err(|source| LabError::Start {
             program: self.name.clone(),
             source,
@@ -203,7 +203,7 @@ impl Daemon {
     /// Waits until `ready` returns true.
     ///
     /// # Errors
-    /// [`LabError::Failed`] if the program ends, with the end of its log.
+    /// [`LabError::Failed`] if the program exits, with the end of its log.
     pub(crate) fn wait_ready(
         &mut self,
         what: &str,
@@ -211,17 +211,19 @@ impl Daemon {
         mut ready: impl FnMut() -> Result<bool>,
     ) -> Result<()> {
         let log = self.log.clone();
-        let condition = || match self.ended()? {
+        let condition = || match self.exit_status()? {
             Some(status) => Err(self.failure(status)),
             None => Ok(ready()?.then_some(())),
         };
         wait_for(what, limit, condition, || tail_detail(&log))
     }
 
+    /// Checks that the program is running.
+    ///
     /// # Errors
-    /// [`LabError::Failed`] if the program has ended, with the end of its log.
+    /// [`LabError::Failed`] if the program has exited, with the end of its log.
     pub(crate) fn check_running(&mut self) -> Result<()> {
-        match self.ended()? {
+        match self.exit_status()? {
             Some(status) => Err(self.failure(status)),
             None => Ok(()),
         }
@@ -229,7 +231,7 @@ impl Daemon {
 
     fn signal_group(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // If the program has just ended, the group is empty and there is nothing to do.
+            // If the program has just exited, the group is empty and there is nothing to do.
             let _ = rustix::process::kill_process_group(pid, signal);
         }
     }
@@ -240,7 +242,7 @@ impl Drop for Daemon {
         // The ID of a reaped child may already be reused, so only a child that is not reaped is signalled.
         if matches!(self.child.try_wait(), Ok(None)) {
             self.signal_group(Signal::TERM);
-            let end = Instant::now() + POLITE_END;
+            let end = Instant::now() + TERMINATION_TIMEOUT;
             // The state is checked before reaping, so that the group ID is still valid after the leader has ended.
             while Instant::now() < end && !is_zombie(self.child.id()) {
                 std::thread::sleep(Duration::from_millis(10));
@@ -270,8 +272,8 @@ pub(crate) fn children(parent: u32) -> Vec<Pid> {
         let (_, rest) = stat.rsplit_once(')')?;
         let mut words = rest.split_whitespace();
         let state = words.next()?;
-        let of: u32 = words.next()?.parse().ok()?;
-        (of == parent && state != "Z").then(|| Pid::from_raw(name.parse().ok()?))?
+        let parent_pid: u32 = words.next()?.parse().ok()?;
+        (parent_pid == parent && state != "Z").then(|| Pid::from_raw(name.parse().ok()?))?
     };
     processes
         .flatten()
@@ -291,7 +293,7 @@ pub(crate) fn tail(log: &Path) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(log)?;
         let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_programs_that_exist_only() {
+    fn only_existing_programs_are_found() {
         assert!(find("sh").is_some());
         assert!(find("no-such-program-here").is_none());
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-const TERMINAL_PERIOD: Duration = Duration::from_millis(500);
-const LOG_PERIOD: Duration = Duration::from_secs(10);
+const TERMINAL_INTERVAL: Duration = Duration::from_millis(500);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(50);
 
 /// The running methods.
@@ -38,7 +38,7 @@ impl Progress {
     }
 
     /// Removes `method`.
-    pub(crate) fn forget(&self, method: &str) {
+    pub(crate) fn remove(&self, method: &str) {
         self.lock().remove(method);
     }
 
@@ -76,9 +76,9 @@ impl Progress {
 
     fn tick(&self) {
         let period = if self.terminal {
-            TERMINAL_PERIOD
+            TERMINAL_INTERVAL
         } else {
-            LOG_PERIOD
+            LOG_INTERVAL
         };
         let mut next = Instant::now() + period;
         while !self.stop.load(Ordering::Acquire) {

@@ -9,15 +9,15 @@ use std::str::FromStr;
 pub struct Rate(u64);
 
 /// Minimum rate: below it, a single full-sized frame takes longer than the shaper's queue allows.
-const LOWEST_BITS_PER_SECOND: u64 = 64_000;
+const MIN_BITS_PER_SECOND: u64 = 64_000;
 /// Maximum rate: above it, tbf's 32-bit byte counters and two CPUs are not sufficient.
-const HIGHEST_BITS_PER_SECOND: u64 = 100_000_000_000;
+const MAX_BITS_PER_SECOND: u64 = 100_000_000_000;
 
 impl Rate {
     /// The rate of the original report: `tbf rate 10240kbit`.
     pub const REPORT: Rate = Rate(10_240_000);
 
-    /// The rate that two CPUs can fill with pages of some kilobytes on several hosts at the same time.
+    /// The rate that two CPUs can saturate with pages of some kilobytes on several hosts at the same time.
     pub const PAGES: Rate = Rate(60_000_000);
 
     /// Returns the rate in bits per second.
@@ -66,7 +66,7 @@ impl FromStr for Rate {
             .parse()
             .map_err(|_| format!("\"{text}\" is not a rate; use for example 10mbit"))?;
         let bits = (value * factor).round();
-        if !(LOWEST_BITS_PER_SECOND as f64..=HIGHEST_BITS_PER_SECOND as f64).contains(&bits) {
+        if !(MIN_BITS_PER_SECOND as f64..=MAX_BITS_PER_SECOND as f64).contains(&bits) {
             return Err(format!("\"{text}\" is out of range: 64kbit to 100gbit"));
         }
         Ok(Rate(bits as u64))
@@ -90,7 +90,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_what_tc_reads() {
+    fn rates_are_parsed_as_tc_parses_them() {
         for (text, bits) in [
             ("10mbit", 10_000_000),
             ("10240kbit", 10_240_000),
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printed_rate_parses_to_same_value(bits in LOWEST_BITS_PER_SECOND..HIGHEST_BITS_PER_SECOND) {
+        fn printed_rate_parses_to_same_value(bits in MIN_BITS_PER_SECOND..MAX_BITS_PER_SECOND) {
             let rate = Rate(bits);
             // The limits are far below 2^53, above which a double would round.
             prop_assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate));

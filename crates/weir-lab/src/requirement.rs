@@ -108,11 +108,11 @@ pub(crate) fn programs(programs: impl IntoIterator<Item = Program>) -> Result<()
 
 /// Returns the path of the `weir` program: the given path, the running program if it is `weir`, `weir` next to the
 /// running program, or `weir` in `PATH`, in this order.
-pub(crate) fn weir(given: Option<&Path>) -> Result<PathBuf> {
+pub(crate) fn weir(specified: Option<&Path>) -> Result<PathBuf> {
     let missing = |what: String| LabError::MissingPrograms {
         programs: vec![what],
     };
-    if let Some(path) = given {
+    if let Some(path) = specified {
         // The path is made absolute so that reports contain the exact file.
         return std::fs::canonicalize(path).map_err(LabError::file(path));
     }
@@ -120,12 +120,12 @@ pub(crate) fn weir(given: Option<&Path>) -> Result<PathBuf> {
     if current.file_name().is_some_and(|name| name == "weir") {
         return Ok(current);
     }
-    let neighbour = current.with_file_name("weir");
-    if neighbour.is_file() {
-        return Ok(neighbour);
+    let sibling = current.with_file_name("weir");
+    if sibling.is_file() {
+        return Ok(sibling);
     }
     process::find("weir")
-        .ok_or_else(|| missing("weir (build it with `make build`, or give --weir PATH)".into()))
+        .ok_or_else(|| missing("weir (build it with `make build`, or specify --weir PATH)".into()))
 }
 
 /// Raises the limit of open files for this process and its children: `ab -c 1000` needs more than the default of 1024.
@@ -147,9 +147,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_missing_programs_are_named_once_with_their_package() {
+    fn missing_programs_are_listed_once_with_their_packages() {
         let absent = program("no-such-balancer", "balancer");
-        let error = programs([absent, absent, program("sh", "dash")]).expect_err("absent");
+        let error = programs([absent, absent, program("sh", "dash")]).expect_err("missing program");
         assert_eq!(
             error.to_string(),
             "missing programs: no-such-balancer (package balancer). `make deps` installs them without starting services"

@@ -13,7 +13,7 @@ use crate::error::{LabError, Result};
 use crate::topology::Topology;
 
 /// Sampling interval.
-pub(crate) const PERIOD: Duration = Duration::from_millis(250);
+pub(crate) const SAMPLING_INTERVAL: Duration = Duration::from_millis(250);
 /// The counters of the calling thread's namespace (proc(5)).
 const COUNTERS: &str = "/proc/thread-self/net/dev";
 
@@ -37,16 +37,16 @@ pub struct Series {
     pub hosts: Vec<HostSeries>,
 }
 
-/// The first server's share of the answers during a run. JSON: `"slow_server_share"`.
+/// The first server's share of the responses during a run. JSON: `"slow_server_share"`.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Shares {
-    /// Of all answers of the run, 0 to 1.
+    /// The share of all responses of the run, 0 to 1.
     #[serde(rename = "slow_server_share")]
     pub mean: f64,
     /// End of each interval, in seconds since the start of the run.
     #[serde(skip)]
     pub seconds: Vec<f64>,
-    /// The share in each interval; an interval without answers repeats the one before.
+    /// The share in each interval. An interval without responses repeats the previous share.
     #[serde(skip)]
     pub shares: Vec<f64>,
 }
@@ -68,7 +68,7 @@ impl Series {
     }
 
     /// Returns the series reduced to at most `points` intervals, as means of adjacent intervals, for drawing.
-    pub(crate) fn thinned(&self, points: usize) -> Series {
+    pub(crate) fn downsampled(&self, points: usize) -> Series {
         let step = self.seconds.len().div_ceil(points.max(1)).max(1);
         let ends = self
             .seconds
@@ -157,7 +157,7 @@ fn collect(topology: &Topology, stop: &AtomicBool) -> Result<Series> {
     let start = Instant::now();
     let mut previous = (start, read(&names)?);
     while !stop.load(Ordering::Acquire) {
-        std::thread::sleep(PERIOD);
+        std::thread::sleep(SAMPLING_INTERVAL);
         let now = (Instant::now(), read(&names)?);
         let seconds = (now.0 - previous.0).as_secs_f64();
         let rate =
@@ -187,7 +187,7 @@ server1-a:  700       9    0    0    0     0          0         0     4242      
 ";
 
     #[test]
-    fn reads_the_kernels_table() {
+    fn counters_are_parsed() {
         let counters = parse_counters(DEV);
         assert_eq!(counters.get("server1-a"), Some(&(700, 4242)));
         assert_eq!(counters.len(), 2);
@@ -205,16 +205,16 @@ server1-a:  700       9    0    0    0     0          0         0     4242      
     }
 
     #[test]
-    fn the_mean_weighs_intervals_by_their_length() {
+    fn mean_weights_intervals_by_duration() {
         assert_eq!(series().mean("director"), Some((5.0, 1.0)));
         assert_eq!(series().mean("missing"), None);
     }
 
     #[test]
-    fn thinning_keeps_the_end() {
-        let thin = series().thinned(2);
-        assert_eq!(thin.seconds, [2.0, 4.0]);
-        assert_eq!(thin.hosts[0].transmit, [5.0, 5.0]);
-        assert_eq!(series().thinned(100), series());
+    fn downsampling_keeps_the_last_interval() {
+        let downsampled = series().downsampled(2);
+        assert_eq!(downsampled.seconds, [2.0, 4.0]);
+        assert_eq!(downsampled.hosts[0].transmit, [5.0, 5.0]);
+        assert_eq!(series().downsampled(100), series());
     }
 }

@@ -1,4 +1,4 @@
-//! `weir lab scaling`: the simulation of connections that break, and the need of one director, as tables or JSON.
+//! `weir lab scaling`: simulates connections that break, and calculates the resources of a director, as tables or JSON.
 
 use std::fmt::Write as _;
 
@@ -37,7 +37,7 @@ pub struct ScalingArguments {
     #[arg(long, value_name = "BYTES", default_value_t = 500,
         value_parser = clap::value_parser!(u32).range(64..=65_535))]
     pub packet: u32,
-    /// Number of connections that are simulated.
+    /// Number of simulated connections.
     #[arg(long, value_name = "N", default_value_t = 1_000_000,
         value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
     pub sample: u32,
@@ -71,13 +71,13 @@ impl ScalingArguments {
     }
 }
 
-/// One router and scenario: what happens by each design, in the order of [`Design::ALL`].
+/// The outcomes of one router and scenario for each design, in the order of [`Design::ALL`].
 struct Row {
     scenario: &'static Scenario,
     outcomes: Vec<Outcome>,
 }
 
-/// Returns the output.
+/// Runs the simulation and returns its output.
 pub(crate) fn run(arguments: &ScalingArguments) -> Result<String> {
     let group = arguments.group();
     let need = capacity::need(&arguments.load(), &Costs::default());
@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: &ScalingArguments) -> Result<String> {
     Ok(text)
 }
 
-/// `moved` and `changed` are percentages; they are the same for all designs with a Maglev table.
+/// Returns the table of a router. `moved` and `changed` are percentages, equal for all designs with a Maglev table.
 fn table(router: Router, rows: &[Row]) -> String {
     let mut text = format!("\n{:<34}", router.name());
     for design in Design::ALL {
@@ -127,13 +127,13 @@ fn table(router: Router, rows: &[Row]) -> String {
     for row in rows {
         let _ = write!(text, "\n{:<34}", row.scenario.name);
         for outcome in &row.outcomes {
-            let lives = (1.0 - outcome.lost).max(f64::MIN_POSITIVE);
-            let _ = write!(text, "{:>11.0}", outcome.broken / lives * 1e6);
+            let surviving = (1.0 - outcome.lost).max(f64::MIN_POSITIVE);
+            let _ = write!(text, "{:>11.0}", outcome.broken / surviving * 1e6);
         }
-        let at = Design::ALL
+        let maglev = Design::ALL
             .iter()
             .position(|design| *design == Design::Maglev);
-        if let Some(outcome) = at.and_then(|at| row.outcomes.get(at)) {
+        if let Some(outcome) = maglev.and_then(|index| row.outcomes.get(index)) {
             let _ = write!(
                 text,
                 "{:>10.2}{:>10.3}",
@@ -232,11 +232,11 @@ mod tests {
         assert_eq!(row["scenario"], "server added");
         assert_eq!(row["design"], "second-hop");
         assert_eq!(row["outcome"]["broken"], 0.0);
-        assert!(value["director"]["packets"].as_f64().expect("a number") > 1e6);
+        assert!(value["director"]["packets"].as_f64().expect("is a number") > 1e6);
     }
 
     #[test]
-    fn page_has_the_figures_of_the_defaults_at_length() {
+    fn page_contains_the_default_output_at_length() {
         if std::env::var_os("WEIR_SOAK").is_none() {
             return;
         }

@@ -1,8 +1,8 @@
-//! A run of the lab: its tag, its directory, and the removal of the remains of crashed runs.
+//! A run of the lab: its tag, its directory, and the removal of objects of crashed runs.
 //!
 //! All objects of a run contain its tag `weir-lab-PID-N`: namespaces, the directory in `/run`, pin directories in
-//! bpffs. The process holds a lock on the directory until it ends, which distinguishes active runs from crashed ones. A
-//! process ID is not sufficient, because IDs are reused.
+//! bpffs. The process locks the directory until it exits, which distinguishes active runs from crashed ones. A process
+//! ID is not sufficient, because IDs are reused.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ const PREFIX: &str = "weir-lab-";
 const RUN_DIRECTORY: &str = "/run";
 const BPF_DIRECTORY: &str = "/sys/fs/bpf";
 const LOCK: &str = "lock";
-/// A mount of cgroup2, if the machine has none.
-const CGROUPS: &str = "cgroup2";
+/// Name of the mount point for cgroup2, if the machine has no mount of it.
+const CGROUP_MOUNT: &str = "cgroup2";
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
@@ -34,9 +34,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Removes the remains of crashed runs, then starts a new run.
+    /// Removes the objects of crashed runs, then starts a new run.
     pub(crate) fn open() -> Result<Self> {
-        sweep();
+        remove_crashed_runs();
         let tag = format!(
             "{PREFIX}{}-{}",
             std::process::id(),
@@ -82,9 +82,9 @@ impl Session {
         if let Some(root) = mounted_cgroups() {
             return Ok(root.join(name));
         }
-        let root = self.directory.join(CGROUPS);
+        let root = self.directory.join(CGROUP_MOUNT);
         if !root.join("cgroup.procs").exists() {
-            self.directory(CGROUPS)?;
+            self.directory(CGROUP_MOUNT)?;
             let target = root.display().to_string();
             process::run("mount", &["-t", "cgroup2", "none", &target])?;
         }
@@ -99,12 +99,12 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        remove_traces(&self.tag);
+        remove_run(&self.tag);
     }
 }
 
 /// Removes all objects of runs whose lock is not held.
-fn sweep() {
+fn remove_crashed_runs() {
     let Ok(entries) = std::fs::read_dir(RUN_DIRECTORY) else {
         return;
     };
@@ -119,35 +119,35 @@ fn sweep() {
             continue;
         };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            eprintln!("removing remains of an earlier run ({tag})");
-            remove_traces(&tag);
+            eprintln!("removing objects of a crashed run ({tag})");
+            remove_run(&tag);
         }
     }
 }
 
 /// Removes the objects of a run. The directory is removed last, so that another cleanup can find the remaining objects.
-fn remove_traces(tag: &str) {
-    let own = format!("{tag}-");
-    for name in namespace::names_with_prefix(&own) {
+fn remove_run(tag: &str) {
+    let prefix = format!("{tag}-");
+    for name in namespace::names_with_prefix(&prefix) {
         namespace::remove(&name);
     }
     if let Ok(entries) = std::fs::read_dir(BPF_DIRECTORY) {
         for entry in entries
             .flatten()
-            .filter(|e| e.file_name().to_string_lossy().starts_with(&own))
+            .filter(|e| e.file_name().to_string_lossy().starts_with(&prefix))
         {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
     let directory = Path::new(RUN_DIRECTORY).join(tag);
-    if !remove_cgroups(&directory.join(CGROUPS), &own) {
+    if !remove_cgroups(&directory.join(CGROUP_MOUNT), &prefix) {
         // Removing the directory would remove other programs' cgroups.
         return;
     }
     let _ = std::fs::remove_dir_all(directory);
 }
 
-/// The machine's mount of the whole cgroup2 hierarchy.
+/// Returns the machine's mount of the whole cgroup2 hierarchy; `None` = there is none.
 fn mounted_cgroups() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     mounts.lines().find_map(|line| {
@@ -158,15 +158,15 @@ fn mounted_cgroups() -> Option<PathBuf> {
     })
 }
 
-/// Removes cgroups whose names start with `own`, and the run's mount. Returns whether there is none any more.
-fn remove_cgroups(mount: &Path, own: &str) -> bool {
+/// Removes cgroups whose names start with `prefix`, and the run's mount. Returns whether the run has no mount any more.
+fn remove_cgroups(mount: &Path, prefix: &str) -> bool {
     for root in mounted_cgroups()
         .iter()
         .map(PathBuf::as_path)
         .chain([mount])
     {
         for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(own) {
+            if entry.file_name().to_string_lossy().starts_with(prefix) {
                 let _ = std::fs::remove_dir(entry.path());
             }
         }

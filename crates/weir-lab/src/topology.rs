@@ -47,8 +47,8 @@ pub(crate) struct Plan {
     pub(crate) servers: u8,
     /// Rate of each host's link; `None` = not limited.
     pub(crate) link: Option<Rate>,
-    /// Whether the servers' responses pass the director.
-    pub(crate) replies_by_director: bool,
+    /// Whether the servers' responses pass through the director.
+    pub(crate) replies_through_director: bool,
 }
 
 /// A host of the trial.
@@ -107,7 +107,7 @@ impl Topology {
         };
         topology.connect(plan.link)?;
         topology.address(plan)?;
-        topology.tune()?;
+        topology.set_sysctls()?;
         Ok(topology)
     }
 
@@ -174,7 +174,7 @@ impl Topology {
             ),
         )?;
         for server in &self.servers {
-            let route = if plan.replies_by_director {
+            let route = if plan.replies_through_director {
                 format!("route add default via {director}")
             } else {
                 format!("route add {CLIENT_NETWORK} dev eth0")
@@ -187,7 +187,7 @@ impl Topology {
         Ok(())
     }
 
-    fn tune(&self) -> Result<()> {
+    fn set_sysctls(&self) -> Result<()> {
         let backlog = BACKLOG.to_string();
         for host in self.hosts() {
             host.namespace.set_sysctls(&[
@@ -195,11 +195,11 @@ impl Topology {
                 ("net/ipv4/tcp_max_syn_backlog", &backlog),
                 ("net/ipv4/ip_local_port_range", "10000 60999"),
                 ("net/ipv4/tcp_tw_reuse", "1"),
-                // Every kernel has Reno; the host's default would make reports of different machines differ.
+                // Every kernel has Reno. With the host's default, reports of different machines would differ.
                 ("net/ipv4/tcp_congestion_control", "reno"),
             ])?;
         }
-        // With two networks on one segment, the director would send redirects to servers.
+        // With two networks on one segment, the director would send ICMP redirects to servers.
         self.director.namespace.set_sysctls(&[
             ("net/ipv4/conf/all/send_redirects", "0"),
             ("net/ipv4/conf/eth0/send_redirects", "0"),
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_directions_are_shaped_but_the_clients_receiving() {
+    fn both_directions_are_shaped_except_the_clients_receive_direction() {
         let rate = Rate::REPORT;
         assert_eq!(
             shaper_commands("server1", rate, false),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn device_names_fit_the_kernels_fifteen_characters() {
+    fn device_names_have_at_most_fifteen_characters() {
         for line in wire_commands("server200", "ns").lines() {
             for word in line.split_whitespace().filter(|w| w.contains("server200")) {
                 assert!(word.len() <= 15, "{word}");

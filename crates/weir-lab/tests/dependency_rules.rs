@@ -314,7 +314,7 @@ fn members() -> Vec<Member> {
         ])
         .current_dir(workspace())
         .output()
-        .expect("cargo runs");
+        .expect("run cargo");
     assert!(
         output.status.success(),
         "cargo metadata: {}",
@@ -344,7 +344,7 @@ fn members() -> Vec<Member> {
 }
 
 #[test]
-fn lower_crates_do_not_see_higher_ones() {
+fn crates_depend_only_on_permitted_crates() {
     let members = members();
     let names: BTreeSet<&str> = members.iter().map(|member| member.name.as_str()).collect();
     assert!(
@@ -371,7 +371,7 @@ fn lower_crates_do_not_see_higher_ones() {
 }
 
 #[test]
-fn pure_crates_use_nothing_that_does_io() {
+fn pure_crates_do_not_depend_on_crates_that_do_io() {
     let mut wrong = Vec::new();
     for member in members()
         .iter()
@@ -416,7 +416,7 @@ fn pure_crates_have_the_same_clippy_rules() {
 }
 
 #[test]
-fn unsafe_stays_in_its_two_crates() {
+fn only_two_crates_contain_unsafe() {
     let mut wrong = Vec::new();
     let mut read = 0;
     for member in members()

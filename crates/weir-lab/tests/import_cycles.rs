@@ -1,8 +1,8 @@
-//! No import cycles between the modules of one crate, held by a test.
+//! Checks that there are no import cycles between the modules of a crate.
 //!
-//! Two modules that import from each other cannot be understood, tested or moved alone. A name that a module only
-//! exports again (`pub use`) counts as imported from the module that defines it. A parent that declares its children
-//! does not import from them; a parent whose own code uses them does.
+//! Two modules that import from each other cannot be understood, tested or moved separately. A name that a module only
+//! re-exports (`pub use`) counts as imported from the module that defines it. A parent that only declares its children
+//! does not import from them; a parent whose code uses them does.
 
 #[path = "import_cycles/module.rs"]
 mod module;
@@ -123,16 +123,16 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Crates whose modules have no cycles on any level; the others have none between their top-level modules.
+/// Crates without cycles on any level. Other crates have no cycles between their top-level modules.
 const ALL_LEVELS: &[&str] = &["weir-engine", "weir-control"];
 
 /// The name of a module's own file in a cycle with its children.
 const PARENT: &str = "(itself)";
 
-/// Modules that import from each other: all children of one module, or that module itself.
+/// Modules that import from each other: children of one module, or that module itself.
 type Cycle = Vec<String>;
 
-/// The root files of a crate.
+/// Returns the root files of a crate.
 fn roots(directory: &Path) -> Vec<PathBuf> {
     let files = ["src/lib.rs", "src/main.rs"].map(|file| directory.join(file));
     files.into_iter().filter(|file| file.exists()).collect()
@@ -141,11 +141,11 @@ fn roots(directory: &Path) -> Vec<PathBuf> {
 fn crates() -> Vec<(String, PathBuf)> {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let entries = std::fs::read_dir(&all).expect("readable directory");
-    let directories = entries.map(|entry| entry.expect("an entry").path());
+    let directories = entries.map(|entry| entry.expect("read the directory entry").path());
     let mut crates: Vec<(String, PathBuf)> = directories
         .filter(|directory| directory.join("Cargo.toml").exists())
         .map(|directory| {
-            let name = directory.file_name().expect("a name").to_string_lossy();
+            let name = directory.file_name().expect("has a name").to_string_lossy();
             (name.into_owned(), directory)
         })
         .collect();
@@ -153,7 +153,7 @@ fn crates() -> Vec<(String, PathBuf)> {
     crates
 }
 
-/// The imports between the children of `parent`, and between them and the parent itself.
+/// Returns the imports between the children of `parent`, and between them and `parent`.
 fn edges_below(
     parent: &[String],
     imports: &BTreeSet<(ModulePath, ModulePath)>,
@@ -175,7 +175,7 @@ fn edges_below(
     edges
 }
 
-fn reached<'a>(
+fn reachable<'a>(
     edges: &'a BTreeMap<String, BTreeSet<String>>,
     from: &'a String,
 ) -> BTreeSet<&'a String> {
@@ -188,11 +188,11 @@ fn reached<'a>(
     seen
 }
 
-/// The groups of modules in which each reaches each other.
+/// Returns the groups of modules in which each module reaches all others.
 fn cycles_of(edges: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<Cycle> {
     let reach: BTreeMap<&String, BTreeSet<&String>> = edges
         .keys()
-        .map(|node| (node, reached(edges, node)))
+        .map(|node| (node, reachable(edges, node)))
         .collect();
     let mut cycles = BTreeSet::new();
     for (node, forth) in &reach {
@@ -204,7 +204,7 @@ fn cycles_of(edges: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<Cycle> {
     cycles
 }
 
-/// All cycles of a crate, with the imports that make them.
+/// Returns all cycles of a crate, with the imports that cause them.
 fn cycles_in(root: &Path, every_level: bool) -> BTreeMap<Cycle, String> {
     let imports = Modules::read(root).imports();
     let mut parents: BTreeSet<ModulePath> = BTreeSet::from([Vec::new()]);

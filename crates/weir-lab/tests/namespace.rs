@@ -1,4 +1,4 @@
-//! Tests of the lab with the running kernel: hosts and links, one server alone at a high rate, its reports, and the
+//! Tests of the lab with the running kernel: hosts and links, a single server at a high rate, its reports, and the
 //! removal of all objects. They require root and the peers; otherwise they are skipped with a message, or fail if
 //! `WEIR_TEST_REQUIRE_ROOT` is set.
 
@@ -34,7 +34,7 @@ fn json(output: &Output) -> serde_json::Value {
 }
 
 /// Returns the names of objects that the lab process `pid` created and did not remove.
-fn traces(pid: u32) -> Vec<String> {
+fn remaining_objects(pid: u32) -> Vec<String> {
     let prefix = format!("weir-lab-{pid}-");
     ["/run", "/run/netns", "/sys/fs/bpf"]
         .iter()
@@ -48,13 +48,16 @@ fn traces(pid: u32) -> Vec<String> {
 fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
     while !condition() {
-        assert!(Instant::now() < end, "{what} did not happen within 30 s");
+        assert!(
+            Instant::now() < end,
+            "timed out after 30 s waiting for {what}"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 #[test]
-fn one_server_and_haproxy_at_a_high_rate() {
+fn report_has_rates_of_one_server_and_haproxy() {
     if !weir_testing::require_root() {
         return;
     }
@@ -73,9 +76,9 @@ fn one_server_and_haproxy_at_a_high_rate() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("the lab starts");
+        .expect("start the lab");
     let pid = child.id();
-    let report = json(&child.wait_with_output().expect("the lab ends"));
+    let report = json(&child.wait_with_output().expect("wait for the lab"));
 
     assert_eq!(report["experiment"], "saturated-uplink");
     let rows = report["rows"].as_array().expect("rows");
@@ -88,16 +91,16 @@ fn one_server_and_haproxy_at_a_high_rate() {
     for row in rows {
         assert_eq!(row["failed"], 0, "{row}");
         // Shows that the shaper is active: no response can be faster than the link, 200 Mbit/s or 24 414 KB/s.
-        let rate = row["kbytes_per_second"].as_f64().expect("a number");
+        let rate = row["kbytes_per_second"].as_f64().expect("is a number");
         assert!(rate > 0.0 && rate < 200e6 / 8.0 / 1024.0 * 1.05, "{row}");
     }
     let page = std::fs::read_to_string(directory("uplink").join("saturated-uplink.html"))
         .expect("the HTML file");
     assert_eq!(page.matches("<figure>").count(), 2);
-    assert_eq!(traces(pid), Vec::<String>::new());
+    assert_eq!(remaining_objects(pid), Vec::<String>::new());
 }
 
-/// Starts an experiment that does not end within a test, and waits until its hosts exist.
+/// Starts an experiment that takes longer than a test, and waits until its hosts exist.
 fn start_slow_run(directory: &str) -> Child {
     let words = [
         "run",
@@ -111,43 +114,46 @@ fn start_slow_run(directory: &str) -> Child {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("the lab starts");
+        .expect("start the lab");
     wait_for("the hosts", || {
-        let traces = traces(child.id());
-        traces.iter().any(|name| name.ends_with("-client"))
+        let remaining_objects = remaining_objects(child.id());
+        remaining_objects
+            .iter()
+            .any(|name| name.ends_with("-client"))
     });
     child
 }
 
 #[test]
-fn signal_ends_the_run_and_cleans_up() {
+fn signal_stops_the_run_and_removes_its_objects() {
     if !weir_testing::require_root() {
         return;
     }
     let mut child = start_slow_run("signal");
     let pid = child.id();
-    let process = Pid::from_raw(i32::try_from(pid).expect("a process id")).expect("not zero");
-    rustix::process::kill_process(process, Signal::INT).expect("the lab runs");
+    let process = Pid::from_raw(i32::try_from(pid).expect("process ID fits"))
+        .expect("process ID is not zero");
+    rustix::process::kill_process(process, Signal::INT).expect("run the lab");
     let mut status = None;
     wait_for("the end of the lab", || {
-        status = child.try_wait().expect("own child");
+        status = child.try_wait().expect("wait for the lab");
         status.is_some()
     });
     assert_eq!(status.and_then(|status| status.code()), Some(1));
-    assert_eq!(traces(pid), Vec::<String>::new());
+    assert_eq!(remaining_objects(pid), Vec::<String>::new());
 }
 
 #[test]
-fn the_next_run_removes_what_a_killed_one_left() {
+fn next_run_removes_objects_of_killed_run() {
     if !weir_testing::require_root() {
         return;
     }
     let mut child = start_slow_run("killed");
     let pid = child.id();
-    child.kill().expect("the lab runs");
-    child.wait().expect("own child");
+    child.kill().expect("run the lab");
+    child.wait().expect("wait for the lab");
     assert_ne!(
-        traces(pid),
+        remaining_objects(pid),
         Vec::<String>::new(),
         "a killed run cannot clean up; this test would show nothing"
     );
@@ -163,8 +169,8 @@ fn the_next_run_removes_what_a_killed_one_left() {
         "--requests",
         "2",
     ];
-    json(&lab(&words, "killed").output().expect("the lab runs"));
-    assert_eq!(traces(pid), Vec::<String>::new());
+    json(&lab(&words, "killed").output().expect("run the lab"));
+    assert_eq!(remaining_objects(pid), Vec::<String>::new());
 }
 
 #[test]
@@ -186,10 +192,10 @@ fn failed_method_does_not_stop_the_others() {
     let output = lab(&words, "failing")
         .args(["--methods", "direct,one-server"])
         .output()
-        .expect("the lab runs");
+        .expect("run the lab");
     assert_eq!(output.status.code(), Some(1));
     let report: serde_json::Value =
-        serde_json::from_slice(&output.stdout).expect("JSON all the same");
+        serde_json::from_slice(&output.stdout).expect("JSON in spite of the failure");
     let rows = report["rows"].as_array().expect("rows");
     assert_eq!(
         rows.iter()
@@ -210,7 +216,7 @@ fn usage_errors_are_reported_before_anything_is_created() {
         ),
         (vec!["run", "saturated-uplink", "--rate", "10"], "no unit"),
     ] {
-        let output = lab(&words, "usage").output().expect("the lab runs");
+        let output = lab(&words, "usage").output().expect("run the lab");
         assert_eq!(output.status.code(), Some(2), "{words:?}");
         assert!(
             String::from_utf8_lossy(&output.stderr).contains(part),

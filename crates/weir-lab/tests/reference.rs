@@ -1,6 +1,6 @@
-//! Reference pages that come from the source text: the fields of the status document, from its types and their
-//! comments, and the page of the HTTP API, from `openapi.json`, which has every route of the program.
-//! `WEIR_UPDATE_DOCS=1` writes the pages instead of comparing them.
+//! Compares reference pages with the source text: the fields of the status document with its types and their comments,
+//! and the page of the HTTP API with `openapi.json`, which must contain every route of the program.
+//! `WEIR_UPDATE_DOCS=1` writes the pages instead.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ fn root() -> PathBuf {
 fn check_page(name: &str, current: &str) {
     let path = root().join("docs/manual").join(name);
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
-        fs::write(&path, current).expect("written");
+        fs::write(&path, current).expect("write the page");
     }
     let written = fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(
@@ -35,25 +35,25 @@ const TYPES: &[&str] = &[
     "weir-engine-host/src",
 ];
 
-/// One field as JSON has it.
+/// A field of the JSON document.
 struct Field {
     name: String,
-    /// The type's text, and the type that it leads to.
-    shown: String,
+    /// The name of the type in JSON, and the struct that it contains.
+    json_type: String,
     leads_to: String,
     flat: bool,
     optional: bool,
     text: String,
 }
 
-/// Structs with a `Serialize` derive in the order of their files, by name: purpose and fields.
+/// Returns the structs with a `Serialize` derive, by name: purpose and fields.
 fn structs() -> BTreeMap<String, (String, Vec<Field>)> {
     let mut found = BTreeMap::new();
     for folder in TYPES {
-        let entries = fs::read_dir(root().join("crates").join(folder)).expect("a folder");
-        let paths = entries.map(|entry| entry.expect("an entry").path());
+        let entries = fs::read_dir(root().join("crates").join(folder)).expect("read the folder");
+        let paths = entries.map(|entry| entry.expect("read the directory entry").path());
         for path in paths.filter(|path| path.extension().is_some_and(|it| it == "rs")) {
-            let text = fs::read_to_string(&path).expect("a file");
+            let text = fs::read_to_string(&path).expect("read the file");
             for item in syn::parse_file(&text).expect("Rust").items {
                 if let syn::Item::Struct(item) = item
                     && attribute_text(&item.attrs, "derive").contains("Serialize")
@@ -73,10 +73,10 @@ fn field(field: &syn::Field) -> Option<Field> {
     let renamed = serde.split_once("rename = \"").map(|(_, rest)| rest);
     let renamed = renamed.and_then(|rest| rest.split('"').next());
     let own = field.ident.as_ref()?.to_string();
-    let (shown, leads_to) = shown(&field.ty);
+    let (json_type, leads_to) = json_type(&field.ty);
     Some(Field {
         name: renamed.map_or(own, str::to_owned),
-        shown,
+        json_type,
         leads_to,
         flat: serde.contains("flatten"),
         optional: serde.contains("skip_serializing_if"),
@@ -84,14 +84,14 @@ fn field(field: &syn::Field) -> Option<Field> {
     })
 }
 
-/// The text of attributes of one name.
+/// Returns the text of the attributes with this name.
 fn attribute_text(attributes: &[syn::Attribute], name: &str) -> String {
     let named = attributes.iter().filter(|it| it.path().is_ident(name));
     let texts = named.filter_map(|it| it.meta.require_list().ok());
     texts.map(|list| list.tokens.to_string()).collect()
 }
 
-/// The documentation comment in one line.
+/// Returns the documentation comment in one line.
 fn comment(attributes: &[syn::Attribute]) -> String {
     let docs = attributes.iter().filter(|it| it.path().is_ident("doc"));
     let lines = docs.filter_map(|it| match &it.meta.require_name_value().ok()?.value {
@@ -105,20 +105,20 @@ fn comment(attributes: &[syn::Attribute]) -> String {
     lines.join(" ").replace('|', "\\|")
 }
 
-/// A type as JSON has it, and the name of the struct that it holds.
-fn shown(ty: &syn::Type) -> (String, String) {
+/// Returns the name of a type in JSON, and the name of the struct that it contains.
+fn json_type(ty: &syn::Type) -> (String, String) {
     let syn::Type::Path(path) = ty else {
         return match ty {
             syn::Type::Array(_) => ("list of numbers".to_owned(), String::new()),
             _ => ("list".to_owned(), String::new()),
         };
     };
-    let last = path.path.segments.last().expect("a name");
+    let last = path.path.segments.last().expect("has a name");
     let mut inner = Vec::new();
     if let syn::PathArguments::AngleBracketed(arguments) = &last.arguments {
         for argument in &arguments.args {
             if let syn::GenericArgument::Type(ty) = argument {
-                inner.push(shown(ty));
+                inner.push(json_type(ty));
             }
         }
     }
@@ -167,7 +167,7 @@ fn status_page_matches_the_types() {
             } else {
                 named
             };
-            let _ = writeln!(out, "| {named} | {} | {} |", field.shown, field.text);
+            let _ = writeln!(out, "| {named} | {} | {} |", field.json_type, field.text);
             if !field.leads_to.is_empty() && !pending.contains(&field.leads_to) {
                 pending.push(field.leads_to.clone());
             }
@@ -179,15 +179,15 @@ fn status_page_matches_the_types() {
     check_page("status-json.md", &out);
 }
 
-/// Routes of the program: path, and methods in lower case.
+/// Returns the routes of the program: path, and methods in lower case.
 fn routes() -> BTreeMap<String, Vec<String>> {
     let path = root().join("crates/weir-control/src/api/mod.rs");
     let text = fs::read_to_string(path).expect("the routes");
     let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let calls = text.split(".route(").skip(1);
     let routes = calls.map(|call| {
-        let (_, rest) = call.split_once('"').expect("a path");
-        let (path, rest) = rest.split_once('"').expect("its end");
+        let (_, rest) = call.split_once('"').expect("contains a path");
+        let (path, rest) = rest.split_once('"').expect("has an end");
         let rest = rest.split(".fallback").next().expect("the handlers");
         let methods = ["get", "post", "put", "delete", "patch"];
         let used = methods.iter().filter(|it| rest.contains(&format!("{it}(")));
@@ -198,11 +198,11 @@ fn routes() -> BTreeMap<String, Vec<String>> {
 
 fn openapi() -> Value {
     let path = root().join("docs/manual/openapi.json");
-    serde_json::from_str(&fs::read_to_string(path).expect("the file")).expect("JSON")
+    serde_json::from_str(&fs::read_to_string(path).expect("read the file")).expect("JSON")
 }
 
 #[test]
-fn openapi_has_every_route() {
+fn openapi_contains_every_route() {
     let described = openapi();
     let paths = described["paths"].as_object().expect("paths");
     let described = paths.iter().map(|(path, methods)| {
@@ -228,7 +228,7 @@ fn openapi_references_exist() {
     let text = openapi().to_string();
     let document = openapi();
     for reference in text.split("\"#/components/schemas/").skip(1) {
-        let name = reference.split('"').next().expect("its end");
+        let name = reference.split('"').next().expect("has an end");
         assert!(
             document["components"]["schemas"][name].is_object(),
             "{name}"
@@ -257,10 +257,10 @@ fn api_page_matches_openapi() {
             let row = format!(
                 "| `{} {path}` | {} | {} | {} | {} |\n",
                 method.to_uppercase(),
-                operation["x-role"].as_str().expect("a role"),
+                operation["x-role"].as_str().expect("has a role"),
                 schema(&operation["requestBody"]),
                 schema(&operation["responses"]["200"]),
-                operation["summary"].as_str().expect("a summary"),
+                operation["summary"].as_str().expect("has a summary"),
             );
             out.push_str(&row.replace("|  |", "| |").replace("|  |", "| |"));
         }
@@ -303,18 +303,18 @@ fn api_page_matches_openapi() {
     check_page("http-api.md", &out);
 }
 
-/// The page of metrics is read from a running daemon: a family that its configuration does not have would be missing.
+/// The page of metrics is generated from a running daemon, so families that its configuration lacks could be missing.
 #[test]
-fn page_of_metrics_has_every_family() {
-    let page = fs::read_to_string(root().join("docs/manual/metrics.md")).expect("the page");
+fn metrics_page_contains_every_family() {
+    let page = fs::read_to_string(root().join("docs/manual/metrics.md")).expect("read the page");
     let folder = root().join("crates/weir-control/src/metrics");
     let mut count = 0;
-    for entry in fs::read_dir(folder).expect("the folder") {
-        let path = entry.expect("an entry").path();
+    for entry in fs::read_dir(folder).expect("read the folder") {
+        let path = entry.expect("read the directory entry").path();
         if path.extension().is_none_or(|it| it != "rs") {
             continue;
         }
-        let text = fs::read_to_string(&path).expect("a file");
+        let text = fs::read_to_string(&path).expect("read the file");
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         for name in code.split("\"weir_").skip(1) {
             let name = name.split('"').next().unwrap_or_default();
@@ -329,7 +329,7 @@ fn page_of_metrics_has_every_family() {
     assert!(count > 50, "{count} families");
 }
 
-/// What the page of performance calls a row of the benchmarks, and the row's name in `tools/bench.py`.
+/// The name of a benchmark's row in the page of performance, and in `tools/bench.py`.
 const GOAL_ROWS: [(&str, &str); 16] = [
     ("direct, 1 flow", "direct to katran ipip, TCP, 1 flow"),
     (
@@ -382,11 +382,11 @@ const GOAL_ROWS: [(&str, &str); 16] = [
     ),
 ];
 
-/// The goals of `tools/bench.py`, by row.
+/// Returns the goals in `tools/bench.py`, by row.
 fn goals() -> BTreeMap<String, (String, f64)> {
-    let text = fs::read_to_string(root().join("tools/bench.py")).expect("the file");
+    let text = fs::read_to_string(root().join("tools/bench.py")).expect("read the file");
     let (_, list) = text.split_once("\nGOALS = [\n").expect("the goals");
-    let (list, _) = list.split_once("\n]").expect("their end");
+    let (list, _) = list.split_once("\n]").expect("have an end");
     let goal = |line: &str| {
         let parts: Vec<&str> = line.split('"').collect();
         let number = parts[4].trim_matches([',', ' ', ')']).parse();
@@ -398,15 +398,15 @@ fn goals() -> BTreeMap<String, (String, f64)> {
     list.lines().map(goal).collect()
 }
 
-/// The benchmark of packets prints its goals itself, and the page of performance has them in its table.
+/// The packet benchmark contains its goals too, and the page of performance lists them in its table.
 #[test]
-fn goals_are_the_same_in_benchmarks_and_page() {
+fn goals_in_benchmarks_and_page_are_equal() {
     let goals = goals();
     assert!(goals.len() >= 17, "{goals:?}");
     let path = root().join("crates/weir-dataplane/benches/packet/report.rs");
-    let text = fs::read_to_string(path).expect("the file");
+    let text = fs::read_to_string(path).expect("read the file");
     let (_, list) = text.split_once("const GOALS").expect("the goals");
-    let (list, _) = list.split_once("];").expect("their end");
+    let (list, _) = list.split_once("];").expect("have an end");
     let mut count = 0;
     for line in list.lines().filter(|line| line.starts_with("    (\"")) {
         let parts: Vec<&str> = line.split('"').collect();
@@ -421,14 +421,14 @@ fn goals_are_the_same_in_benchmarks_and_page() {
         count += 1;
     }
     assert_eq!(count, 7);
-    let page = fs::read_to_string(root().join("docs/performance.md")).expect("the page");
+    let page = fs::read_to_string(root().join("docs/performance.md")).expect("read the page");
     let (_, table) = page.split_once("\n## Goals\n").expect("the table");
-    let (table, _) = table.split_once("\n## ").expect("its end");
+    let (table, _) = table.split_once("\n## ").expect("has an end");
     for (row, name) in GOAL_ROWS {
         let start = format!("| {row} |");
         let line = table.lines().find(|line| line.starts_with(&start));
         let line = line.unwrap_or_else(|| panic!("{row} is missing"));
-        let cell = line.split('|').nth(4).expect("a goal").trim();
+        let cell = line.split('|').nth(4).expect("has a goal").trim();
         let words: Vec<&str> = cell.split_whitespace().collect();
         let (sign, goal) = &goals[name];
         let number: f64 = words[1].parse().expect(line);

@@ -28,15 +28,18 @@ fn packages() -> Vec<Package> {
         .args(["--filter-platform", &target])
         .current_dir(root())
         .output()
-        .expect("cargo runs");
+        .expect("run cargo");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "cargo metadata: {errors}");
     let metadata: Json = serde_json::from_slice(&output.stdout).expect("JSON");
-    let used = metadata["resolve"]["nodes"].as_array().expect("a graph");
+    let used = metadata["resolve"]["nodes"]
+        .as_array()
+        .expect("contains the graph");
     let used: BTreeSet<&str> = used.iter().filter_map(|node| node["id"].as_str()).collect();
     let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
-    let all = metadata["packages"].as_array().expect("packages");
-    all.iter()
+    let all_of = metadata["packages"].as_array().expect("packages");
+    all_of
+        .iter()
         .filter(|package| used.contains(package["id"].as_str().unwrap_or_default()))
         .map(|package| Package {
             name: text(&package["name"]),
@@ -51,7 +54,7 @@ fn packages() -> Vec<Package> {
 fn rules(section: &str, key: &str) -> Vec<String> {
     let text = std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
     let rules: toml::Table = text.parse().expect("TOML");
-    let list = rules[section][key].as_array().expect("a list");
+    let list = rules[section][key].as_array().expect("is a list");
     let name = |item: &toml::Value| {
         item.get("crate")
             .unwrap_or(item)
@@ -59,7 +62,7 @@ fn rules(section: &str, key: &str) -> Vec<String> {
             .map(str::to_owned)
     };
     list.iter()
-        .map(|item| name(item).expect("a text"))
+        .map(|item| name(item).expect("is a string"))
         .collect()
 }
 
@@ -71,20 +74,20 @@ fn is_allowed(expression: &str, allowed: &[String]) -> bool {
         .replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut at = 0;
-    let found = any(&words, &mut at, allowed);
+    let found = any_of(&words, &mut at, allowed);
     found && at == words.len()
 }
 
-fn any(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
-    let mut found = all(words, at, allowed);
+fn any_of(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
+    let mut found = all_of(words, at, allowed);
     while words.get(*at) == Some(&"OR") {
         *at += 1;
-        found |= all(words, at, allowed);
+        found |= all_of(words, at, allowed);
     }
     found
 }
 
-fn all(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
+fn all_of(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
     let mut found = one(words, at, allowed);
     while words.get(*at) == Some(&"AND") {
         *at += 1;
@@ -99,7 +102,7 @@ fn one(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
     };
     *at += 1;
     if *word == "(" {
-        let found = any(words, at, allowed);
+        let found = any_of(words, at, allowed);
         let closed = words.get(*at) == Some(&")");
         *at += 1;
         return found && closed;
@@ -151,7 +154,7 @@ fn sources_are_known_and_no_crate_is_banned() {
 }
 
 #[test]
-fn versions_exist_once() {
+fn no_crate_has_two_versions() {
     let skipped: BTreeSet<String> = rules("bans", "skip").into_iter().collect();
     let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in packages() {
@@ -175,7 +178,7 @@ fn versions_exist_once() {
 }
 
 #[test]
-fn expressions_are_evaluated() {
+fn licence_expressions_are_evaluated() {
     let allowed = ["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned);
     for (expression, is) in [
         ("MIT", true),

@@ -28,7 +28,7 @@ type Findings = BTreeMap<(String, usize), Vec<String>>;
 fn findings_stay_within_their_allowances() {
     let root = root();
     let path = root.join("crates/weir-lab/tests/tidy/allowed.txt");
-    let allowed = read_allowed(&fs::read_to_string(&path).expect("the allowances"));
+    let allowed = read_allowed(&fs::read_to_string(&path).expect("read the allowances"));
     let findings = findings(&root);
     let mut counts = Counts::new();
     for ((area, rule), found) in &findings {
@@ -61,7 +61,7 @@ fn findings_stay_within_their_allowances() {
         }
     }
     if std::env::var_os("TIDY_UPDATE").is_some() {
-        fs::write(&path, write_allowed(&lowered)).expect("the allowances");
+        fs::write(&path, write_allowed(&lowered)).expect("write the allowances");
     }
     assert!(errors.is_empty(), "{errors}");
 }
@@ -113,7 +113,7 @@ fn tracked(root: &Path) -> Vec<String> {
         .args(["-c", "safe.directory=*", "ls-files"])
         .current_dir(root)
         .output()
-        .expect("git runs");
+        .expect("run git");
     assert!(listed.status.success(), "git ls-files: {listed:?}");
     let listed = String::from_utf8(listed.stdout).expect("paths are UTF-8");
     listed
@@ -138,11 +138,13 @@ fn read_allowed(text: &str) -> Counts {
     let mut counts = Counts::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let mut words = line.split_whitespace();
-        let area = words.next().expect("an area");
-        let numbers: Vec<usize> = words.map(|word| word.parse().expect("a number")).collect();
+        let area = words.next().expect("has an area");
+        let numbers: Vec<usize> = words
+            .map(|word| word.parse().expect("is a number"))
+            .collect();
         counts.insert(
             area.to_owned(),
-            numbers.try_into().expect("a number for each rule"),
+            numbers.try_into().expect("has a number for each rule"),
         );
     }
     counts

@@ -19,11 +19,11 @@ pub enum Error {
     /// The runtime directory cannot be used.
     #[error(transparent)]
     RuntimeDir(#[from] weir_runtime_dir::Unusable),
-    /// An error of a socket, a signal handler, a child process or a file.
-    #[error("{what}: {source}")]
+    /// An error from a socket, a signal handler, a child process or a file.
+    #[error("{context}: {source}")]
     Io {
-        /// The object or operation.
-        what: String,
+        /// The failed operation, or the file.
+        context: String,
         /// The kernel's error.
         source: io::Error,
     },
@@ -43,7 +43,7 @@ pub enum Error {
     },
 }
 
-pub(crate) fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
-    let what = what.into();
-    move |source| Error::Io { what, source }
+pub(crate) fn io_error(context: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    let context = context.into();
+    move |source| Error::Io { context, source }
 }

@@ -29,12 +29,13 @@ const IPPROTO_RAW: i32 = 255;
 struct Offsets {
     source: IpAddr,
     destination: IpAddr,
-    /// Start of the TCP header.
+    /// Offset of the TCP header.
     segment: usize,
-    /// End of the IP packet; padding follows.
+    /// Offset of the end of the IP packet; padding may follow.
     end: usize,
 }
 
+/// Returns `N` bytes at an offset.
 fn array<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
     bytes.get(offset..offset + N)?.try_into().ok()
 }
@@ -113,7 +114,7 @@ impl Loopback {
     /// Resends the packet of a frame.
     ///
     /// # Errors
-    /// There is no route any more, or the frame contains no packet.
+    /// There is no route any more, or the frame contains no IP packet.
     pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         let offsets = parse_offsets(frame).ok_or_else(invalid)?;

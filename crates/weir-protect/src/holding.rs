@@ -19,10 +19,10 @@ const RENEWAL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time for which the programs hold frames after a renewal.
 const HOLD_TIME: Duration = Duration::from_millis(500);
 
-/// Maximum number of held frames; a server could not accept more connections at once.
+/// Maximum number of held frames, because a server could not accept more connections at once.
 const MAX_FRAMES: usize = 1 << 17;
 
-/// Holds new connections until it is released; see the module.
+/// The connections that are held; see the module.
 #[derive(Debug)]
 pub(crate) struct Holding {
     hold: Hold,
@@ -41,32 +41,35 @@ impl Holding {
     /// # Errors
     /// The kernel rejects a BPF program, or raw sockets are not permitted.
     pub(crate) fn open(
-        to: &[SocketAddr],
+        targets: &[SocketAddr],
         local: &[IpAddr],
         links: &[Link],
         guard: ProtectionGuard,
     ) -> Result<Self, Error> {
-        let to: Vec<HoldTarget> = to
+        let targets: Vec<HoldTarget> = targets
             .iter()
-            .map(|to| HoldTarget {
-                address: to.ip(),
-                port: to.port(),
+            .map(|target| HoldTarget {
+                address: target.ip(),
+                port: target.port(),
             })
             .collect();
-        let mut hold = Hold::open(&to, local)?;
+        let mut hold = Hold::open(&targets, local)?;
         // Packets without an Ethernet header, such as those of a tunnel, cannot be reinjected unchanged.
         for link in links
             .iter()
             .filter(|link| link.loopback || link.mac.is_some())
         {
             if let Err(error) = hold.attach(&link.name) {
-                tracing::warn!(%error, interface = link.name, "could not attach: connections on this interface are \
-                 not held");
+                tracing::warn!(
+                    %error,
+                    interface = link.name,
+                    "failed to attach the BPF programs: connections on this interface are not held"
+                );
             }
         }
         Ok(Self {
             hold,
-            loopback: Loopback::open().map_err(io_error("raw sockets"))?,
+            loopback: Loopback::open().map_err(io_error("failed to open raw sockets"))?,
             frames: Vec::new(),
             deadline: Instant::now(),
             ended: true,
@@ -84,7 +87,7 @@ impl Holding {
         self.renew()
     }
 
-    /// Returns the remaining time.
+    /// Returns the time until holding ends at the latest.
     pub(crate) fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
@@ -102,7 +105,7 @@ impl Holding {
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                () = sleep_until(self.deadline), if !self.ended => self.release_early("time limit"),
+                () = sleep_until(self.deadline), if !self.ended => self.release_early("the time limit has expired"),
                 _ = renewals.tick(), if !self.ended => {
                     self.collect();
                     if let Err(error) = self.renew() {
@@ -125,7 +128,7 @@ impl Holding {
     fn release_early(&mut self, reason: &str) {
         tracing::warn!(reason, "released held connections before the command ended");
         self.release();
-        // Released early, because the command may wait for another `weir protect`, or never end.
+        // The guard is dropped now, because the command may wait for another `weir protect`, or never exit.
         self.guard = None;
     }
 
@@ -133,7 +136,7 @@ impl Holding {
     fn release(&mut self) {
         self.ended = true;
         if let Err(error) = self.hold.until(0) {
-            tracing::warn!(%error, "could not stop holding: the BPF programs stop when their deadline expires");
+            tracing::warn!(%error, "failed to stop holding: the BPF programs stop when their deadline expires");
         }
         self.collect();
         self.reinject();
@@ -149,7 +152,7 @@ impl Holding {
                 self.hold.release(&frame).map_err(|error| error.to_string())
             };
             if let Err(error) = result {
-                tracing::warn!(%error, "could not reinject a frame: its client has to retry");
+                tracing::warn!(%error, "failed to reinject a frame: its client must retransmit it");
             }
         }
     }
@@ -164,7 +167,7 @@ impl Holding {
         }
         // A program may still have been processing packets when its deadline was cleared.
         if tokio::task::spawn_blocking(wait_for_packets).await.is_err() {
-            tracing::warn!("could not wait for packets in flight: some may be lost");
+            tracing::warn!("failed to wait for packets in flight: some may be lost");
         }
         self.collect();
         self.reinject();

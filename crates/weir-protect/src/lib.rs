@@ -1,12 +1,12 @@
-//! `weir protect`: holds new connections to another program's servers while a command, such as their reload, runs.
+//! Holds new connections to another program's server while a command, such as a reload, runs.
 //!
-//! A new connection is held at its first packet: BPF programs write it to a ring buffer instead of passing it to the
-//! stack, and it is reinjected after the command has ended. No connection is refused, and no client has to retransmit.
-//! The command starts once the server has accepted all earlier connections. Holding ends when its time limit expires or
-//! this process ends; held clients then connect with their first retransmission.
+//! `weir protect` holds a new connection at its first packet: BPF programs write the packet to a ring buffer instead of
+//! passing it to the stack, and it is reinjected after the command has exited. No connection is refused, and no client
+//! has to retransmit. The command starts after the server has accepted all earlier connections. Holding ends when its
+//! time limit expires or this process exits; held clients then connect with their first retransmission.
 //!
-//! Weir does not know what the command does. After the command has ended, connections are released once there are
-//! listening sockets again and the replaced sockets are closed.
+//! The command can be any program. After it has exited, connections are released as soon as there are listening sockets
+//! again and the replaced sockets are closed.
 
 mod error;
 mod frame;
@@ -34,20 +34,20 @@ use quiet::Listeners;
 pub use error::Error;
 pub use migration::restore;
 
-/// Allows one `weir protect` at a time: a second one would save the sysctl value that the first has set, and hold the
-/// packets that the first releases.
+/// Lock file that allows one `weir protect` at a time: a second process would save the sysctl value that the first one
+/// has set, and hold the packets that the first one releases.
 const LOCK: &str = "protect.lock";
 /// Interval at which a lock held by another process is retried.
-const LOCK_RETRY: Duration = Duration::from_millis(20);
-/// Time after which waiting for the lock is logged.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// Time after which the wait for the lock is logged.
 const LOCK_LOG_DELAY: Duration = Duration::from_secs(1);
 
-/// The command line's options.
+/// The options of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Connections to these addresses are held; empty = to every listening socket.
+    /// Connections to these addresses are held; empty = connections to all listening sockets.
     pub listen: Vec<SocketAddr>,
-    /// Maximum time that connections are held.
+    /// Maximum time for which connections are held.
     pub max: Duration,
     /// `--runtime-dir`.
     pub runtime_dir: PathBuf,
@@ -62,15 +62,15 @@ pub struct Options {
 /// Connections cannot be held, or the command cannot be started.
 pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
     let lock = lock(options).await?;
-    // From here on there is state to restore.
+    // From here on, there is state to restore.
     let mut signals = Signals::new()?;
     let guard = ProtectionGuard::begin(lock, &options.runtime_dir)?;
-    let to = if options.listen.is_empty() {
+    let targets = if options.listen.is_empty() {
         quiet::listening_addresses()?
     } else {
         options.listen.clone()
     };
-    let to = with_ipv4_wildcard(to);
+    let targets = with_ipv4_wildcard(targets);
     let netlink = Netlink::open()?;
     let local: Vec<IpAddr> = netlink
         .addresses()
@@ -79,8 +79,8 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
         .map(|address| address.ip)
         .collect();
     let links = netlink.links().await?;
-    let mut holding = Holding::open(&to, &local, &links, guard)?;
-    let listeners = Listeners::record(&to)?;
+    let mut holding = Holding::open(&targets, &local, &links, guard)?;
+    let listeners = Listeners::record(&targets)?;
     let started = Instant::now();
     holding.begin(options.max)?;
     let mut times = Times::default();
@@ -99,6 +99,7 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
     ended
 }
 
+/// Waits for the lock.
 async fn lock(options: &Options) -> Result<LockFile, Error> {
     let directory = &options.runtime_dir;
     weir_runtime_dir::prepare(directory)?;
@@ -111,21 +112,21 @@ async fn lock(options: &Options) -> Result<LockFile, Error> {
                     logged = true;
                     tracing::warn!(holder, "waiting for another weir protect to end");
                 }
-                tokio::time::sleep(LOCK_RETRY).await;
+                tokio::time::sleep(LOCK_RETRY_INTERVAL).await;
             }
             other => return Ok(other?),
         }
     }
 }
 
-/// Durations that are logged.
+/// Durations for the log: of the wait until earlier connections were accepted, and of the command.
 #[derive(Debug, Default)]
 struct Times {
     accepted: Duration,
     ran: Duration,
 }
 
-/// Converts a duration for the log.
+/// Returns a duration in milliseconds, for the log.
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -157,17 +158,17 @@ async fn run(
 }
 
 /// Adds the IPv4 wildcard for each IPv6 wildcard: such a socket also accepts IPv4, unless IPV6_V6ONLY is set.
-fn with_ipv4_wildcard(mut to: Vec<SocketAddr>) -> Vec<SocketAddr> {
+fn with_ipv4_wildcard(mut targets: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let any6 = |address: &&SocketAddr| address.is_ipv6() && address.ip().is_unspecified();
-    let mapped: Vec<SocketAddr> = to
+    let mapped: Vec<SocketAddr> = targets
         .iter()
         .filter(any6)
         .map(|address| SocketAddr::from(([0, 0, 0, 0], address.port())))
         .collect();
-    to.extend(mapped);
-    to.sort_unstable();
-    to.dedup();
-    to
+    targets.extend(mapped);
+    targets.sort_unstable();
+    targets.dedup();
+    targets
 }
 
 fn start(command: &[OsString]) -> Result<Child, Error> {
@@ -182,19 +183,19 @@ fn start(command: &[OsString]) -> Result<Child, Error> {
     })
 }
 
-/// Waits for the command. Signals to this process are forwarded to the command, except those that a terminal sends to
-/// both.
+/// Waits until the command exits. Forwards signals of this process to the command, except those that a terminal sends
+/// to both processes.
 async fn wait_for_exit(child: &mut Child, signals: &mut Signals) -> Result<ExitStatus, Error> {
     let pid = child
         .id()
         .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     loop {
         tokio::select! {
-            status = child.wait() => return status.map_err(io_error("waiting for the command")),
+            status = child.wait() => return status.map_err(io_error("failed to wait for the command")),
             signal = signals.next() => {
                 let from_terminal = signal == Signal::INT || signal == Signal::QUIT;
                 if let Some(pid) = pid.filter(|_| !from_terminal) {
-                    // The command may have ended already.
+                    // The command may have exited already.
                     let _ = kill_process(pid, signal);
                 }
             }
@@ -213,7 +214,8 @@ struct Signals {
 
 impl Signals {
     fn new() -> Result<Self, Error> {
-        let handler = |kind| signal::signal(kind).map_err(io_error("signals"));
+        let handler =
+            |kind| signal::signal(kind).map_err(io_error("failed to install signal handlers"));
         Ok(Self {
             terminate: handler(SignalKind::terminate())?,
             hangup: handler(SignalKind::hangup())?,
@@ -238,10 +240,10 @@ mod tests {
 
     #[test]
     fn ipv6_wildcard_includes_ipv4_wildcard() {
-        let to = |list: &[&str]| -> Vec<SocketAddr> {
+        let targets = |list: &[&str]| -> Vec<SocketAddr> {
             list.iter().map(|text| text.parse().unwrap()).collect()
         };
-        let both = with_ipv4_wildcard(to(&["[::]:80", "10.0.0.1:443", "0.0.0.0:80"]));
-        assert_eq!(both, to(&["0.0.0.0:80", "10.0.0.1:443", "[::]:80"]));
+        let both = with_ipv4_wildcard(targets(&["[::]:80", "10.0.0.1:443", "0.0.0.0:80"]));
+        assert_eq!(both, targets(&["0.0.0.0:80", "10.0.0.1:443", "[::]:80"]));
     }
 }

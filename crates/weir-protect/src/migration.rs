@@ -11,10 +11,11 @@ use weir_sys::{LockFile, read_own, replace_file};
 
 use crate::error::{Error, io_error};
 
-const NAME: &str = "net/ipv4/tcp_migrate_req";
-const FILE: &str = "protect.sysctl";
+const SYSCTL: &str = "net/ipv4/tcp_migrate_req";
+/// File in the runtime directory with the previous value.
+const RECORD_FILE: &str = "protect.sysctl";
 
-/// The enabled sysctl and the file with its previous value.
+/// The file that records the previous value of the sysctl.
 #[derive(Debug)]
 struct Migration {
     file: PathBuf,
@@ -48,10 +49,10 @@ impl Migration {
     /// Enables the sysctl if the kernel supports it (Linux 5.14).
     fn begin(runtime_dir: &Path) -> Result<Self, Error> {
         let migration = Self {
-            file: runtime_dir.join(FILE),
+            file: runtime_dir.join(RECORD_FILE),
         };
         migration.restore();
-        let sysctl = Sysctl::new(NAME)?;
+        let sysctl = Sysctl::new(SYSCTL)?;
         let Some(previous) = sysctl.find()?.filter(|previous| previous == "0") else {
             return Ok(migration);
         };
@@ -59,21 +60,22 @@ impl Migration {
         replace_file(file, previous.as_bytes()).map_err(io_error(file.display().to_string()))?;
         if let Err(error) = sysctl.set("1") {
             // Not permitted in a container; protection works without it.
-            tracing::info!(%error, "could not enable tcp_migrate_req: connections are not moved between sockets");
+            tracing::info!(%error, "failed to enable tcp_migrate_req: connections are not moved between sockets");
         }
         Ok(migration)
     }
 
+    /// Restores the previous value, if a file records one.
     fn restore(&self) {
-        // The account of a daemon can write the directory too.
+        // The account of an unprivileged daemon can also write to the directory; its files are ignored.
         let recorded = read_own(&self.file).map(String::from_utf8);
         let Ok(Ok(previous)) = recorded else {
             return;
         };
-        let restored = Sysctl::new(NAME).and_then(|sysctl| sysctl.set(previous.trim()));
+        let restored = Sysctl::new(SYSCTL).and_then(|sysctl| sysctl.set(previous.trim()));
         match restored {
             Ok(_) => drop(fs::remove_file(&self.file)),
-            Err(error) => tracing::warn!(%error, "could not restore {NAME}"),
+            Err(error) => tracing::warn!(%error, "failed to restore {SYSCTL}"),
         }
     }
 }
@@ -81,7 +83,7 @@ impl Migration {
 /// Restores the sysctl after `weir protect` was killed; for `weir clean`.
 pub fn restore(runtime_dir: &Path) {
     Migration {
-        file: runtime_dir.join(FILE),
+        file: runtime_dir.join(RECORD_FILE),
     }
     .restore();
 }

@@ -1,4 +1,4 @@
-//! Determines when a server can be replaced (no connection is between SYN and accept(2)), and when it has been
+//! Determines when a server can be replaced, because no connection is between SYN and accept(2), and when it has been
 //! replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,11 +16,11 @@ const POLL_MIN: Duration = Duration::from_micros(500);
 const POLL_MAX: Duration = Duration::from_millis(10);
 
 /// Time within which a SYN that passed before holding started reaches its socket.
-const ARRIVAL: Duration = Duration::from_millis(1);
+const SYN_ARRIVAL_TIME: Duration = Duration::from_millis(1);
 
 /// Time within which a replaced socket is expected to be closed: its owner has been signalled and only has to be
 /// scheduled.
-const CLOSING: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the addresses of all listening sockets.
 pub(crate) fn listening_addresses() -> Result<Vec<SocketAddr>, Error> {
@@ -39,26 +39,27 @@ type CookiesByAddress = BTreeMap<SocketAddr, BTreeSet<u64>>;
 /// The sockets that the command may replace.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    to: Vec<SocketAddr>,
+    targets: Vec<SocketAddr>,
     before: CookiesByAddress,
 }
 
 impl Listeners {
-    /// Records the listening sockets of `to` before the command is started.
-    pub(crate) fn record(to: &[SocketAddr]) -> Result<Self, Error> {
+    /// Records the listening sockets at the addresses `targets`, before the command is started.
+    pub(crate) fn record(targets: &[SocketAddr]) -> Result<Self, Error> {
         let mut listeners = Self {
-            to: to.to_vec(),
+            targets: targets.to_vec(),
             before: CookiesByAddress::new(),
         };
         listeners.before = listeners.current()?;
         Ok(listeners)
     }
 
+    /// Returns whether a socket with this local address accepts connections to one of the targets.
     fn matches(&self, local: SocketAddr) -> bool {
         let local = canonical(local);
-        self.to.iter().any(|to| {
-            let any = to.ip().is_unspecified() || local.ip().is_unspecified();
-            to.port() == local.port() && (any || to.ip() == local.ip())
+        self.targets.iter().any(|target| {
+            let is_wildcard = target.ip().is_unspecified() || local.ip().is_unspecified();
+            target.port() == local.port() && (is_wildcard || target.ip() == local.ip())
         })
     }
 
@@ -77,14 +78,14 @@ impl Listeners {
         Ok(now)
     }
 
-    /// Waits until every connection that has started is accepted. A client that has not completed its handshake within
-    /// one second is ignored: it may never do so.
+    /// Waits until the server has accepted every connection that has started, for at most `limit`. Ignores clients that
+    /// do not complete their handshake within one second: they may never do so.
     pub(crate) async fn wait_until_accepted(&self, limit: Duration) -> Result<(), Error> {
-        sleep(ARRIVAL).await;
+        sleep(SYN_ARRIVAL_TIME).await;
         let quiet = poll_until(limit, || self.is_quiet());
         if !quiet.await? {
             tracing::warn!(
-                "the server does not accept connections; continuing without waiting for it"
+                "the server does not accept all earlier connections; starting the command anyway"
             );
         }
         Ok(())
@@ -109,17 +110,17 @@ impl Listeners {
         Ok(listening.iter().all(|socket| socket.waiting == 0))
     }
 
-    /// Waits until cookies are listening sockets, if cookies were before, and until sockets that have a successor are
-    /// closed. A socket at another address may be another program's, which keeps running.
+    /// Waits until there are listening sockets, if there were any before, and until replaced sockets are closed: those
+    /// at whose address there is a new socket. Sockets at other addresses may belong to a program that keeps running.
     pub(crate) async fn wait_until_replaced(&self, limit: Duration) -> Result<(), Error> {
         if self.before.is_empty() {
             return Ok(());
         }
         if !poll_until(limit, || Ok(!self.current()?.is_empty())).await? {
-            tracing::warn!("no socket is listening after the command has ended");
+            tracing::warn!("no socket is listening after the command has exited");
             return Ok(());
         }
-        let closed = poll_until(CLOSING.min(limit), || {
+        let closed = poll_until(CLOSE_TIMEOUT.min(limit), || {
             let now = self.current()?;
             Ok(self.before.iter().all(|(address, before)| {
                 now.get(address)
@@ -133,7 +134,7 @@ impl Listeners {
     }
 }
 
-/// Polls until `condition` holds; returns whether it did within `limit`.
+/// Polls until `condition` returns true; returns whether it did within `limit`.
 async fn poll_until(
     limit: Duration,
     mut condition: impl FnMut() -> Result<bool, Error>,

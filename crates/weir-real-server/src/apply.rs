@@ -7,7 +7,7 @@ use weir_netlink::{Netlink, Sysctl};
 
 use crate::entry::host_prefix;
 use crate::error::{Error, Result};
-use crate::plan::{self, Actual, Changed, Interface, SYSCTL_KEYS, Step, sysctl_name};
+use crate::plan::{self, Actual, ChangedSysctl, Interface, SYSCTL_KEYS, Step, sysctl_name};
 use crate::request::Options;
 use crate::state::State;
 
@@ -90,7 +90,7 @@ impl Host {
                     .map_or_else(|| from.clone(), |changed| changed.previous.clone());
                 record.sysctls.insert(
                     name.clone(),
-                    Changed {
+                    ChangedSysctl {
                         previous,
                         set: to.clone(),
                     },

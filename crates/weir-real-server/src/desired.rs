@@ -58,7 +58,7 @@ impl Desired {
         desired
             .interfaces
             .extend(request.interfaces.iter().cloned());
-        problems.extend(desired.shared_marks());
+        problems.extend(desired.shared_mark_problems());
         if problems.is_empty() {
             Ok(desired)
         } else {
@@ -66,7 +66,7 @@ impl Desired {
         }
     }
 
-    /// Returns this state without `vips`. A VIP without ports means all its ports. Empty = without any VIP.
+    /// Returns this state without `vips`. A VIP without ports means all its ports. Empty = all VIPs are removed.
     #[must_use]
     pub fn without(&self, vips: &[VipArgument]) -> Self {
         if vips.is_empty() {
@@ -95,7 +95,8 @@ impl Desired {
             .collect()
     }
 
-    fn shared_marks(&self) -> Vec<Problem> {
+    /// Returns a problem for each two VIPs that packets cannot distinguish.
+    fn shared_mark_problems(&self) -> Vec<Problem> {
         let marks: Vec<&Entry> = self
             .entries
             .iter()

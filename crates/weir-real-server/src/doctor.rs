@@ -1,8 +1,8 @@
 //! `weir real-server doctor`: reports problems that prevent this machine from serving its VIPs.
 //!
-//! It checks the settings of `up` that other programs have changed, and what `up` does not change: listening sockets,
-//! ARP, firewalls, settings that are lost at the next boot. With `fix` it makes the changes that `up` would make,
-//! otherwise none.
+//! Checks the settings of `up` that other programs have changed, and what `up` does not change: listening sockets, ARP,
+//! firewalls, settings that are lost at the next boot. With `fix`, makes the changes that `up` would make; otherwise
+//! changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ use crate::request::Options;
 use crate::state::{self, State};
 use weir_dataplane::real_server::object_id;
 use weir_doctor::firewall::{self, INBOUND, OUTBOUND, Packet, PacketFilter, Ruleset, Side};
-use weir_doctor::manager::{self, Held};
+use weir_doctor::manager::{self, AssignedVip};
 use weir_doctor::{Diagnosis, checksum, conntrack, duplicate, persistence, source};
 
 /// Returns the problems that are visible from this machine.
@@ -31,30 +31,30 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
     let host = Host::open(options).await?;
     let actual = host.read_state()?;
     let steps = plan::plan(&desired, &actual, &record, object_id());
-    let mut found: Vec<Diagnosis> = steps.iter().map(diagnosis).collect();
+    let mut findings: Vec<Diagnosis> = steps.iter().map(diagnosis).collect();
     if fix && !steps.is_empty() {
         let mut state = State::open(options)?;
         reconcile(&host, &mut state).await?;
         state.save()?;
         record = state.record;
-        for diagnosis in &mut found {
+        for diagnosis in &mut findings {
             diagnosis.fixed = true;
         }
     }
-    found.extend(checksum::bad_checksums());
-    found.extend(misplaced_vips(&desired, &actual));
-    found.extend(missing_listeners(&desired));
-    found.extend(forwarded_back(&desired, &actual));
-    found.extend(vip_problems(&desired, &actual).await?);
+    findings.extend(checksum::bad_checksums());
+    findings.extend(misplaced_vips(&desired, &actual));
+    findings.extend(missing_listeners(&desired));
+    findings.extend(forwarded_back(&desired, &actual));
+    findings.extend(vip_problems(&desired, &actual).await?);
     if !desired.entries.is_empty() {
-        found.extend(lost_at_boot(&record, Path::new("/")));
-        found.extend(conntrack::nearly_full());
+        findings.extend(lost_at_boot(&record, Path::new("/")));
+        findings.extend(conntrack::nearly_full());
         let firewall = firewall::read();
-        found.extend(firewall.unreadable);
-        found.extend(dropped_packets(&desired, &firewall.rules));
+        findings.extend(firewall.unreadable);
+        findings.extend(dropped_packets(&desired, &firewall.rules));
     }
     if desired.entries.is_empty() {
-        found.push(
+        findings.push(
             Diagnosis::new(
                 "this machine is not prepared for any VIP",
                 "with direct, tunnel and l3dsr a server must accept packets for the VIP without announcing it",
@@ -62,7 +62,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
             .fix("weir real-server up --forward direct --vip VIP"),
         );
     }
-    Ok(found)
+    Ok(findings)
 }
 
 /// Reports VIPs that are not usable, will be removed, or may be the source of the machine's own packets.
@@ -78,12 +78,12 @@ async fn vip_problems(desired: &Desired, actual: &Actual) -> Result<Vec<Diagnosi
     };
     let name = |index| interface(index).map(|interface| interface.name.clone());
     let loopback = |index| interface(index).is_some_and(|interface| interface.loopback);
-    let mut found = duplicate::unusable_vips(&vips, &addresses, name);
-    let held: Vec<Held> = addresses
+    let mut findings = duplicate::unusable_vips(&vips, &addresses, name);
+    let assigned: Vec<AssignedVip> = addresses
         .iter()
         .filter(|address| vips.contains(&address.ip))
         .filter_map(|address| {
-            Some(Held {
+            Some(AssignedVip {
                 vip: address.ip,
                 prefix: address.prefix,
                 ifindex: address.ifindex,
@@ -91,19 +91,19 @@ async fn vip_problems(desired: &Desired, actual: &Actual) -> Result<Vec<Diagnosi
             })
         })
         .collect();
-    found.extend(manager::removed_vips(&held));
-    found.extend(source::vip_sources(&vips, &addresses, loopback, &netlink).await?);
-    Ok(found)
+    findings.extend(manager::removed_vips(&assigned));
+    findings.extend(source::vip_sources(&vips, &addresses, loopback, &netlink).await?);
+    Ok(findings)
 }
 
-/// Reports a setting that another program has changed, from the step with which `up` would repair it.
+/// Reports a setting that another program has changed. `step` is what `up` would do to repair it.
 fn diagnosis(step: &Step) -> Diagnosis {
     let consequence = match step {
         Step::SetSysctl { name, .. } if name.ends_with("arp_ignore") => {
             "this machine answers ARP for the VIP: clients and routers bypass the director"
         }
         Step::SetSysctl { name, .. } if name.ends_with("arp_announce") => {
-            "ARP requests of this machine have the VIP as the sender: neighbours learn its link address for it"
+            "ARP requests from this machine have the VIP as the sender: neighbours send packets for the VIP to it"
         }
         Step::SetSysctl { .. } => {
             "clients' packets arrive on an interface that the return route does not use, and strict rp_filter drops \
@@ -128,7 +128,7 @@ fn diagnosis(step: &Step) -> Diagnosis {
 
 /// Reports VIPs on another interface than `lo`, or with a prefix length other than that of a single address.
 fn misplaced_vips(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for vip in desired.loopback_vips() {
         for interface in &actual.interfaces {
             let address = interface.addresses.iter().find(|(ip, _)| *ip == vip);
@@ -136,7 +136,7 @@ fn misplaced_vips(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
             let name = &interface.name;
             let full = host_prefix(vip);
             if !interface.loopback {
-                found.push(
+                findings.push(
                     Diagnosis::new(
                         format!("the VIP {vip} is on {name}"),
                         "the kernel answers ARP for an address of the receiving interface, regardless of arp_ignore",
@@ -144,7 +144,7 @@ fn misplaced_vips(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
                     .fix(format!("ip addr del {vip}/{length} dev {name}")),
                 );
             } else if *length != full {
-                found.push(
+                findings.push(
                     Diagnosis::new(
                         format!("the VIP {vip} has the prefix length {length} on {name}"),
                         "this machine accepts packets for every address in this prefix and answers ARP for them",
@@ -156,7 +156,7 @@ fn misplaced_vips(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
             }
         }
     }
-    found
+    findings
 }
 
 /// Reports TCP ports of VIPs without a listening socket. Nothing is reported if the sockets cannot be read.
@@ -165,7 +165,7 @@ fn missing_listeners(desired: &Desired) -> Vec<Diagnosis> {
         return Vec::new();
     };
     let listeners: Vec<SocketAddr> = sockets.iter().map(|socket| socket.local).collect();
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     let ports = desired.entries.iter().filter_map(|entry| {
         let (first, last) = entry.ports?;
         (first == last && entry.role.needs_loopback_vip()).then_some((entry.vip, first))
@@ -181,7 +181,7 @@ fn missing_listeners(desired: &Desired) -> Vec<Diagnosis> {
             }
             None => format!("no socket listens on port {port}"),
         };
-        found.push(
+        findings.push(
             Diagnosis::new(observation, "clients' connections to the VIP are rejected").fix(
                 format!(
                     "configure the server program to listen on {}",
@@ -190,7 +190,7 @@ fn missing_listeners(desired: &Desired) -> Vec<Diagnosis> {
             ),
         );
     }
-    found
+    findings
 }
 
 /// Reports settings of `up` that are lost at the next boot, unless a program that runs at boot calls `up`.
@@ -213,10 +213,10 @@ fn lost_at_boot(record: &Record, root: &Path) -> Vec<Diagnosis> {
 
 /// Reports firewall rules that drop clients' packets or the replies to them.
 fn dropped_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for entry in &desired.entries {
         let has_vip = entry.role.needs_loopback_vip();
-        // Otherwise packets are addressed to the server's own address.
+        // If `lo` does not need the VIP, packets are addressed to the server's own address.
         let port = entry
             .ports
             .and_then(|(first, last)| (first == last).then_some(first));
@@ -230,17 +230,17 @@ fn dropped_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
         };
         let consequence = "clients of this server receive no reply";
         if let Some(drop) = rules.find_drop(syn, INBOUND) {
-            found.push(firewall::diagnosis(
+            findings.push(firewall::diagnosis(
                 &drop,
                 &format!("clients' packets for {entry}"),
                 consequence,
                 &filter(Side::Destination),
             ));
         } else {
-            found.extend(conntrack::no_pickup(rules, syn));
+            findings.extend(conntrack::no_pickup(rules, syn));
         }
         if let Some(drop) = rules.find_drop(reply, OUTBOUND) {
-            found.push(firewall::diagnosis(
+            findings.push(firewall::diagnosis(
                 &drop,
                 &format!("replies from {entry}"),
                 consequence,
@@ -248,15 +248,16 @@ fn dropped_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
             ));
         }
     }
-    found
+    findings
 }
 
+/// Returns whether a socket that listens on `local` accepts connections to the VIP.
 fn accepts(local: SocketAddr, vip: IpAddr) -> bool {
     let is_wildcard = local.ip().is_unspecified();
     local.ip() == vip || is_wildcard && (local.is_ipv6() || vip.is_ipv4())
 }
 
-/// Reports IP forwarding on a server without the VIP: it sends packets for the VIP back to the director.
+/// Reports IP forwarding on a server without the VIP: the server sends packets for the VIP back to the director.
 fn forwarded_back(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
     let direct = desired
         .entries

@@ -20,7 +20,7 @@ pub enum Error {
     /// The runtime directory cannot be used.
     #[error(transparent)]
     RuntimeDir(#[from] weir_runtime_dir::Unusable),
-    /// A file of the runtime directory cannot be read or written.
+    /// A file in the runtime directory cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     File {
         /// The file.
@@ -53,13 +53,13 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// An error of addresses, links or sysctls.
+    /// Addresses, links or sysctls cannot be read or changed.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
-    /// An error of locks or namespaces.
+    /// An error from a lock or a namespace.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
-    /// An error of the BPF programs.
+    /// An error from the BPF programs.
     #[error(transparent)]
     Programs(#[from] weir_dataplane::real_server::Error),
     /// There is no loopback interface.

@@ -78,12 +78,12 @@ pub async fn down(options: &Options, request: &DownRequest) -> Result<Vec<Step>>
     Ok(steps)
 }
 
-/// Repairs settings of [`up`] that other programs changed. Returns the steps taken. The host's state is read only if
+/// Repairs settings of [`up`] that other programs have changed. Returns the steps taken. Reads the host's state only if
 /// there is a VIP.
 ///
 /// # Errors
 /// The state of the host cannot be read, a step fails, or `up` or `down` is running. The next call tries again.
-pub async fn keep(options: &Options) -> Result<Vec<Step>> {
+pub async fn repair(options: &Options) -> Result<Vec<Step>> {
     let (desired, record) = state::read_unlocked(options)?;
     if desired.entries.is_empty() {
         return Ok(Vec::new());
@@ -98,7 +98,7 @@ pub async fn keep(options: &Options) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Returns the settings and whether they are still in place.
+/// Returns the settings of [`up`], and which of them other programs have changed.
 ///
 /// # Errors
 /// The state or the host cannot be read.

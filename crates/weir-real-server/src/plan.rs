@@ -50,7 +50,7 @@ pub struct Interface {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Record {
     /// Sysctls by name.
-    pub sysctls: BTreeMap<String, Changed>,
+    pub sysctls: BTreeMap<String, ChangedSysctl>,
     /// Addresses added to `lo`.
     pub addresses: BTreeSet<IpAddr>,
     /// The build of the attached programs.
@@ -59,7 +59,7 @@ pub struct Record {
 
 /// The values of a changed sysctl.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Changed {
+pub struct ChangedSysctl {
     /// The value before the change.
     #[serde(rename = "was")]
     pub previous: String,
@@ -74,7 +74,7 @@ impl Record {
     }
 }
 
-/// One change.
+/// One change to the host, or to the record of changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Sets a sysctl.
@@ -241,6 +241,7 @@ pub fn plan(desired: &Desired, actual: &Actual, record: &Record, object: u64) ->
     steps
 }
 
+/// Returns the step that attaches or detaches the programs; `None` = no change is required.
 fn program_step(desired: &Desired, actual: &Actual, record: &Record, object: u64) -> Option<Step> {
     let rules = desired.rules(&local_addresses(desired, actual));
     let observed = &actual.programs;
@@ -297,6 +298,7 @@ fn receiving_interfaces<'a>(desired: &Desired, actual: &'a Actual) -> Vec<&'a In
         .collect()
 }
 
+/// Returns the host's own addresses that other hosts can reach, without the VIPs.
 fn local_addresses(desired: &Desired, actual: &Actual) -> Vec<IpAddr> {
     let vips: BTreeSet<IpAddr> = desired.entries.iter().map(|entry| entry.vip).collect();
     let all = actual

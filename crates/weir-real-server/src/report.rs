@@ -8,7 +8,7 @@ use weir_dataplane::real_server::COUNTS;
 
 use crate::desired::Desired;
 use crate::entry::Entry;
-use crate::plan::{Actual, Record, Step};
+use crate::plan::{Actual, ChangedSysctl, Record, Step};
 
 /// The report: as text with `Display`, as JSON with `Serialize`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,7 +25,7 @@ pub struct Report {
     pub programs: Vec<String>,
     /// Packets by outcome, since the programs were first attached.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Steps with which `up` would repair changes of other programs; empty = all settings are in place.
+    /// Steps with which `up` would repair changes by other programs; empty = all settings are in place.
     pub drift: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub struct SysctlReport {
 
 impl Report {
     pub(crate) fn new(desired: &Desired, record: &Record, actual: &Actual, drift: &[Step]) -> Self {
-        let sysctl = |(name, changed): (&String, &crate::plan::Changed)| SysctlReport {
+        let sysctl = |(name, changed): (&String, &ChangedSysctl)| SysctlReport {
             name: name.clone(),
             was: changed.previous.clone(),
             set: changed.set.clone(),

@@ -59,7 +59,7 @@ impl ArgumentError {
     }
 }
 
-/// `ADDRESS[:PORT[-PORT]]`. An IPv6 address with ports is in brackets.
+/// A VIP and its ports: `ADDRESS[:PORT[-PORT]]`. An IPv6 address with ports must be in brackets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VipArgument {
     /// The VIP.
@@ -136,7 +136,7 @@ impl fmt::Display for DisplayPorts {
     }
 }
 
-/// `ipip`, `gre`, `gue` or `gue:PORT`.
+/// A tunnel: `ipip`, `gre`, `gue` or `gue:PORT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TunnelArgument {
     /// The encapsulation.
@@ -196,7 +196,7 @@ impl fmt::Display for TunnelArgument {
     }
 }
 
-/// `ADDRESS[/LENGTH]`.
+/// A network: `ADDRESS[/LENGTH]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PrefixArgument {
     /// An address of the network.
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vip_argument_survives_formatting() {
+    fn formatted_vip_argument_is_parsed_to_the_same_value() {
         for text in [
             "192.0.2.10",
             "192.0.2.10:80",

@@ -56,12 +56,13 @@ impl State {
             path,
         };
         if let Some(content) = read(&state.path)? {
-            state.adopt(content)?;
+            state.load(content)?;
         }
         Ok(state)
     }
 
-    fn adopt(&mut self, content: Content) -> Result<()> {
+    /// Takes over the content of the file. The record of changes is empty if it was written before the last boot.
+    fn load(&mut self, content: Content) -> Result<()> {
         if content.version != VERSION {
             return Err(Error::StateVersion {
                 path: self.path.clone(),
@@ -127,8 +128,8 @@ pub(crate) fn read_unlocked(options: &Options) -> Result<(Desired, Record)> {
     })
 }
 
-/// Reads the file. The account of a daemon can write the directory too, so its files are ignored: root would change the
-/// machine as they specify.
+/// Reads the file. Files that belong to the account of an unprivileged daemon, which can write to the directory, are
+/// ignored: root would otherwise change the machine as they specify.
 fn read(path: &Path) -> Result<Option<Content>> {
     let text = match read_own(path) {
         Ok(text) => text,

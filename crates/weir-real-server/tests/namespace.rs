@@ -9,7 +9,7 @@ mod topology;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 
-use director::{Director, GueChecksum, Rewrite, gre, gue, ipip, l3dsr};
+use director::{Director, GueMode, Rewrite, gre, gue, ipip, l3dsr};
 use socket2::SockRef;
 use topology::*;
 use weir_model::Forward;
@@ -24,8 +24,8 @@ fn exchange(topology: &Topology, family: usize, rewrite: Rewrite, target: IpAddr
     exchange_tcp(&topology.client, vip);
     let forwarded = director.forwarded();
     assert!(
-        forwarded > VOLUME as u64 / 1400,
-        "the traffic did not pass the director"
+        forwarded > VOLUME_BYTES as u64 / 1400,
+        "the traffic did not pass through the director"
     );
     drop(director);
     exchange_tcp(&topology.client, ip(SERVER[family]));
@@ -40,8 +40,8 @@ fn serve_all(topology: &Topology) {
     }
 }
 
-/// All pairs of outer and inner family.
-fn pairs() -> impl Iterator<Item = (usize, usize)> {
+/// Returns all pairs of outer and inner address family.
+fn family_pairs() -> impl Iterator<Item = (usize, usize)> {
     FAMILIES
         .into_iter()
         .flat_map(|outer| FAMILIES.map(|inner| (outer, inner)))
@@ -59,7 +59,7 @@ fn direct_serves_the_vip_without_announcing_it() {
     run_ip(&topology.director, "route replace 192.0.2.10 dev d1");
     assert!(
         resolves(&topology, ip(VIP[0])),
-        "without `up` the server does not answer ARP: the test would prove nothing"
+        "without `up`, the server must answer ARP, or this test proves nothing"
     );
     run_ip(&topology.server, "addr del 192.0.2.10/32 dev lo");
     run_ip(&topology.director, "neigh flush dev d1");
@@ -124,7 +124,7 @@ fn ipip_is_decapsulated_for_all_families() {
     ));
     serve_all(&topology);
     let mut forwarded = 0;
-    for (outer, inner) in pairs() {
+    for (outer, inner) in family_pairs() {
         let target = ip(SERVER[outer]);
         forwarded += exchange(
             &topology,
@@ -156,7 +156,7 @@ fn gre_is_decapsulated_with_and_without_checksum() {
     wanted.tunnel = Some("gre".parse().unwrap());
     topology.up(&wanted);
     serve_all(&topology);
-    for (outer, inner) in pairs() {
+    for (outer, inner) in family_pairs() {
         for checksum in [false, true] {
             let target = ip(SERVER[outer]);
             exchange(
@@ -170,7 +170,7 @@ fn gre_is_decapsulated_with_and_without_checksum() {
 }
 
 #[test]
-fn gue_is_decapsulated_with_every_checksum_mode() {
+fn gue_is_decapsulated_in_every_mode() {
     if !is_root() {
         return;
     }
@@ -179,20 +179,20 @@ fn gue_is_decapsulated_with_every_checksum_mode() {
     wanted.tunnel = Some("gue:6081".parse().unwrap());
     topology.up(&wanted);
     serve_all(&topology);
-    let checksums = [
-        GueChecksum::None,
-        GueChecksum::Full,
-        GueChecksum::Remote(true),
-        GueChecksum::Remote(false),
-        GueChecksum::Variant1,
+    let modes = [
+        GueMode::None,
+        GueMode::Full,
+        GueMode::Remote(true),
+        GueMode::Remote(false),
+        GueMode::Variant1,
     ];
-    for (outer, inner) in pairs() {
-        for checksum in checksums {
+    for (outer, inner) in family_pairs() {
+        for mode in modes {
             let target = ip(SERVER[outer]);
             exchange(
                 &topology,
                 inner,
-                gue(ip(DIRECTOR[outer]), target, 6081, checksum),
+                gue(ip(DIRECTOR[outer]), target, 6081, mode),
                 target,
             );
         }
@@ -258,7 +258,7 @@ fn l3dsr_without_mark_rewrites_replies() {
 }
 
 #[test]
-fn later_fragments_are_handled_like_the_first() {
+fn non_first_fragments_are_handled_like_the_first() {
     if !is_root() {
         return;
     }
@@ -334,7 +334,7 @@ fn congestion_marks_are_propagated_as_in_rfc_6040() {
     let topology = Topology::new("ecn");
     topology.up(&request(Forward::Tunnel, &VIP));
     serve_all(&topology);
-    for (outer, inner) in pairs() {
+    for (outer, inner) in family_pairs() {
         let (vip, target) = (ip(VIP[inner]), ip(SERVER[outer]));
         let _director = Director::start(
             &topology.director,

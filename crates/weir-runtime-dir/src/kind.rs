@@ -1,4 +1,4 @@
-//! The names of Weir's files, and the kind of each.
+//! Defines the names and kinds of Weir's files.
 
 /// Weir's regular files. `NAME.new` exists while a file is written.
 pub(crate) const FILES: &[&str] = &[
@@ -26,7 +26,7 @@ pub(crate) const FILES: &[&str] = &[
     "protect.lock",
     "protect.sysctl",
 ];
-/// Names of the API socket, and of the VRRP agent's.
+/// Sockets of the API, the VRRP agent and the announcer.
 const SOCKETS: &[&str] = &[
     "weir.sock",
     "weir.sock.new",
@@ -34,7 +34,7 @@ const SOCKETS: &[&str] = &[
     "vrrp.sock",
     "announce.sock",
 ];
-/// Names of the link to the active configuration.
+/// The link to the active configuration.
 const LINKS: &[&str] = &["configuration", "configuration.new"];
 /// Directories whose files are named after processes.
 const DIRECTORIES: &[&str] = &["draining"];

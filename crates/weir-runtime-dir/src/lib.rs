@@ -1,12 +1,12 @@
 //! The runtime directory: its owner, and the names and modes of its files.
 //!
-//! A user who can write to the directory controls Weir's state and token, and the files that root writes. It therefore
-//! belongs to root or to the user of the process, and other users cannot access it; members of `[node] socket_group`
-//! can access the socket in it. Files are created with mode 0600. Wider modes, as set by earlier versions, are
-//! restricted; a directory of another user is rejected. This crate does not read the content of the files.
+//! A user who can write to the directory controls Weir's state and token, and the files that root writes. The directory
+//! therefore belongs to root or to the user of the process, and other users cannot access it; members of
+//! `[node] socket_group` can access the socket in it. Files are created with mode 0600. Wider modes, as set by earlier
+//! versions, are restricted; a directory of another user is rejected. This crate does not read the files' content.
 //!
-//! While a daemon without rights runs, the directory belongs to its account ([`ACCOUNT`]), except the locks and the
-//! records of changes that only root reverts.
+//! While an unprivileged daemon runs, the directory belongs to the daemon's account ([`ACCOUNT`]), except the locks and
+//! the records of changes that only root reverts.
 
 mod kind;
 mod ownership;
@@ -106,7 +106,7 @@ impl SocketAccess {
     /// Reads the settings in `[node]`.
     ///
     /// # Errors
-    /// [`Unusable::Group`].
+    /// [`Unusable::Group`]: the group does not exist.
     pub fn of(node: &Node) -> Result<Self, Unusable> {
         let group = node.socket_group.as_ref().map(|group| {
             names::group_id(group).ok_or_else(|| Unusable::Group {
@@ -150,7 +150,8 @@ impl SocketAccess {
         Ok(())
     }
 
-    /// The mode of a directory that root shares with this process is that of the start.
+    /// Checks that the group can enter a directory that root shares with this process: its mode is set only at the
+    /// start.
     fn check_shared(self, path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
         if self.group.is_none() || mode_of(metadata) & 0o001 != 0 {
             return Ok(());
@@ -160,7 +161,7 @@ impl SocketAccess {
         Err(failed(path)(source))
     }
 
-    /// Sets the group and mode of a socket. `change_group` sets the group where this process may not.
+    /// Sets the group and mode of a socket. `change_group` sets the group if this process is not permitted to.
     ///
     /// # Errors
     /// The process is neither root nor a member of that group, and `change_group` fails.
@@ -211,7 +212,7 @@ pub fn prepare(path: &Path) -> Result<(), Unusable> {
         });
     }
     let mode = mode_of(&metadata);
-    // Root shares it with an account: both may have other files there.
+    // Root and the account that share the directory may both have other files there.
     let is_shared = metadata.uid() == 0
         && mode & 0o1000 != 0
         && (!geteuid().is_root() || sharing(path).is_some());
@@ -281,7 +282,7 @@ fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), Unusable> {
     check_owner(&path, &metadata)?;
     let found = kind_of(&metadata);
     if found != expected && is_account(metadata.uid()) {
-        // Nothing depends on it, and it must not keep root from starting.
+        // No process depends on the file, and it must not prevent root from starting.
         tracing::warn!(path = %path.display(), found, "removed a file of the daemon's account");
         let removed = match found {
             DIRECTORY => fs::remove_dir_all(&path),
@@ -334,16 +335,16 @@ fn restrict_mode(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
     }
 }
 
-/// Sets the mode of a file that was examined. The account of a daemon may exchange it in between for a link, which is
-/// not followed, or for another file, which is left alone.
+/// Sets the mode of a file that was examined. If the daemon's account has replaced the file in the meantime, no link is
+/// followed, and the other file is not changed.
 fn set_mode_of(path: &Path, examined: &Metadata, mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = openat(CWD, path, flags, Mode::empty())?;
-    let known = fstat(&opened)?;
-    if (known.st_dev, known.st_ino) != (examined.dev(), examined.ino()) {
+    let current = fstat(&opened)?;
+    if (current.st_dev, current.st_ino) != (examined.dev(), examined.ino()) {
         return Err(io::Error::other("it was replaced during the check"));
     }
-    // fchmod(2) does not take such a descriptor; this link of the kernel leads to the opened file.
+    // fchmod(2) rejects an O_PATH descriptor; this link refers to the opened file.
     let link = format!("/proc/self/fd/{}", opened.as_raw_fd());
     fs::set_permissions(link, Permissions::from_mode(mode))
 }
@@ -370,8 +371,8 @@ fn foreign_entry(path: &Path) -> Result<Option<String>, Unusable> {
 }
 
 fn entries(path: &Path) -> Result<Vec<DirEntry>, Unusable> {
-    let all = fs::read_dir(path).and_then(Iterator::collect);
-    all.map_err(failed(path))
+    let entries = fs::read_dir(path).and_then(Iterator::collect);
+    entries.map_err(failed(path))
 }
 
 fn kind_of(metadata: &Metadata) -> &'static str {
@@ -509,8 +510,8 @@ mod tests {
     }
 
     #[test]
-    fn mode_of_a_file_that_was_exchanged_is_not_changed() {
-        let directory = Directory::new("exchanged");
+    fn mode_of_replaced_file_is_not_changed() {
+        let directory = Directory::new("replaced");
         prepare(&directory.0).unwrap();
         directory.file("token", 0o644);
         directory.file("victim", 0o644);
@@ -519,9 +520,9 @@ mod tests {
         set_mode_of(&path, &examined, 0o600).unwrap();
         assert_eq!(directory.mode("token"), 0o600);
         let victim = directory.0.join("victim");
-        for exchange in [std::os::unix::fs::symlink, fs::hard_link] as [fn(_, _) -> _; 2] {
+        for replace in [std::os::unix::fs::symlink, fs::hard_link] as [fn(_, _) -> _; 2] {
             fs::rename(&path, directory.0.join("former")).unwrap();
-            exchange(&victim, &path).unwrap();
+            replace(&victim, &path).unwrap();
             assert!(set_mode_of(&path, &examined, 0o600).is_err());
             assert_eq!(directory.mode("victim"), 0o644);
             fs::remove_file(&path).unwrap();
@@ -530,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn link_in_place_of_a_file_is_rejected() {
+    fn link_with_name_of_file_is_rejected() {
         let directory = Directory::new("links");
         prepare(&directory.0).unwrap();
         std::os::unix::fs::symlink("/tmp/victim", directory.0.join("lock")).unwrap();

@@ -1,4 +1,4 @@
-//! The account of a daemon without rights, and the change of the directory between it and root.
+//! Changes the owner of the directory between root and the account of an unprivileged daemon.
 
 use std::fs;
 use std::io;
@@ -9,11 +9,11 @@ use rustix::process::geteuid;
 
 use crate::kind::{DIRECTORY, expected_kind};
 
-/// The account of a daemon without rights.
+/// The account of an unprivileged daemon.
 pub const ACCOUNT: &str = "weir";
 
-/// Files that root alone writes: locks, and records from which root reverts changes of the machine.
-const OF_ROOT: &[&str] = &[
+/// Files that only root writes: locks, and records from which root reverts changes to the machine.
+const ROOT_FILES: &[&str] = &[
     "lock",
     "state.json",
     "state.journal",
@@ -29,24 +29,24 @@ const OF_ROOT: &[&str] = &[
     "protect.sysctl",
 ];
 
-/// Whether this process is root, and `owner` is the account of a daemon without rights.
+/// Returns whether this process is root, and `owner` is the account of an unprivileged daemon.
 pub(crate) fn is_account(owner: u32) -> bool {
     geteuid().is_root() && weir_sys::account(ACCOUNT).is_some_and(|(user, _)| user == owner)
 }
 
 /// Mode of a directory that root and the account share: each can remove only its own files.
 const SHARED_MODE: u32 = 0o1770;
-/// The same if a group may use the socket: without more rights than entering the directory.
+/// The same if a group may use the socket: all users may enter the directory, but not list or change it.
 const SHARED_GROUP_MODE: u32 = 0o1771;
 const STICKY: u32 = 0o1000;
 
-/// The account of a daemon without rights, if the directory belongs to it, or if root shares it with the account.
+/// Returns the account of an unprivileged daemon, if the directory belongs to the account or root shares it.
 pub fn account_that_owns(directory: &Path) -> Option<u32> {
-    let known = fs::symlink_metadata(directory).ok()?;
+    let metadata = fs::symlink_metadata(directory).ok()?;
     if is_shared(directory) {
         return weir_sys::account(ACCOUNT).map(|(user, _)| user);
     }
-    is_account(known.uid()).then_some(known.uid())
+    is_account(metadata.uid()).then_some(metadata.uid())
 }
 
 /// How root shares a directory with the account ([`share`]).
@@ -55,13 +55,13 @@ pub struct Sharing {
     mode: u32,
 }
 
-/// How root shares the directory with the account; `None`: it does not.
+/// Returns how root shares the directory with the account; `None` = it is not shared.
 pub fn sharing(directory: &Path) -> Option<Sharing> {
-    let known = fs::symlink_metadata(directory).ok()?;
+    let metadata = fs::symlink_metadata(directory).ok()?;
     let (_, group) = weir_sys::account(ACCOUNT)?;
-    let is_shared = known.uid() == 0 && known.mode() & STICKY != 0 && known.gid() == group;
+    let is_shared = metadata.uid() == 0 && metadata.mode() & STICKY != 0 && metadata.gid() == group;
     is_shared.then_some(Sharing {
-        mode: known.mode() & 0o7777,
+        mode: metadata.mode() & 0o7777,
     })
 }
 
@@ -69,7 +69,7 @@ fn is_shared(directory: &Path) -> bool {
     sharing(directory).is_some()
 }
 
-/// Shares a directory again that was given to another owner in between. Errors are logged.
+/// Shares a directory again that had another owner in the meantime. Errors are logged.
 pub fn share_again(directory: &Path, Sharing { mode }: Sharing) {
     share(directory);
     let changed = match sharing(directory) {
@@ -83,25 +83,25 @@ pub fn share_again(directory: &Path, Sharing { mode }: Sharing) {
     }
 }
 
-/// Lets root and the account write files to the directory: the account can neither replace nor remove those of root,
-/// and those that root alone writes are removed if they are the account's. Nothing happens if the directory does not
-/// belong to the account. Errors are logged. This process must be root.
+/// Shares a directory of the account between root and the account. Both can write files, but the account can neither
+/// replace nor remove root's files. Files that only root may write are removed if they belong to the account. Does
+/// nothing if the directory does not belong to the account. Errors are logged. This process must be root.
 pub fn share(directory: &Path) {
     let Some((user, group)) = weir_sys::account(ACCOUNT).filter(|_| geteuid().is_root()) else {
         return;
     };
-    let shared = fs::symlink_metadata(directory).and_then(|known| {
-        if known.uid() != user && !is_shared(directory) {
+    let shared = fs::symlink_metadata(directory).and_then(|metadata| {
+        if metadata.uid() != user && !is_shared(directory) {
             return Ok(());
         }
-        if known.uid() == user {
-            let is_for_group = known.gid() != group && known.mode() & 0o010 != 0;
+        if metadata.uid() == user {
+            let is_for_group = metadata.gid() != group && metadata.mode() & 0o010 != 0;
             let mode = if is_for_group {
                 SHARED_GROUP_MODE
             } else {
                 SHARED_MODE
             };
-            // First, so that the account cannot replace files in the meantime.
+            // The directory's owner is changed first, so that the account cannot replace files in the meantime.
             lchown(directory, Some(0), Some(group))?;
             fs::set_permissions(directory, fs::Permissions::from_mode(mode))?;
         }
@@ -112,9 +112,9 @@ pub fn share(directory: &Path) {
     }
 }
 
-/// As [`share`], for an account whose processes have no rights from their start: a directory of root becomes one that
-/// both write. `is_for_group`: other accounts may enter it, for the socket of a group. Errors are logged. This process
-/// must be root.
+/// Shares a directory of root with an account whose processes are unprivileged from the start (see [`share`]).
+/// `is_for_group`: other users may enter the directory, because a group may use the socket. Errors are logged. This
+/// process must be root.
 pub fn share_from_start(directory: &Path, is_for_group: bool) {
     let Some((user, group)) = weir_sys::account(ACCOUNT).filter(|_| geteuid().is_root()) else {
         return;
@@ -136,10 +136,11 @@ pub fn share_from_start(directory: &Path, is_for_group: bool) {
     }
 }
 
-/// Lets a daemon without rights connect to a socket of this process in the directory, if it is the daemon's.
+/// Changes the owner of a socket in the directory to the account of an unprivileged daemon, so that the daemon can
+/// connect to this process. Does nothing if the account does not use the directory.
 ///
 /// # Errors
-/// The kernel's.
+/// The owner cannot be changed.
 pub fn chown_socket(directory: &Path, socket: &Path) -> io::Result<()> {
     match account_that_owns(directory).filter(|_| geteuid().is_root()) {
         Some(user) => lchown(socket, Some(user), None),
@@ -147,12 +148,12 @@ pub fn chown_socket(directory: &Path, socket: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes files that root alone writes, and that are another account's: root would trust the content.
+/// Removes files that only root may write but that belong to another account, because root would trust their content.
 fn remove_planted(directory: &Path) -> io::Result<()> {
     for entry in entries(directory)? {
         let (name, path) = (entry.file_name(), entry.path());
         let name = name.to_str().unwrap_or_default();
-        if OF_ROOT.contains(&name.strip_suffix(".new").unwrap_or(name))
+        if ROOT_FILES.contains(&name.strip_suffix(".new").unwrap_or(name))
             && fs::symlink_metadata(&path)?.uid() != 0
         {
             remove(&path)?;
@@ -161,7 +162,7 @@ fn remove_planted(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends [`share`]: root's alone, with the mode of a private directory.
+/// Ends [`share`]: the directory belongs only to root and has the mode of a private directory.
 fn end_sharing(directory: &Path) -> io::Result<()> {
     if is_shared(directory) {
         fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
@@ -170,27 +171,27 @@ fn end_sharing(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the directory and Weir's files in it to an account, except those that root alone writes. Errors are logged.
+/// Gives the directory and Weir's files in it to an account, except files that only root writes. Errors are logged.
 /// This process must be root.
 pub fn give(directory: &Path, user: u32) {
-    let gave = end_sharing(directory)
+    let result = end_sharing(directory)
         .and_then(|()| chown_files(directory, user))
         .and_then(|()| lchown(directory, Some(user), None));
-    if let Err(error) = gave {
+    if let Err(error) = result {
         tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
     }
 }
 
-/// Takes the directory back from the account, if it belongs to it. Errors are logged.
+/// Gives the directory back to root, if the account owns or shares it. Errors are logged.
 pub fn return_to_root(directory: &Path) {
     if account_that_owns(directory).is_none() {
         return;
     }
-    // First, so that the account cannot replace files in the meantime.
-    let took = lchown(directory, Some(0), None)
+    // The directory's owner is changed first, so that the account cannot replace files in the meantime.
+    let result = lchown(directory, Some(0), None)
         .and_then(|()| end_sharing(directory))
         .and_then(|()| chown_files(directory, 0));
-    if let Err(error) = took {
+    if let Err(error) = result {
         tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
     }
 }
@@ -202,8 +203,8 @@ fn chown_files(directory: &Path, user: u32) -> io::Result<()> {
         let Some(kind) = expected_kind(name) else {
             continue;
         };
-        if OF_ROOT.contains(&name.strip_suffix(".new").unwrap_or(name)) {
-            // Root would trust the content.
+        if ROOT_FILES.contains(&name.strip_suffix(".new").unwrap_or(name)) {
+            // Root would trust the file's content.
             if user == 0 && fs::symlink_metadata(&path)?.uid() != 0 {
                 remove(&path)?;
             }
@@ -211,22 +212,22 @@ fn chown_files(directory: &Path, user: u32) -> io::Result<()> {
         }
         if kind == DIRECTORY && fs::symlink_metadata(&path)?.is_dir() {
             for inner in entries(&path)? {
-                change(&inner.path(), user)?;
+                set_owner(&inner.path(), user)?;
             }
         }
-        change(&path, user)?;
+        set_owner(&path, user)?;
     }
     Ok(())
 }
 
-/// Changes the owner of a file, not of what a link leads to. A second name of a file of another directory keeps its
-/// owner.
-fn change(path: &Path, user: u32) -> io::Result<()> {
-    let known = match fs::symlink_metadata(path) {
+/// Changes the owner of a file. Does not follow links. A file with several hard links keeps its owner, because another
+/// directory may contain it.
+fn set_owner(path: &Path, user: u32) -> io::Result<()> {
+    let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        known => known?,
+        metadata => metadata?,
     };
-    if known.uid() == user || (known.is_file() && known.nlink() > 1) {
+    if metadata.uid() == user || (metadata.is_file() && metadata.nlink() > 1) {
         return Ok(());
     }
     match lchown(path, Some(user), None) {

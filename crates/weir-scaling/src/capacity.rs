@@ -28,9 +28,9 @@ pub struct Costs {
     pub sync_send: f64,
     /// Nanoseconds to insert a flow that another director sent.
     pub sync_receive: f64,
-    /// Bytes of a flow in a datagram.
+    /// Bytes of a flow in a datagram of `[sync]`.
     pub sync_bytes: f64,
-    /// Bytes of a place of the flow table.
+    /// Bytes of a slot of the flow table.
     pub place: f64,
 }
 
@@ -58,32 +58,32 @@ pub struct Need {
     pub cpus_new_flows: f64,
     /// CPUs for `[sync]` with all other directors.
     pub cpus_sync: f64,
-    /// Bytes of a flow table for the director's own flows, half of whose places stay free.
+    /// Bytes of a flow table for the director's own flows; half of its slots stay free.
     pub memory: f64,
-    /// The same for the flows of all directors, as `[sync]` needs it.
+    /// Bytes of a flow table for the flows of all directors, as `[sync]` requires.
     pub memory_sync: f64,
-    /// Bits per second that `[sync]` sends, and receives.
+    /// Bits per second that `[sync]` sends, equal to those that it receives.
     pub sync_bits: f64,
 }
 
-/// Calculates the need of one director.
+/// Calculates the resources that one director needs.
 #[must_use]
 pub fn need(load: &Load, costs: &Costs) -> Need {
     let directors = f64::from(load.directors.max(1));
     let packets = load.link / 8.0 / load.packet;
-    let own = load.new_flows / directors;
+    let own_flows = load.new_flows / directors;
     // Each flow is sent to each other director, so a director sends as many as it receives.
-    let others = load.new_flows - own;
+    let other_flows = load.new_flows - own_flows;
     let table = |flows: f64| flows * 2.0 * costs.place;
     let seconds = |nanoseconds: f64| nanoseconds / 1e9;
     Need {
         packets,
         cpus_packets: packets * seconds(costs.packet),
-        cpus_new_flows: own * seconds(costs.new_flow),
-        cpus_sync: others * seconds(costs.sync_send + costs.sync_receive),
+        cpus_new_flows: own_flows * seconds(costs.new_flow),
+        cpus_sync: other_flows * seconds(costs.sync_send + costs.sync_receive),
         memory: table(load.flows / directors),
         memory_sync: table(load.flows),
-        sync_bits: others * costs.sync_bytes * 8.0,
+        sync_bits: other_flows * costs.sync_bytes * 8.0,
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn need_of_a_group_of_64() {
+    fn need_of_a_director_in_a_group_of_64() {
         let load = Load {
             directors: 64,
             link: 100e9,
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn single_director_sends_nothing() {
+    fn single_director_sends_no_flows() {
         let load = Load {
             directors: 0,
             link: 1e9,

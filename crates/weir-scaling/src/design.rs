@@ -1,29 +1,29 @@
-//! How a director selects the server of a packet, with and without memory.
+//! Defines the ways in which a director selects the server of a packet: stateless, or with a flow table.
 
 use serde::Serialize;
 
-/// A way to balance that keeps, or does not keep, a connection's server.
+/// How directors select servers, which determines whether a connection keeps its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Design {
-    /// `hash mod N` over the usable servers, without memory: stateless rules, `numgen`/`jhash` of nftables.
+    /// `hash mod N` over the usable servers, stateless: `numgen` and `jhash` of nftables.
     Modulo,
-    /// A Maglev table without memory.
+    /// A Maglev table, stateless.
     Maglev,
-    /// A Maglev table, and each director remembers its own flows: katran, and Weir without `[sync]`.
+    /// A Maglev table, and each director stores its own flows: katran, and Weir without `[sync]`.
     FlowTable,
-    /// GLB: a table of two servers per row and no memory at directors. A server passes packets of flows that it does
-    /// not know on to the second server of the row.
+    /// GLB: a table with two servers per row; directors are stateless. A server forwards packets of unknown flows to
+    /// the second server of the row.
     Glb,
     /// As `FlowTable`; directors share their flows: Weir with `[sync]`.
     Sync,
-    /// As `FlowTable`; a server passes packets of flows that it does not know on to the server that the previous
-    /// version of the table selects: Weir with `tunnel` and `second_hop`.
+    /// As `FlowTable`; a server forwards packets of unknown flows to the server that the previous version of the table
+    /// selects: Weir with `tunnel` and `second_hop`.
     SecondHop,
 }
 
 impl Design {
-    /// All, in the order of the tables.
+    /// All designs, in the order of the result tables.
     pub const ALL: [Self; 6] = [
         Self::Modulo,
         Self::Maglev,
@@ -33,7 +33,7 @@ impl Design {
         Self::SecondHop,
     ];
 
-    /// The name in tables.
+    /// Returns the name in result tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,8 +46,8 @@ impl Design {
         }
     }
 
-    /// Whether a director remembers the flows that it forwards.
-    pub(crate) const fn remembers(self) -> bool {
+    /// Returns whether a director stores the flows that it forwards.
+    pub(crate) const fn has_flow_table(self) -> bool {
         match self {
             Self::FlowTable | Self::Sync | Self::SecondHop => true,
             Self::Modulo | Self::Maglev | Self::Glb => false,

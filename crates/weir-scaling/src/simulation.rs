@@ -1,8 +1,8 @@
-//! Lets servers and directors change, and counts the connections of a sample that reach another server than before.
+//! Changes servers and directors, and counts the connections of a sample that reach another server than before.
 //!
-//! All connections exist before the first change. After each change every connection sends a packet. A connection is
-//! broken once a packet of it reaches a server that does not know it and cannot pass it on. Connections of a server
-//! that died are lost in every design; they are counted apart.
+//! All connections exist before the first change. After each change, every connection sends a packet. A connection is
+//! broken when one of its packets reaches a server that has no such connection and cannot forward the packet to the
+//! right server. Connections of a server that died are lost in every design; they are counted separately.
 
 mod servers;
 
@@ -10,31 +10,31 @@ use serde::Serialize;
 use weir_sched::hash::mix_64;
 
 use crate::design::Design;
-use crate::router::{Router, Spread};
+use crate::router::{NextHops, Router};
 use servers::{Servers, Version};
 
-/// One change.
+/// One change to the servers or directors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
     /// A server is added.
     ServerAdded,
-    /// A server gets no new connections and keeps those it has.
+    /// A server receives no new connections and keeps its existing ones.
     ServerDrained,
     /// A server dies with its connections.
     ServerDied,
-    /// The router gets a further director.
+    /// A director is added to the router's next hops.
     DirectorAdded,
-    /// The router loses a director: it was drained, withdrawn, or it died.
+    /// A director is removed from the router's next hops: it was drained or withdrawn, or it died.
     DirectorRemoved,
 }
 
-/// Changes that happen one after the other, sooner than connections end.
+/// Changes that are made one after the other, before any connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Scenario {
-    /// The name in tables.
+    /// The name in result tables.
     pub name: &'static str,
-    /// In this order.
+    /// The changes, in order.
     pub steps: &'static [Step],
 }
 
@@ -42,32 +42,32 @@ impl Scenario {
     /// The scenarios of docs/scaling.md.
     pub const ALL: [Self; 10] = {
         use Step::{DirectorAdded, DirectorRemoved, ServerAdded, ServerDied, ServerDrained};
-        const fn of(name: &'static str, steps: &'static [Step]) -> Scenario {
+        const fn scenario(name: &'static str, steps: &'static [Step]) -> Scenario {
             Scenario { name, steps }
         }
         [
-            of("server added", &[ServerAdded]),
-            of("server drained", &[ServerDrained]),
-            of("server died", &[ServerDied]),
-            of("director added", &[DirectorAdded]),
-            of("director removed", &[DirectorRemoved]),
-            of(
+            scenario("server added", &[ServerAdded]),
+            scenario("server drained", &[ServerDrained]),
+            scenario("server died", &[ServerDied]),
+            scenario("director added", &[DirectorAdded]),
+            scenario("director removed", &[DirectorRemoved]),
+            scenario(
                 "server added, director removed",
                 &[ServerAdded, DirectorRemoved],
             ),
-            of(
+            scenario(
                 "server drained, director added",
                 &[ServerDrained, DirectorAdded],
             ),
-            of(
+            scenario(
                 "server drained, director removed",
                 &[ServerDrained, DirectorRemoved],
             ),
-            of(
+            scenario(
                 "server died, director removed",
                 &[ServerDied, DirectorRemoved],
             ),
-            of(
+            scenario(
                 "2 servers added, director removed",
                 &[ServerAdded, ServerAdded, DirectorRemoved],
             ),
@@ -82,7 +82,7 @@ pub struct Group {
     pub directors: u32,
     /// Number of servers of equal weight; 2 to 30 000.
     pub servers: u32,
-    /// Connections that are simulated; 1 to 10 000 000.
+    /// Number of simulated connections; 1 to 10 000 000.
     pub sample: u32,
     /// Share of the connections that are too young to have been synchronized when a director changes.
     pub unsynced: f64,
@@ -90,33 +90,35 @@ pub struct Group {
     pub seed: u64,
 }
 
-/// A value of [`Group`] outside its range.
+/// A value of [`Group`] is outside its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Error {
     /// The value's name.
     pub value: &'static str,
     /// The smallest allowed value.
-    pub least: u32,
+    pub min: u32,
     /// The largest allowed value.
-    pub most: u32,
+    pub max: u32,
 }
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { value, least, most } = self;
-        write!(f, "{value} must be between {least} and {most}")
+        let Self { value, min, max } = self;
+        write!(f, "{value} must be between {min} and {max}")
     }
 }
 
 impl std::error::Error for Error {}
 
 impl Group {
+    /// Checks that all values are in their ranges.
+    ///
     /// # Errors
-    /// A value outside its range.
+    /// A value is outside its range.
     pub fn check(&self) -> Result<(), Error> {
-        let range = |value, number: u32, least: u32, most: u32| match number {
-            number if (least..=most).contains(&number) => Ok(()),
-            _ => Err(Error { value, least, most }),
+        let range = |value, number: u32, min: u32, max: u32| match number {
+            number if (min..=max).contains(&number) => Ok(()),
+            _ => Err(Error { value, min, max }),
         };
         range("directors", self.directors, 1, 1_000)?;
         range("servers", self.servers, 2, 30_000)?;
@@ -124,10 +126,10 @@ impl Group {
     }
 }
 
-/// What happened to the sample. Shares are of all its connections.
+/// The results for a sample, as shares of all its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Connections that reached a server that does not know them.
+    /// Connections of which a packet reached a server that has no such connection.
     pub broken: f64,
     /// Connections of servers that died.
     pub lost: f64,
@@ -155,10 +157,10 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Selects a server for each connection.
+    /// Creates the connections and selects a server for each of them.
     ///
     /// # Errors
-    /// A value of `group` outside its range.
+    /// A value of `group` is outside its range.
     pub fn new(group: Group, design: Design) -> Result<Self, Error> {
         group.check()?;
         let first = Version::new(design, &Servers::new(group.servers));
@@ -174,11 +176,11 @@ impl Simulation {
         })
     }
 
-    /// Lets the changes of a scenario happen.
+    /// Makes the changes of a scenario and returns the outcome.
     #[must_use]
     pub fn run(&self, router: Router, scenario: &Scenario) -> Outcome {
-        let started = Spread::new(router, self.group.directors);
-        let mut spread = started.clone();
+        let started = NextHops::new(router, self.group.directors);
+        let mut next_hops = started.clone();
         let mut servers = Servers::new(self.group.servers);
         let (mut version, mut previous) = (self.first.clone(), self.first.clone());
         let mut connections: Vec<Connection> = self
@@ -194,8 +196,8 @@ impl Simulation {
         let (mut broken, mut lost) = (0u32, 0u32);
         for (number, step) in scenario.steps.iter().enumerate() {
             match step {
-                Step::DirectorAdded => spread.add(self.group.directors + number as u32),
-                Step::DirectorRemoved => spread.remove(self.group.directors as usize / 3),
+                Step::DirectorAdded => next_hops.add(self.group.directors + number as u32),
+                Step::DirectorRemoved => next_hops.remove(self.group.directors as usize / 3),
                 Step::ServerAdded | Step::ServerDrained | Step::ServerDied => {
                     let died = servers.change(*step);
                     let next = version.next(&servers);
@@ -213,11 +215,11 @@ impl Simulation {
                 .iter_mut()
                 .filter(|connection| !connection.ended)
             {
-                let director = spread.director(router_hash(connection.hash));
-                let known = self.is_known(connection, director, number);
+                let director = next_hops.director(router_hash(connection.hash));
+                let has_entry = self.has_entry(connection, director, number);
                 connection.director = director;
                 let (hash, server) = (connection.hash, connection.server);
-                let reaches = known
+                let reaches = has_entry
                     || version.reaches(hash, server)
                     || self.design == Design::SecondHop && previous.select(hash) == server;
                 if !reaches {
@@ -229,7 +231,7 @@ impl Simulation {
         let share = |count: usize| count as f64 / f64::from(self.group.sample);
         let hashes = || self.connections.iter().map(|(hash, _)| *hash);
         let moved = |hash: &u64| {
-            started.director(router_hash(*hash)) != spread.director(router_hash(*hash))
+            started.director(router_hash(*hash)) != next_hops.director(router_hash(*hash))
         };
         let changed = |hash: &u64| self.first.select(*hash) != version.select(*hash);
         Outcome {
@@ -240,21 +242,21 @@ impl Simulation {
         }
     }
 
-    /// Whether the director has an entry of the connection.
-    fn is_known(&self, connection: &Connection, director: u32, step: usize) -> bool {
-        let young = draw(connection.hash, step) < self.group.unsynced;
+    /// Returns whether the director has an entry of the connection.
+    fn has_entry(&self, connection: &Connection, director: u32, step: usize) -> bool {
+        let young = pseudorandom(connection.hash, step) < self.group.unsynced;
         let synchronized = self.design == Design::Sync && !young;
-        self.design.remembers() && (director == connection.director || synchronized)
+        self.design.has_flow_table() && (director == connection.director || synchronized)
     }
 }
 
-/// The router's hash, which is unrelated to that of the directors.
+/// Returns the router's hash, which is independent of the directors' hash.
 fn router_hash(hash: u64) -> u32 {
     mix_64(hash ^ 0x5bd1_e995) as u32
 }
 
-/// A number in 0..1 from a connection's hash, another one for each step.
-fn draw(hash: u64, step: usize) -> f64 {
+/// Returns a pseudorandom number in 0..1 for a connection and a step.
+fn pseudorandom(hash: u64, step: usize) -> f64 {
     (mix_64(hash ^ (step as u64 + 1)) >> 11) as f64 / (1u64 << 53) as f64
 }
 

@@ -1,7 +1,7 @@
-//! Loopback addresses for programs under test, which bind them some time after the test chose them.
+//! Loopback addresses for programs under test, which bind them some time after the test has chosen them.
 //!
-//! A port that the kernel chose and that is closed again may be given to any other socket before the program binds it.
-//! So ports come from a range that the kernel does not give out by itself, and each test process locks a block of it.
+//! The kernel may assign a port that it chose for a socket to another socket as soon as the first one is closed.
+//! Therefore ports come from a range from which the kernel assigns none, and each test process locks a block of it.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -11,10 +11,10 @@ use std::sync::{Mutex, PoisonError};
 /// Ports of all blocks: below the kernel's default range for sockets without a port (32768 to 60999).
 const PORTS: Range<u16> = 10_000..32_000;
 
-/// Ports of one block. A process that needs more locks another one.
-const BLOCK: u16 = 250;
+/// Number of ports in a block. A process that needs more ports locks another block.
+const BLOCK_PORTS: u16 = 250;
 
-/// The blocks of this process; the last one is in use. Files stay open, and with them the locks, until it ends.
+/// The blocks of this process; the last one is in use. The lock files stay open until the process exits.
 static BLOCKS: Mutex<Vec<Block>> = Mutex::new(Vec::new());
 
 struct Block {
@@ -22,10 +22,10 @@ struct Block {
     _lock: File,
 }
 
-/// Returns an address of 127.0.0.1 without a listener, which this function returns once only, over all processes.
+/// Returns an address of 127.0.0.1 without a listener. No two calls return the same address, even in two processes.
 ///
 /// # Panics
-/// If every block is locked, or the lock files cannot be created.
+/// All blocks are locked, or a lock file cannot be created.
 #[must_use]
 pub fn free_address() -> SocketAddr {
     let mut blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,22 +36,23 @@ pub fn free_address() -> SocketAddr {
             continue;
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        // A program that is not a test may listen there.
+        // A program that is not a test may listen on this port.
         if TcpListener::bind(address).is_ok() {
             return address;
         }
     }
 }
 
+/// Locks a block that no process has locked.
 fn lock_block() -> Block {
     let user = rustix::process::geteuid().as_raw();
     let directory = std::env::temp_dir().join(format!("weir-test-ports-{user}"));
-    fs::create_dir_all(&directory).expect("a directory for locks");
-    let first = first_of_the_kernel().min(PORTS.end);
-    for start in (PORTS.start..first).step_by(usize::from(BLOCK)) {
-        let lock = File::create(directory.join(start.to_string())).expect("a lock file");
+    fs::create_dir_all(&directory).expect("create the directory of the locks");
+    let first = first_ephemeral_port().min(PORTS.end);
+    for start in (PORTS.start..first).step_by(usize::from(BLOCK_PORTS)) {
+        let lock = File::create(directory.join(start.to_string())).expect("create a lock file");
         if lock.try_lock().is_ok() {
-            let unused = start..first.min(start + BLOCK);
+            let unused = start..first.min(start + BLOCK_PORTS);
             return Block {
                 unused,
                 _lock: lock,
@@ -61,8 +62,8 @@ fn lock_block() -> Block {
     panic!("all ports of {PORTS:?} below {first} are locked by other tests");
 }
 
-/// The first port that the kernel gives to sockets without one.
-fn first_of_the_kernel() -> u16 {
+/// Returns the first port of the range from which the kernel assigns ports.
+fn first_ephemeral_port() -> u16 {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first = range.split_whitespace().next();
     first
@@ -76,11 +77,15 @@ mod tests {
 
     #[test]
     fn addresses_differ_and_can_be_bound() {
-        let count = usize::from(BLOCK) + 10;
+        let count = usize::from(BLOCK_PORTS) + 10;
         let addresses: Vec<SocketAddr> = (0..count).map(|_| free_address()).collect();
         let listeners: Vec<_> = addresses.iter().map(TcpListener::bind).collect();
         assert!(listeners.iter().all(Result::is_ok), "{listeners:?}");
-        assert!(addresses.iter().all(|one| PORTS.contains(&one.port())));
+        assert!(
+            addresses
+                .iter()
+                .all(|address| PORTS.contains(&address.port()))
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Shared by the tests of all crates: required rights, free addresses, programs, statistics.
+//! Functions that the tests of all crates share: required privileges, free addresses, programs, statistics.
 //!
 //! A test whose requirement is not met is skipped on a developer's machine and fails in CI ([`REQUIRE`]), so that CI
 //! passes only if every test ran. Not part of the product.
@@ -11,13 +11,13 @@ pub use address::free_address;
 pub use program::{output_with_input, successful_output};
 pub use statistics::p_value;
 
-/// The environment variable that forbids to skip a test; `make test` sets it.
+/// The environment variable that makes a test fail instead of being skipped; `make test` sets it.
 pub const REQUIRE: &str = "WEIR_TEST_REQUIRE_ROOT";
 
-/// Returns `is_met`, and reports that the test is skipped if it is false.
+/// Returns `is_met`. If it is false, reports that the test is skipped.
 ///
 /// # Panics
-/// If it is false and [`REQUIRE`] is set.
+/// `is_met` is false and [`REQUIRE`] is set.
 #[must_use]
 pub fn require(requirement: &str, is_met: bool) -> bool {
     if !is_met {
@@ -30,7 +30,7 @@ pub fn require(requirement: &str, is_met: bool) -> bool {
     is_met
 }
 
-/// Returns whether root runs the test, as [`require`] does.
+/// Returns whether the test runs as root. If it does not, reports that the test is skipped.
 ///
 /// # Panics
 /// As [`require`].

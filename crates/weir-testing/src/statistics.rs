@@ -11,18 +11,18 @@ use statrs::distribution::{ChiSquared, ContinuousCDF};
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 pub fn p_value(observed: &[u64], shares: &[f64]) -> f64 {
     let total = observed.iter().sum::<u64>() as f64;
-    let whole = shares.iter().sum::<f64>();
+    let total_share = shares.iter().sum::<f64>();
     let mut deviation = 0.0;
     for (observed, share) in observed.iter().zip(shares) {
         if *share == 0.0 {
             assert_eq!(*observed, 0, "an excluded server was chosen");
             continue;
         }
-        let expected = total * share / whole;
+        let expected = total * share / total_share;
         deviation += (*observed as f64 - expected).powi(2) / expected;
     }
     match shares.iter().filter(|share| **share > 0.0).count() {
-        // The only server receives all, which no sample can contradict.
+        // The only server receives everything, so every sample agrees with the shares.
         1 => 1.0,
         servers => {
             let distribution = ChiSquared::new((servers - 1) as f64);

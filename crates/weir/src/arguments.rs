@@ -67,23 +67,23 @@ pub(crate) struct GlobalOptions {
 }
 
 impl GlobalOptions {
-    /// The configuration, by default the system's.
+    /// Returns the configuration file, by default the system's.
     pub(crate) fn config(&self) -> &Path {
         self.config.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG))
     }
 
-    /// The paths from the environment variables alone, without a command line.
+    /// Returns the paths from environment variables only, without a command line.
     pub(crate) fn from_environment() -> Self {
-        let named = |name: &str| std::env::var_os(name).map(PathBuf::from);
+        let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
         let or = |path: Option<PathBuf>, default: &str| path.unwrap_or_else(|| default.into());
         Self {
-            config: named("WEIR_CONFIG"),
-            runtime_dir: or(named("WEIR_RUNTIME_DIR"), DEFAULT_RUNTIME_DIR),
-            pin_dir: or(named("WEIR_PIN_DIR"), DEFAULT_PIN_DIR),
+            config: path("WEIR_CONFIG"),
+            runtime_dir: or(path("WEIR_RUNTIME_DIR"), DEFAULT_RUNTIME_DIR),
+            pin_dir: or(path("WEIR_PIN_DIR"), DEFAULT_PIN_DIR),
         }
     }
 
-    /// The absolute path of the configuration, if one was given, for another process.
+    /// Returns the absolute path of the configuration file, for another process; `None` = no file was specified.
     pub(crate) fn named_config(&self) -> Result<Option<PathBuf>, Failure> {
         let absolute = self.config.as_deref().map(std::path::absolute);
         Ok(absolute.transpose()?)
@@ -103,7 +103,7 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show what a reload would change, and how many live flows it touches
+    /// Show what a reload would change, and how many live flows it affects
     Plan {
         /// Print JSON
         #[arg(long)]
@@ -132,7 +132,7 @@ pub(crate) enum Command {
         #[arg(long)]
         watch: bool,
     },
-    /// Show which service, pool and server a packet or request gets, and why; or explain a diagnostic's code
+    /// Show which service, pool and server handle a packet or request, and why; or explain the code of a diagnostic
     Explain(Explain),
     /// Change a server at run time
     Server(Server),
@@ -150,14 +150,14 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: RealServer,
     },
-    /// Run experiments in network namespaces, compared with real peers
+    /// Run experiments in network namespaces that compare Weir with other programs
     Lab {
         #[command(subcommand)]
         command: LabCommand,
     },
     /// ipvsadm-compatible command line
     Ipvsadm(Rest),
-    /// Translate another balancer's configuration into weir.toml
+    /// Translate another load balancer's configuration into weir.toml
     Import(Import),
     /// Upgrade the running daemon to another binary without dropping connections
     Upgrade {
@@ -194,14 +194,14 @@ pub(crate) enum Command {
         /// Own the layer 4 engine of the daemon
         #[arg(long)]
         engine: bool,
-        /// Start helpers for a keeper without rights; started by the service manager
+        /// Start helpers for an unprivileged keeper; started by the service manager
         #[arg(long)]
         service: bool,
     },
     /// Announce VIPs by BGP; started by `weir run`
     #[command(hide = true)]
     Announcer,
-    /// Write man pages, completions or the manual's page of commands; packages do
+    /// Write man pages, completions or the manual's page of commands; for packages
     #[command(hide = true)]
     Generate {
         #[command(subcommand)]
@@ -209,7 +209,7 @@ pub(crate) enum Command {
     },
     /// Live view of services, pools and servers; drains servers by key
     Top,
-    /// Show requests of a proxy service as they end
+    /// Show requests to a proxy service as they complete
     Tap(Tap),
     /// Show or change the levels of the daemon's log
     Log {
@@ -220,7 +220,7 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Write a configuration file in its canonical form; comments are kept
+    /// Write a configuration file in canonical form; comments are kept
     Fmt {
         /// File to change; - = from standard input to standard output [default: the configuration file]
         file: Option<PathBuf>,
@@ -230,7 +230,7 @@ pub(crate) enum Command {
     },
     /// Move work away from this director: withdraw announced routes, release virtual routers
     Node {
-        /// drain: move work away until `ready`, also across restarts; ready: accept work again
+        /// drain: move work away until `ready`, even across restarts; ready: accept work again
         action: NodeAction,
         /// Print JSON
         #[arg(long)]
@@ -255,11 +255,11 @@ pub(crate) enum Cluster {
     Publish {
         /// The configuration; - = standard input
         file: PathBuf,
-        /// Each director watches it for this long before the next one applies it, and rolls back if errors or failed
-        /// checks increase
+        /// How long each director watches the configuration before the next one applies it; a director rolls back if
+        /// errors or failed checks increase
         #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
         guard: Duration,
-        /// Return when it is published, before the directors have applied it
+        /// Return when the configuration is published, before the directors have applied it
         #[arg(long)]
         no_wait: bool,
         /// Print JSON
@@ -274,7 +274,7 @@ pub(crate) enum NodeAction {
     Ready,
 }
 
-/// What is generated from the definition of the command line.
+/// Files that are generated from the definition of the command line.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Generate {
     /// Print the completion script for a shell
@@ -296,7 +296,8 @@ pub(crate) enum Generate {
 pub(crate) struct Tap {
     /// Name of the service
     pub(crate) service: String,
-    /// Only requests in which a variable of the access log has this value; * matches any text; all must match
+    /// Only requests in which a variable of the access log has this value; * matches any text; if the option is
+    /// repeated, all must match
     #[arg(long = "match", value_name = "NAME=PATTERN")]
     pub(crate) matches: Vec<String>,
     /// Print JSON, one object per line
@@ -317,7 +318,7 @@ pub(crate) struct Vrrp {
     pub(crate) json: bool,
 }
 
-/// Orders to a virtual router.
+/// Actions on a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum VrrpAction {
     /// Become backup, and do not become active until `resume`
@@ -330,7 +331,7 @@ pub(crate) enum VrrpAction {
 pub(crate) enum TokenAction {
     /// Create a token, print it, and add its hash to the file
     Add {
-        /// Name of its user, shown in the log
+        /// Name of the token's user, shown in the log
         name: String,
         /// read, operate or write
         #[arg(long)]
@@ -351,7 +352,7 @@ pub(crate) struct Rest {
 
 #[derive(Debug, Args)]
 pub(crate) struct Protect {
-    /// Hold connections to this address [default: all addresses that listen now]
+    /// Hold connections to this address [default: the addresses of all listening sockets]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Vec<SocketAddr>,
     /// Maximum time that a connection is held
@@ -382,13 +383,13 @@ pub(crate) struct Import {
 pub(crate) enum ImportFrom {
     /// Output of `ipvsadm -S`
     Ipvsadm,
-    /// keepalived.conf, with what it includes
+    /// keepalived.conf, with the files it includes
     Keepalived,
     /// ldirectord.cf
     Ldirectord,
     /// haproxy.cfg
     Haproxy,
-    /// nginx.conf, with what it includes; also a file of conf.d
+    /// nginx.conf, with the files it includes; or a file from conf.d
     Nginx,
 }
 
@@ -416,7 +417,7 @@ pub(crate) struct Explain {
 #[derive(Debug, Args)]
 #[command(subcommand_value_name = "drain|maint|ready|weight N")]
 pub(crate) struct Server {
-    /// POOL/ADDRESS, the address as in the file, with or without the port
+    /// POOL/ADDRESS; the address as in the configuration file, with or without the port
     #[arg(value_name = "POOL/ADDRESS", value_parser = server_name)]
     pub(crate) server: ServerName,
     #[command(subcommand)]
@@ -459,7 +460,7 @@ pub(crate) enum ServerAction {
 pub(crate) enum RealServer {
     /// Configure a VIP on this server
     Up(Up),
-    /// Undo all changes recorded in the runtime directory, or those for some VIPs
+    /// Undo all changes recorded in the runtime directory, or only those for some VIPs
     Down {
         /// Only these VIPs
         #[arg(long = "vip", num_args = 1.., value_name = "ADDRESS[:PORT[-PORT]]")]
@@ -502,7 +503,7 @@ pub(crate) struct Up {
     /// With --dscp 0: do not change replies to these addresses
     #[arg(long, value_name = "ADDRESS[/N]")]
     pub(crate) except: Vec<PrefixArgument>,
-    /// Only this interface [default: all that have an address]
+    /// Only this interface [default: all interfaces that have an address]
     #[arg(long = "interface", value_name = "NAME")]
     pub(crate) interfaces: Vec<String>,
 }
@@ -515,9 +516,9 @@ pub(crate) enum ServerForward {
     L3dsr,
 }
 
-/// Splits at the last slash: names of pools made by ipvsadm contain a slash, addresses do not.
+/// Splits at the last slash: names of pools created by ipvsadm contain a slash, addresses do not.
 fn server_name(text: &str) -> Result<ServerName, String> {
-    // The path of a unix socket has slashes, and so has the name of a pool of ipvsadm.
+    // The path of a unix socket contains slashes too.
     let on_unix = text
         .find("/unix:/")
         .map(|at| (&text[..at], &text[at + 1..]));
@@ -530,7 +531,7 @@ fn server_name(text: &str) -> Result<ServerName, String> {
     }
 }
 
-/// `500ms`, `30s`, `5m`, `1h`, `1d`, as in the configuration.
+/// Parses a duration as in the configuration: `500ms`, `30s`, `5m`, `1h`, `1d`.
 fn duration(text: &str) -> Result<Duration, String> {
     let example = "expected a duration such as 500ms, 30s, 5m, 1h or 1d";
     weir_config::duration(text).map_err(|cause| format!("{example}: {cause}"))
@@ -562,7 +563,9 @@ mod tests {
     #[test]
     fn error_about_an_unknown_action_lists_the_actions() {
         let command = Arguments::command();
-        let server = command.find_subcommand("server").expect("a command");
+        let server = command
+            .find_subcommand("server")
+            .expect("`server` is a command");
         for line in ["weir server web/10.0.0.5 up", "weir server web/10.0.0.5"] {
             let error = Arguments::try_parse_from(line.split(' ')).unwrap_err();
             let text = error.to_string();
@@ -585,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_need_a_unit() {
+    fn duration_without_unit_is_rejected() {
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
         assert_eq!(duration("1d"), Ok(Duration::from_secs(86_400)));

@@ -1,4 +1,4 @@
-//! Failures of commands: the message on stderr and the exit code.
+//! Reports the failures of commands: the message on stderr and the exit code.
 
 use std::error::Error;
 use std::io;
@@ -35,10 +35,10 @@ pub(crate) enum Failure {
     Wrapper {
         /// One line.
         message: String,
-        /// As env(1) and timeout(1) use them: 125 to 127.
+        /// 125 to 127, as in env(1) and timeout(1); or 128 plus the number of a signal.
         code: u8,
     },
-    /// No daemon replies.
+    /// No daemon is running, or the daemon does not reply.
     #[error("{message}")]
     NoDaemon {
         /// One line.
@@ -47,7 +47,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// For any error.
+    /// Creates a failure from any error.
     pub(crate) fn failed(error: impl Error + 'static) -> Self {
         Self::Failed {
             message: with_advice(&error),
@@ -73,12 +73,12 @@ impl Failure {
     }
 }
 
-/// Whether the process runs as root.
+/// Returns whether the process runs as root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// An error's message; with the advice to run as root if the kernel denied permission to another user.
+/// Returns an error's message, with advice to run as root if the kernel denied permission to an unprivileged user.
 pub(crate) fn with_advice(error: &(dyn Error + 'static)) -> String {
     let message = error.to_string();
     if !is_root() && is_denied(error) {
@@ -88,10 +88,10 @@ pub(crate) fn with_advice(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// Whether the error or one of its sources is EACCES or EPERM.
+/// Returns whether the error or one of its sources is EACCES or EPERM.
 fn is_denied(error: &(dyn Error + 'static)) -> bool {
-    let refused = error.downcast_ref::<io::Error>();
-    refused.is_some_and(|it| it.kind() == io::ErrorKind::PermissionDenied)
+    let io_error = error.downcast_ref::<io::Error>();
+    io_error.is_some_and(|it| it.kind() == io::ErrorKind::PermissionDenied)
         || error.source().is_some_and(is_denied)
 }
 

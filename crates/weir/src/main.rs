@@ -1,7 +1,7 @@
-//! Arguments and wiring of the weir program.
+//! Parses the command line of the weir program, and runs its commands.
 //!
-//! A command turns its arguments into one call of weir-control or weir-lab, and the answer into text and an exit code.
-//! Nothing is decided here.
+//! A command turns its arguments into a call of another crate, such as weir-control or weir-lab, and the result into
+//! text and an exit code. This crate makes no decisions.
 
 mod arguments;
 mod command;
@@ -21,8 +21,8 @@ fn main() -> ExitCode {
     if let Some(code) = command::by_program_name() {
         return code;
     }
-    let arguments =
-        Arguments::try_parse().unwrap_or_else(|error| with_counterpart(visible(error)).exit());
+    let arguments = Arguments::try_parse()
+        .unwrap_or_else(|error| with_tip(without_hidden_suggestions(error)).exit());
     match command::execute(&arguments) {
         Ok(code) => code,
         Err(failure) => failure.report(),
@@ -30,10 +30,10 @@ fn main() -> ExitCode {
 }
 
 const CONFIGURATION: &str =
-    "`-c FILE` names the configuration: `weir check -c FILE`, `weir run -c FILE`";
+    "`-c FILE` selects the configuration file: `weir check -c FILE`, `weir run -c FILE`";
 
-/// What operators type out of habit: arguments of nginx, HAProxy, ipvsadm and service scripts, and the command of Weir
-/// that does the same.
+/// Arguments of nginx, HAProxy, ipvsadm and service scripts that operators may type out of habit, and the command of
+/// Weir that does the same.
 const COUNTERPARTS: [(&[&str], &str); 9] = [
     (
         &["-t", "-T", "test", "configtest", "validate", "verify"],
@@ -70,8 +70,8 @@ const COUNTERPARTS: [(&[&str], &str); 9] = [
     ),
 ];
 
-/// Adds the command that does what an unknown argument does in another program.
-fn with_counterpart(mut error: clap::Error) -> clap::Error {
+/// Adds a tip to the error about an unknown argument: the command that does what the argument does in another program.
+fn with_tip(mut error: clap::Error) -> clap::Error {
     let kind = match error.kind() {
         ErrorKind::UnknownArgument => ContextKind::InvalidArg,
         ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
@@ -97,7 +97,7 @@ fn with_counterpart(mut error: clap::Error) -> clap::Error {
 }
 
 /// Removes suggestions of commands that are hidden because only `weir run` starts them.
-fn visible(mut error: clap::Error) -> clap::Error {
+fn without_hidden_suggestions(mut error: clap::Error) -> clap::Error {
     if let Some(ContextValue::Strings(names)) = error.get(ContextKind::SuggestedSubcommand) {
         let commands = Arguments::command();
         let is_visible = |name: &&String| {

@@ -1,5 +1,5 @@
-//! Limits the log lines of the HTTP/2 library to one per second: it may log a warning for each hostile frame, and a
-//! flood of them would fill the disk. The next line reports how many were suppressed.
+//! Limits the log lines of the HTTP/2 library to one per second: the library may log a warning for each hostile frame,
+//! and a flood of frames would fill the disk. The next line reports how many lines were suppressed.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -13,39 +13,39 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-const INTERVAL: Duration = Duration::from_secs(1);
-/// Target of the limited lines.
-const LIBRARY: &str = "h2";
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// Log target of the HTTP/2 library.
+const LIBRARY_TARGET: &str = "h2";
 
 static SUPPRESSED: AtomicU64 = AtomicU64::new(0);
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Whether the limit applies to an event. Levels `debug` and `trace`, which an operator enables by `WEIR_LOG`, are not
+/// Returns whether the limit applies to an event. Levels `debug` and `trace`, which an operator enables, are not
 /// limited.
 fn is_limited(event: &Event<'_>) -> bool {
     let metadata = event.metadata();
     let module = metadata.target().split("::").next();
-    *metadata.level() <= Level::INFO && module == Some(LIBRARY)
+    *metadata.level() <= Level::INFO && module == Some(LIBRARY_TARGET)
 }
 
-/// Whether a line may be logged at `now`.
+/// Returns whether a line may be logged at `now`.
 fn is_due(last: &mut Option<Instant>, now: Instant) -> bool {
-    let due = last.is_none_or(|last| now.duration_since(last) >= INTERVAL);
+    let due = last.is_none_or(|last| now.duration_since(last) >= MIN_INTERVAL);
     if due {
         *last = Some(now);
     }
     due
 }
 
-/// Suppresses lines above the limit.
-pub(crate) struct Quiet;
+/// Suppresses lines that exceed the limit.
+pub(crate) struct RateLimit;
 
-impl<S: Subscriber> Layer<S> for Quiet {
+impl<S: Subscriber> Layer<S> for RateLimit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         if !is_limited(event) {
             return true;
         }
-        // Another thread is logging its line now.
+        // If the lock is taken, another thread is logging a line now.
         let due = LAST
             .try_lock()
             .is_ok_and(|mut last| is_due(&mut last, Instant::now()));
@@ -56,10 +56,10 @@ impl<S: Subscriber> Layer<S> for Quiet {
     }
 }
 
-/// Adds the number of suppressed lines to another format.
-pub(crate) struct Counting<F>(pub(crate) F);
+/// Appends the number of suppressed lines to the lines of another format.
+pub(crate) struct WithSuppressedCount<F>(pub(crate) F);
 
-impl<S, N, F> FormatEvent<S, N> for Counting<F>
+impl<S, N, F> FormatEvent<S, N> for WithSuppressedCount<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -79,7 +79,7 @@ where
             0 => Ok(()),
             count => writeln!(
                 writer,
-                "  {count} lines of the HTTP/2 library suppressed before"
+                "  {count} earlier lines of the HTTP/2 library suppressed"
             ),
         }
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_per_second_passes() {
+    fn one_line_per_second_is_logged() {
         let (mut last, start) = (None, Instant::now());
         let due =
             (0..50u64).filter(|at| is_due(&mut last, start + Duration::from_millis(at * 100)));

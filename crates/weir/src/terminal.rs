@@ -1,4 +1,4 @@
-//! Output: colours if the terminal takes them, a silent exit when the reader of stdout is gone, the log format.
+//! Writes results, messages and the log: with colours on a terminal; exits silently if the reader of stdout has exited.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -8,14 +8,14 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use weir_control::log_filter;
 
-use crate::quiet::{Counting, Quiet};
+use crate::quiet::{RateLimit, WithSuppressedCount};
 
-/// Whether to use colours on stderr: it is a terminal, and the user has not declined them.
+/// Returns whether to use colours on stderr: stderr is a terminal, and the user has not disabled colours.
 pub(crate) fn color() -> bool {
     io::stderr().is_terminal() && wants_color()
 }
 
-/// Whether `NO_COLOR` is unset or empty (no-color.org).
+/// Returns whether `NO_COLOR` is unset or empty (no-color.org).
 pub(crate) fn wants_color() -> bool {
     env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
@@ -27,13 +27,13 @@ pub(crate) fn wants_color() -> bool {
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // The reader has what it wants.
+        // The reader needs no more output.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         other => other,
     }
 }
 
-/// Writes messages to stderr. Errors are ignored: there is nowhere left to report them.
+/// Writes messages to stderr. Errors are ignored, because they could not be reported.
 pub(crate) fn eprint(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
@@ -41,9 +41,9 @@ pub(crate) fn eprint(text: &str) {
 /// Starts the log on stderr. `WEIR_LOG` overrides the level `default`, for example `debug` or `weir_control=trace`, and
 /// `weir log` changes it in a daemon.
 pub(crate) fn log(default: &str) {
-    let given = env::var("WEIR_LOG").ok();
-    let given = given.and_then(|text| Some((EnvFilter::try_new(&text).ok()?, text)));
-    let (filter, text) = given.unwrap_or_else(|| (EnvFilter::new(default), default.to_owned()));
+    let variable = env::var("WEIR_LOG").ok();
+    let parsed = variable.and_then(|text| Some((EnvFilter::try_new(&text).ok()?, text)));
+    let (filter, text) = parsed.unwrap_or_else(|| (EnvFilter::new(default), default.to_owned()));
     let format = tracing_subscriber::fmt::format()
         .with_ansi(color())
         .with_target(false);
@@ -51,21 +51,21 @@ pub(crate) fn log(default: &str) {
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_ansi(color());
-    // The journal adds the time itself.
+    // The journal adds the time.
     if env::var_os("JOURNAL_STREAM").is_some() && !io::stderr().is_terminal() {
-        let format = Counting(format.without_time());
+        let format = WithSuppressedCount(format.without_time());
         let builder = builder.event_format(format).with_filter_reloading();
         let handle = builder.reload_handle();
-        builder.finish().with(Quiet).init();
+        builder.finish().with(RateLimit).init();
         log_filter::register(&text, move |new| {
             let filter = EnvFilter::try_new(new).map_err(|error| error.to_string())?;
             handle.reload(filter).map_err(|error| error.to_string())
         });
     } else {
-        let format = Counting(format);
+        let format = WithSuppressedCount(format);
         let builder = builder.event_format(format).with_filter_reloading();
         let handle = builder.reload_handle();
-        builder.finish().with(Quiet).init();
+        builder.finish().with(RateLimit).init();
         log_filter::register(&text, move |new| {
             let filter = EnvFilter::try_new(new).map_err(|error| error.to_string())?;
             handle.reload(filter).map_err(|error| error.to_string())

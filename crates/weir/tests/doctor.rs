@@ -119,7 +119,7 @@ fn servers() {
         &["not prepared for any VIP", "weir real-server up"],
     );
     world.prepare_direct_servers(&format!("{vip}:80"));
-    fixes(&world, "server0", &doctor, "until the next boot only");
+    fixes(&world, "server0", &doctor, "only until the next boot");
     assert_eq!(
         run_on(&world, "server0", &doctor).0,
         0,

@@ -35,7 +35,7 @@ fn facts(vips: &[(IpAddr, bool)], is_draining: bool) -> Facts {
     }
 }
 
-/// Decisions on a clock in milliseconds.
+/// Decisions with a virtual clock in milliseconds.
 struct Run {
     decisions: Decisions,
     now: Duration,
@@ -59,7 +59,7 @@ impl Run {
         self.decisions.handle_facts(&facts(vips, is_draining), now);
     }
 
-    /// Lets time pass, with facts each second, and every deadline handled exactly.
+    /// Advances the clock, sends facts each second, and handles every deadline exactly.
     fn pass(&mut self, milliseconds: u64, vips: &[(IpAddr, bool)], is_draining: bool) {
         for _ in 0..milliseconds {
             self.now += Duration::from_millis(1);
@@ -88,31 +88,31 @@ impl Run {
 }
 
 #[test]
-fn vips_follow_their_services_at_once() {
+fn vip_is_announced_or_withdrawn_at_once_when_its_services_change() {
     let mut run = Run::new(&[]);
     run.send(&[(A, true), (B, false)], false);
-    assert_eq!(run.routes(), [(A, Quality::Usual)]);
+    assert_eq!(run.routes(), [(A, Quality::Normal)]);
     assert_eq!(run.reason(B), ("withdrawn".into(), "web: down".into()));
     run.pass(1_000, &[], false);
     run.send(&[(A, false), (B, true)], false);
-    assert_eq!(run.routes(), [(B, Quality::Usual)]);
+    assert_eq!(run.routes(), [(B, Quality::Normal)]);
     assert_eq!(run.reason(A), ("withdrawn".into(), "web: down".into()));
     // A first failure does not delay the return.
     run.send(&[(A, true), (B, true)], false);
-    assert_eq!(run.routes(), [(A, Quality::Usual), (B, Quality::Usual)]);
+    assert_eq!(run.routes(), [(A, Quality::Normal), (B, Quality::Normal)]);
     // A VIP that left the configuration.
     run.send(&[(B, true)], false);
-    assert_eq!(run.routes(), [(B, Quality::Usual)]);
+    assert_eq!(run.routes(), [(B, Quality::Normal)]);
 }
 
 #[test]
-fn repeated_failures_delay_the_return_until_the_vip_was_stable() {
+fn repeated_withdrawals_delay_announcement_until_vip_was_stable() {
     let mut run = Run::new(&[]);
     for pause in [
         0, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000,
     ] {
         run.send(&[(A, true)], false);
-        assert_eq!(run.routes(), [(A, Quality::Usual)]);
+        assert_eq!(run.routes(), [(A, Quality::Normal)]);
         run.send(&[(A, false)], false);
         assert_eq!(run.routes(), []);
         run.send(&[(A, true)], false);
@@ -121,23 +121,23 @@ fn repeated_failures_delay_the_return_until_the_vip_was_stable() {
             assert_eq!(run.routes(), [], "before {pause} ms");
             run.pass(1, &[(A, true)], false);
         }
-        assert_eq!(run.routes(), [(A, Quality::Usual)], "after {pause} ms");
+        assert_eq!(run.routes(), [(A, Quality::Normal)], "after {pause} ms");
     }
     run.pass(60_000, &[(A, true)], false);
     run.send(&[(A, false)], false);
     run.send(&[(A, true)], false);
-    assert_eq!(run.routes(), [(A, Quality::Usual)]);
+    assert_eq!(run.routes(), [(A, Quality::Normal)]);
 }
 
 #[test]
-fn drained_node_is_the_last_choice_before_it_withdraws() {
+fn routes_of_drained_node_are_last_resort_before_withdrawal() {
     let mut run = Run::new(&[]);
     let both = [(A, true), (B, false)];
     run.send(&both, false);
     run.send(&both, true);
-    assert_eq!(run.routes(), [(A, Quality::LastChoice)]);
+    assert_eq!(run.routes(), [(A, Quality::LastResort)]);
     run.pass(4_999, &both, true);
-    assert_eq!(run.routes(), [(A, Quality::LastChoice)]);
+    assert_eq!(run.routes(), [(A, Quality::LastResort)]);
     run.pass(1, &both, true);
     assert_eq!(run.routes(), []);
     assert_eq!(
@@ -149,15 +149,15 @@ fn drained_node_is_the_last_choice_before_it_withdraws() {
     assert_eq!(run.routes(), []);
     // Draining is no failure: the return has no delay.
     run.send(&[(A, true), (B, true)], false);
-    assert_eq!(run.routes(), [(A, Quality::Usual), (B, Quality::Usual)]);
+    assert_eq!(run.routes(), [(A, Quality::Normal), (B, Quality::Normal)]);
 }
 
 #[test]
-fn routes_outlive_the_daemon_for_withdraw_after() {
+fn routes_are_withdrawn_after_withdraw_after_without_daemon() {
     // A new announcer keeps what the former one has announced.
     let mut run = Run::new(&[A]);
     run.pass(9_999, &[], false);
-    assert_eq!(run.routes(), [(A, Quality::Usual)]);
+    assert_eq!(run.routes(), [(A, Quality::Normal)]);
     run.pass(1, &[], false);
     assert_eq!(run.routes(), []);
     assert_eq!(run.decisions.next_deadline(), None);
@@ -168,11 +168,11 @@ fn routes_outlive_the_daemon_for_withdraw_after() {
     );
     // A daemon that starts later announces at once.
     run.send(&[(A, true)], false);
-    assert_eq!(run.routes(), [(A, Quality::Usual)]);
+    assert_eq!(run.routes(), [(A, Quality::Normal)]);
 }
 
 #[test]
-fn new_vip_waits_for_the_first_check_results() {
+fn new_vip_waits_for_first_check_results() {
     let vip: IpAddr = [192, 0, 2, 10].into();
     let mut run = Run::new(&[]);
     let send = |run: &mut Run, settling: bool| {

@@ -1,6 +1,6 @@
-//! BIRD 2 and 3: Weir owns an include file with two `static` protocols, and sends `configure` over the control socket.
+//! Driver of BIRD 2 and 3: writes an include file with two `static` protocols, and sends `configure` to the socket.
 //!
-//! bird.conf is never changed. It includes the file at its top level and exports the routes of `weir4` and `weir6`.
+//! bird.conf is never changed: it must include the file at its top level and export the routes of `weir4` and `weir6`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,11 +10,11 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::{Change, TIMEOUT, prefix};
+use super::{COMMAND_TIMEOUT, Change, prefix};
 use crate::Error;
 use crate::error::Result;
 
-/// Maximum number of bytes of a reply.
+/// Maximum length of a reply, in bytes.
 const REPLY_MAX: usize = 64 * 1024;
 
 pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) -> Result<()> {
@@ -23,16 +23,16 @@ pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) ->
         source,
     };
     let text = render(change);
-    // BIRD runs as a separate user, so the file is readable by everyone.
+    // BIRD runs as a separate user, so the file must be readable by all users.
     if fs::read_to_string(include).ok().as_deref() != Some(&text) {
         weir_sys::replace_public_file(include, text.as_bytes()).map_err(failed)?;
     }
-    timeout(TIMEOUT, configure(socket))
+    timeout(COMMAND_TIMEOUT, configure(socket))
         .await
         .map_err(|_| Error::Timeout { speaker: "bird" })?
 }
 
-/// The content of the include file.
+/// Returns the content of the include file.
 pub(super) fn render(change: &Change<'_>) -> String {
     let mut text = String::from(
         "# Written by Weir, which replaces this file. Export the routes of weir4 and weir6 in bird.conf.\n",
@@ -83,7 +83,7 @@ async fn configure(socket: &Path) -> Result<()> {
     next().await
 }
 
-/// The outcome in the last line of a reply; `None` = another line follows.
+/// Parses the outcome in the last line of a reply; `None` = another line follows.
 pub(super) fn reply(line: &str) -> Option<Result<()>> {
     let (code, text) = line.split_at_checked(4)?;
     let code: u16 = code.parse().ok()?;

@@ -1,4 +1,4 @@
-//! GoBGP and FRR: their command lines.
+//! Drivers of GoBGP and FRR, which run their command-line tools.
 
 use std::net::IpAddr;
 use std::process::Stdio;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{Change, TIMEOUT, prefix};
+use super::{COMMAND_TIMEOUT, Change, prefix};
 use crate::error::Result;
 use crate::{Error, Quality};
 
@@ -20,7 +20,7 @@ pub(super) async fn gobgp(command: &[String], change: &Change<'_>) -> Result<()>
     Ok(())
 }
 
-/// The arguments of each call.
+/// Returns the arguments of each call of `gobgp`.
 pub(super) fn gobgp_commands(change: &Change<'_>) -> Vec<Vec<String>> {
     let call = |action: &str, vip: IpAddr| {
         let family = if vip.is_ipv4() { "ipv4" } else { "ipv6" };
@@ -32,7 +32,7 @@ pub(super) fn gobgp_commands(change: &Change<'_>) -> Vec<Vec<String>> {
     let added = change.added().map(|(vip, quality)| {
         let mut words = call("add", *vip);
         let next_hop = if vip.is_ipv4() { "0.0.0.0" } else { "::" };
-        // Without an origin it would be "incomplete", and routers use several paths only if their origins are equal.
+        // The default origin is "incomplete", and routers use several paths only if their origins are equal.
         let further = ["origin", "igp", "nexthop", next_hop];
         words.extend(further.into_iter().map(str::to_owned));
         let communities: Vec<String> = change
@@ -52,13 +52,13 @@ pub(super) async fn frr(command: &[String], asn: u32, change: &Change<'_>) -> Re
     run("frr", command, &arguments).await
 }
 
-/// The arguments of one call of vtysh: route maps that set communities, and `network` statements. A VIP that is no
-/// address of this machine needs a route in the table, so each one gets a blackhole route as well.
+/// Returns the arguments of one call of vtysh: route maps that set communities, and `network` statements. Each VIP also
+/// gets a blackhole route, because FRR announces only networks with a route.
 pub(super) fn frr_arguments(asn: u32, change: &Change<'_>) -> Vec<String> {
     let mut lines = vec!["configure terminal".to_owned()];
     for (name, quality) in [
-        ("WEIR", Quality::Usual),
-        ("WEIR-DRAIN", Quality::LastChoice),
+        ("WEIR", Quality::Normal),
+        ("WEIR-DRAIN", Quality::LastResort),
     ] {
         lines.push(format!("route-map {name} permit 10"));
         lines.push("set origin igp".to_owned());
@@ -85,8 +85,8 @@ pub(super) fn frr_arguments(asn: u32, change: &Change<'_>) -> Vec<String> {
         let added = added.iter().filter(|(vip, _)| is_of(vip));
         let added = added.map(|(vip, quality)| {
             let map = match quality {
-                Quality::Usual => "WEIR",
-                Quality::LastChoice => "WEIR-DRAIN",
+                Quality::Normal => "WEIR",
+                Quality::LastResort => "WEIR-DRAIN",
             };
             format!("network {} route-map {map}", prefix(*vip))
         });
@@ -119,7 +119,7 @@ async fn run(speaker: &'static str, command: &[String], arguments: &[String]) ->
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = timeout(TIMEOUT, output)
+    let output = timeout(COMMAND_TIMEOUT, output)
         .await
         .map_err(|_| Error::Timeout { speaker })?
         .map_err(|source| Error::Program {
@@ -129,11 +129,11 @@ async fn run(speaker: &'static str, command: &[String], arguments: &[String]) ->
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     // vtysh reports unknown commands by a line that begins with a percent sign, and may still exit with 0.
-    let complaint = text.lines().find(|line| line.starts_with('%'));
-    if output.status.success() && complaint.is_none() {
+    let error_line = text.lines().find(|line| line.starts_with('%'));
+    if output.status.success() && error_line.is_none() {
         return Ok(());
     }
-    let reply = complaint.unwrap_or(text.trim());
+    let reply = error_line.unwrap_or(text.trim());
     Err(Error::Rejected {
         speaker,
         reply: match reply {

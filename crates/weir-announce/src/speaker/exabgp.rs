@@ -1,4 +1,4 @@
-//! ExaBGP: commands for its API, written to its named pipe.
+//! Driver of ExaBGP, which writes commands to its named pipe.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -20,7 +20,7 @@ pub(super) fn apply(pipe: &Path, change: &Change<'_>) -> Result<()> {
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(flags.bits().cast_signed());
-    // Fails without a reader: ExaBGP does not run.
+    // Fails if the pipe has no reader, that is, if ExaBGP is not running.
     let mut file = options.open(pipe).map_err(failed)?;
     if !file.metadata().map_err(failed)?.file_type().is_fifo() {
         return Err(failed(std::io::Error::other("this is not a named pipe")));
@@ -31,7 +31,7 @@ pub(super) fn apply(pipe: &Path, change: &Change<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The commands of a change, a line each. Lines are shorter than `PIPE_BUF`, so each is written in one piece.
+/// Returns the commands of a change, one per line. Lines are shorter than `PIPE_BUF`, so each write is atomic.
 pub(super) fn commands(change: &Change<'_>) -> Vec<String> {
     let removed = change.removed();
     let removed = removed.map(|vip| format!("withdraw route {}\n", route(*vip)));

@@ -25,16 +25,16 @@ fn routes(routes: &[(&str, Quality)]) -> Routes {
         .collect()
 }
 
-/// Two VIPs become three: one is withdrawn, one is drained, and two are new.
+/// Runs `test` with a change from two VIPs to three: one is withdrawn, one is drained, and two are new.
 fn with_change<R>(test: impl FnOnce(&Change<'_>) -> R) -> R {
     let before = routes(&[
-        ("192.0.2.9", Quality::Usual),
-        ("192.0.2.10", Quality::Usual),
+        ("192.0.2.9", Quality::Normal),
+        ("192.0.2.10", Quality::Normal),
     ]);
     let now = routes(&[
-        ("192.0.2.10", Quality::LastChoice),
-        ("192.0.2.11", Quality::Usual),
-        ("2001:db8::1", Quality::Usual),
+        ("192.0.2.10", Quality::LastResort),
+        ("192.0.2.11", Quality::Normal),
+        ("2001:db8::1", Quality::Normal),
     ]);
     test(&Change {
         settings: &settings(),
@@ -59,7 +59,7 @@ fn bird_file_lists_routes_of_both_families() {
 }
 
 #[test]
-fn bird_replies_end_with_a_space_after_the_code() {
+fn last_line_of_bird_reply_has_a_space_after_the_code() {
     assert!(bird::reply("0002-Reading configuration from /etc/bird/bird.conf").is_none());
     assert!(bird::reply(" more").is_none());
     assert!(bird::reply("").is_none());
@@ -89,7 +89,7 @@ fn exabgp_commands_withdraw_first() {
 }
 
 #[test]
-fn gobgp_commands_name_origin_and_next_hop() {
+fn gobgp_commands_contain_origin_and_next_hop() {
     let calls = with_change(command::gobgp_commands);
     let calls: Vec<String> = calls.iter().map(|words| words.join(" ")).collect();
     assert_eq!(
@@ -131,14 +131,14 @@ fn frr_uses_one_call_for_a_change() {
     assert!(positions.is_sorted(), "{lines:#?}");
 }
 
-/// A speaker that may have lost its routes gets all of them.
+/// All routes are sent to a speaker that may have lost them.
 #[test]
 fn uncertain_state_sends_all_routes() {
     let before = routes(&[
-        ("192.0.2.9", Quality::Usual),
-        ("192.0.2.10", Quality::Usual),
+        ("192.0.2.9", Quality::Normal),
+        ("192.0.2.10", Quality::Normal),
     ]);
-    let now = routes(&[("192.0.2.10", Quality::Usual)]);
+    let now = routes(&[("192.0.2.10", Quality::Normal)]);
     for (resend, count) in [(false, 0), (true, 1)] {
         let change = Change {
             settings: &settings(),
@@ -151,7 +151,7 @@ fn uncertain_state_sends_all_routes() {
     }
 }
 
-/// What a failed command may have announced is withdrawn later.
+/// Routes that a failed command may have announced are withdrawn later.
 #[tokio::test]
 async fn routes_of_a_failed_command_are_withdrawn() {
     let settings = Announce {
@@ -161,7 +161,7 @@ async fn routes_of_a_failed_command_are_withdrawn() {
         ..settings()
     };
     let mut driver = Driver::new(&["192.0.2.9".parse().unwrap()]);
-    let now = routes(&[("192.0.2.10", Quality::Usual)]);
+    let now = routes(&[("192.0.2.10", Quality::Normal)]);
     let error = driver.apply(&settings, &now).await.unwrap_err();
     assert!(error.to_string().contains("/nonexistent"), "{error}");
     assert_eq!(driver.announced().count(), 2);

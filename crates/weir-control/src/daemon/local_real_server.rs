@@ -35,7 +35,7 @@ impl LocalRealServer {
         let Some(options) = &self.options else {
             return;
         };
-        match weir_real_server::keep(options).await {
+        match weir_real_server::repair(options).await {
             Ok(steps) => {
                 self.failed = false;
                 self.repaired += steps.len() as u64;

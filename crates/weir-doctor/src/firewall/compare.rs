@@ -68,7 +68,7 @@ pub(super) fn matches(
     }
 }
 
-/// Looks up the element of a verdict map for a packet; `Some(None)` = the map has no such element.
+/// Looks up the verdict of a map for a packet; `Some(None)` = no element matches, `None` = unknown.
 pub(super) fn look_up<'r>(
     rules: &'r Ruleset,
     chain: &Chain,
@@ -89,6 +89,7 @@ pub(super) fn look_up<'r>(
     Some(None)
 }
 
+/// Returns the value of an expression's left side for a packet; `None` = unknown.
 fn field<'a>(packet: &Packet, left: &'a Value) -> Option<Field<'a>> {
     if let Some([inner, mask]) = left["&"].as_array().map(Vec::as_slice) {
         let Field::Flags(set) = field(packet, inner)? else {
@@ -139,7 +140,7 @@ fn port<'a>(port: Port) -> Option<Field<'a>> {
     }
 }
 
-/// Parses one flag name or a list of them.
+/// Parses one flag name or a list of names.
 fn flag_names(value: &Value) -> Option<Vec<&str>> {
     match value {
         Value::String(name) => Some(vec![name]),

@@ -1,4 +1,4 @@
-//! Evaluates the chains of the hooks that a packet passes. Only certain drops are reported.
+//! Evaluates the chains of the hooks that a packet passes. A drop is reported only if it is certain.
 //!
 //! A rule that matches on an unknown field may match or not. If it would drop the packet, it is ignored; if it would
 //! accept the packet, the packet counts as accepted; otherwise the verdict is unknown.
@@ -16,7 +16,7 @@ const MAX_DEPTH: u8 = 16;
 /// Priority of conntrack (NF_IP_PRI_CONNTRACK): it handles packets after chains of a lower priority.
 const CONNTRACK_PRIORITY: i64 = -200;
 
-/// A certain drop.
+/// A drop of every packet with the known fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drop {
     /// The tool that manages the rule.
@@ -42,7 +42,7 @@ enum Verdict {
 }
 
 impl Ruleset {
-    /// Returns the rule or policy that certainly drops a packet which passes these hooks in order.
+    /// Returns the rule or policy that drops a packet at one of these hooks, in order; `None` = no drop is certain.
     pub fn find_drop(&self, packet: Packet, hooks: &[&str]) -> Option<Drop> {
         let mut packet = packet;
         for hook in hooks {
@@ -67,6 +67,7 @@ impl Ruleset {
         None
     }
 
+    /// Evaluates a chain and the chains to which it jumps.
     fn evaluate(
         &self,
         chain: &Chain,
@@ -101,6 +102,7 @@ impl Ruleset {
         Verdict::None
     }
 
+    /// Evaluates one expression of a rule.
     fn step(
         &self,
         chain: &Chain,
@@ -108,7 +110,9 @@ impl Ruleset {
         expression: &Value,
         (before_conntrack, depth): (bool, u8),
     ) -> Step {
-        let Some((name, statement)) = expression.as_object().and_then(|one| one.iter().next())
+        let Some((name, statement)) = expression
+            .as_object()
+            .and_then(|object| object.iter().next())
         else {
             return Step::MaybeMatch;
         };
@@ -187,7 +191,9 @@ fn rule_text(rule: &[Value]) -> String {
     }
     let mut words = Vec::new();
     for expression in rule {
-        let Some((name, statement)) = expression.as_object().and_then(|one| one.iter().next())
+        let Some((name, statement)) = expression
+            .as_object()
+            .and_then(|object| object.iter().next())
         else {
             continue;
         };

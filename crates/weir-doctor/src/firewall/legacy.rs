@@ -17,7 +17,7 @@ const SUPPORTED: [&str; 7] = [
     "comment",
 ];
 
-/// Targets that neither drop a packet nor change a field that rules match.
+/// Targets that neither drop a packet nor change a field on which rules match.
 const NEUTRAL_TARGETS: [&str; 19] = [
     "CT",
     "LOG",
@@ -50,14 +50,14 @@ impl Ruleset {
             } else if let Some(declared) = line.strip_prefix(':') {
                 let mut words = declared.split_whitespace();
                 if let (Some(name), Some(policy)) = (words.next(), words.next()) {
-                    self.push(chain(tool, &table, name, policy));
+                    self.push_chain(chain(tool, &table, name, policy));
                 }
             } else if let Some(rule) = line.strip_prefix("-A ") {
                 let words = split_words(rule);
                 let Some((name, options)) = words.split_first() else {
                     continue;
                 };
-                let is_chain = |name: &str| self.has(tool, &table, name);
+                let is_chain = |name: &str| self.has_chain(tool, &table, name);
                 let mut expressions = expressions(tool, options, &is_chain);
                 expressions.push(json!({ "words": options.join(" ") }));
                 self.push_rule(tool, &table, name, expressions);
@@ -113,9 +113,9 @@ fn split_words(line: &str) -> Vec<String> {
     words
 }
 
-/// Translates a rule. `is_chain` returns whether a target is a chain of the rule's table.
+/// Translates a rule into expressions. `is_chain` returns whether a target is a chain of the rule's table.
 fn expressions(tool: Tool, options: &[String], is_chain: &dyn Fn(&str) -> bool) -> Vec<Value> {
-    let mut found = Vec::new();
+    let mut translated = Vec::new();
     let mut end = None;
     let mut words = options.iter().map(String::as_str).peekable();
     let mut operator = "==";
@@ -141,18 +141,18 @@ fn expressions(tool: Tool, options: &[String], is_chain: &dyn Fn(&str) -> bool) 
             // Options of the target are not needed.
             _ if end.is_some() => {}
             ("--tcp-flags", [mask, set]) => {
-                found.push(comparison(operator, flags(mask), flag_list(set)));
+                translated.push(comparison(operator, flags(mask), flag_list(set)));
             }
             (option, [value]) => {
                 let expression = translate_match(tool, operator, option, value);
-                found.push(expression.unwrap_or_else(unknown));
+                translated.push(expression.unwrap_or_else(unknown));
             }
-            _ => found.push(unknown()),
+            _ => translated.push(unknown()),
         }
         operator = "==";
     }
-    found.extend(end);
-    found
+    translated.extend(end);
+    translated
 }
 
 fn unknown() -> Value {
@@ -163,6 +163,7 @@ fn comparison(operator: &str, left: Value, right: Value) -> Value {
     json!({ "match": { "op": operator, "left": left, "right": right } })
 }
 
+/// Translates an option with one value; `None` = nftables has no equivalent.
 fn translate_match(tool: Tool, operator: &str, option: &str, value: &str) -> Option<Value> {
     let header = |field: &str| {
         let protocol = if tool == Tool::Iptables { "ip" } else { "ip6" };
@@ -272,7 +273,7 @@ mod tests {
     }
 
     fn syn() -> Packet {
-        Packet::syn("192.0.2.10".parse().expect("an address"), Some(80))
+        Packet::syn("192.0.2.10".parse().expect("valid address"), Some(80))
     }
 
     /// Returns the rule that drops a SYN; an empty text = the policy.
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn only_certain_drops_are_found() {
+    fn only_certain_drops_are_reported() {
         assert_eq!(dropping_rule("DROP", &[]).as_deref(), Some(""));
         assert_eq!(
             dropping_rule("DROP", &["INPUT -m conntrack --ctstate NEW -j ACCEPT"]),
@@ -397,10 +398,10 @@ mod tests {
             Tool::Ip6tables,
             "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -s 2001:db8::/32 -p tcp -m tcp --sport 80 -j DROP\n",
         );
-        let reply = |text: &str| Packet::reply(text.parse().expect("an address"), Some(80));
+        let reply = |text: &str| Packet::reply(text.parse().expect("valid address"), Some(80));
         let drop = ipv6
             .find_drop(reply("2001:db8::1"), OUTBOUND)
-            .expect("a drop");
+            .expect("is dropped");
         assert_eq!(drop.tool, Tool::Ip6tables);
         assert_eq!(ipv6.find_drop(reply("192.0.2.1"), OUTBOUND), None);
         let marked = saved("ACCEPT", &["INPUT -m mark --mark 0x7 -j DROP"]);

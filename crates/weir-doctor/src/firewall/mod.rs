@@ -55,7 +55,7 @@ pub struct Firewall {
     pub unreadable: Vec<Diagnosis>,
 }
 
-/// Reads the rules. nftables rules are missing if nft is not installed or fails.
+/// Reads the rules. The result contains no nftables rules if nft is not installed or fails.
 pub fn read() -> Firewall {
     let nft = program_output("nft", &["-j", "list", "ruleset"]);
     let mut firewall = Firewall {
@@ -83,7 +83,7 @@ pub fn read() -> Firewall {
                         "tables of {tool} are in use ({}), and no installed program can print their rules",
                         tables.join(", ")
                     ),
-                    "packets pass them in addition to the nftables chains, and packets that they drop are not reported",
+                    "packets traverse them in addition to the nftables chains; packets that they drop are not reported",
                 )
                 .fix("apt-get install -y iptables"),
             ),
@@ -92,7 +92,7 @@ pub fn read() -> Firewall {
     firewall
 }
 
-/// Returns a program's output; `None` = it is not installed or fails.
+/// Returns a program's output; `None` = the program is not installed or fails.
 fn program_output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(arguments)
@@ -110,8 +110,8 @@ fn is_nft(saved: &str) -> bool {
     first.is_empty() || first.contains("nft") || first.contains("nf_tables")
 }
 
-/// Creates the finding that packets are dropped, with a fix that inserts an accepting rule first. `packets` describes
-/// them for the operator, `filter` for the rule.
+/// Creates a finding about dropped packets. Its fix inserts an accepting rule at the start of the chain. `packets`
+/// describes the packets to the operator; `filter` selects them in the rule.
 pub fn diagnosis(
     drop: &Drop,
     packets: &str,

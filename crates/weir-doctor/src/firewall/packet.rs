@@ -7,9 +7,9 @@ use std::net::IpAddr;
 pub enum Tracking {
     /// The first packet of a connection.
     New,
-    /// A packet of a connection of which both directions were seen.
+    /// A packet of a connection with packets in both directions.
     Established,
-    /// The packet matches no connection that conntrack knows.
+    /// The packet belongs to no connection in the conntrack table.
     Invalid,
     /// Not tracked.
     Untracked,
@@ -32,7 +32,7 @@ impl Tracking {
 pub enum Port {
     /// A known port.
     Known(u16),
-    /// The unprivileged port of the client.
+    /// The client's unprivileged port.
     Ephemeral,
     /// An unknown port.
     Any,
@@ -42,7 +42,7 @@ impl Port {
     /// The lowest port that a kernel may select (`ip_local_port_range`).
     pub(super) const FIRST_EPHEMERAL: u64 = 1024;
 
-    const fn of(port: Option<u16>) -> Self {
+    const fn known_or_any(port: Option<u16>) -> Self {
         match port {
             Some(port) => Self::Known(port),
             None => Self::Any,
@@ -50,7 +50,7 @@ impl Port {
     }
 }
 
-/// A TCP packet. `None` = any value; whether rules match on such a field is unknown.
+/// A TCP packet. `None` = any value: whether the field matches a rule is unknown.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// IPv4 or IPv6.
@@ -76,8 +76,8 @@ const ACK: &[&str] = &["ack"];
 const SYN_ACK: &[&str] = &["syn", "ack"];
 
 impl Packet {
-    /// Returns a packet of which only the address family is known.
-    pub const fn of(is_ipv4: bool) -> Self {
+    /// Returns a SYN of which only the address family is known.
+    pub const fn any_syn(is_ipv4: bool) -> Self {
         Self {
             is_ipv4,
             source: None,
@@ -95,20 +95,20 @@ impl Packet {
         Self {
             destination: Some(destination),
             source_port: Port::Ephemeral,
-            destination_port: Port::of(port),
-            ..Self::of(destination.is_ipv4())
+            destination_port: Port::known_or_any(port),
+            ..Self::any_syn(destination.is_ipv4())
         }
     }
 
-    /// Returns the SYN-ACK of `source`.
+    /// Returns a server's SYN-ACK from `source`.
     pub const fn reply(source: IpAddr, port: Option<u16>) -> Self {
         Self {
             source: Some(source),
-            source_port: Port::of(port),
+            source_port: Port::known_or_any(port),
             destination_port: Port::Ephemeral,
             flags: SYN_ACK,
             tracking: Tracking::Established,
-            ..Self::of(source.is_ipv4())
+            ..Self::any_syn(source.is_ipv4())
         }
     }
 

@@ -1,5 +1,5 @@
 //! The chains, rules and sets in the output of `nft -j list ruleset`. It includes the rules of the iptables variant
-//! that uses nftables. [`legacy`](super::legacy) adds the tables of the other variant.
+//! that uses nftables. [`legacy`](super::legacy) adds the tables of iptables-legacy.
 
 use std::collections::HashMap;
 
@@ -66,7 +66,7 @@ impl Ruleset {
             priority: chain["prio"].as_i64().unwrap_or_default(),
             drops: chain["policy"] == "drop",
         });
-        self.push(Chain {
+        self.push_chain(Chain {
             tool: Tool::Nft,
             family: text(chain, "family"),
             table: text(chain, "table"),
@@ -81,13 +81,13 @@ impl Ruleset {
         self.push_expressions(&key(rule, "chain"), expressions);
     }
 
-    pub(super) fn push(&mut self, chain: Chain) {
+    pub(super) fn push_chain(&mut self, chain: Chain) {
         self.by_name
             .insert(chain.key(&chain.name), self.chains.len());
         self.chains.push(chain);
     }
 
-    pub(super) fn has(&self, tool: Tool, table: &str, chain: &str) -> bool {
+    pub(super) fn has_chain(&self, tool: Tool, table: &str, chain: &str) -> bool {
         self.by_name.contains_key(&saved_key(tool, table, chain))
     }
 
@@ -102,7 +102,7 @@ impl Ruleset {
         }
     }
 
-    /// Returns the base chains that a packet of an address family passes at a hook, in order.
+    /// Returns the base chains that a packet of an address family traverses at a hook, in order.
     pub(super) fn base_chains(&self, hook: &str, is_ipv4: bool) -> Vec<&Chain> {
         let family = if is_ipv4 { "ip" } else { "ip6" };
         let applies = |chain: &&Chain| {
@@ -142,11 +142,13 @@ impl Chain {
     }
 }
 
+/// Returns the key of a chain in the output of `iptables-save` or `ip6tables-save`.
 fn saved_key(tool: Tool, table: &str, name: &str) -> Key {
     let family = if tool == Tool::Ip6tables { "ip6" } else { "ip" };
     (tool, family.to_owned(), table.to_owned(), name.to_owned())
 }
 
+/// Returns the key of an object of nft; `name` is the field with its name.
 fn key(object: &Value, name: &str) -> Key {
     (
         Tool::Nft,

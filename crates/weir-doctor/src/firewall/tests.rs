@@ -45,7 +45,7 @@ fn address(side: &str, right: &str) -> String {
 }
 
 fn syn() -> Packet {
-    Packet::syn("192.0.2.10".parse().expect("an address"), Some(80))
+    Packet::syn("192.0.2.10".parse().expect("valid address"), Some(80))
 }
 
 /// Returns the rule that drops a packet; an empty text = the policy.
@@ -61,7 +61,7 @@ fn rule(parts: &[&str]) -> String {
 }
 
 #[test]
-fn rules_come_before_policies() {
+fn rules_are_evaluated_before_the_policy() {
     assert_eq!(dropping_rule("accept", &[], syn()), None);
     assert_eq!(dropping_rule("drop", &[], syn()).as_deref(), Some(""));
     for (right, passes) in [
@@ -75,7 +75,7 @@ fn rules_come_before_policies() {
         let found = dropping_rule("drop", &[rule(&[&port(right), ACCEPT])], syn());
         assert_eq!(found.is_none(), passes, "{right}");
     }
-    let secure = Packet::syn("192.0.2.10".parse().expect("an address"), Some(7003));
+    let secure = Packet::syn("192.0.2.10".parse().expect("valid address"), Some(7003));
     assert_eq!(
         dropping_rule("drop", &[rule(&[&port(r#""@ok""#), ACCEPT])], secure),
         None
@@ -83,7 +83,7 @@ fn rules_come_before_policies() {
 }
 
 #[test]
-fn unknown_rules_give_no_finding() {
+fn rules_with_unknown_result_are_not_reported() {
     let some_client = address("saddr", r#"{"prefix": {"addr": "10.0.0.0", "len": 8}}"#);
     assert_eq!(
         dropping_rule("accept", &[rule(&[&some_client, DROP])], syn()),
@@ -93,13 +93,13 @@ fn unknown_rules_give_no_finding() {
         dropping_rule("drop", &[rule(&[&some_client, ACCEPT])], syn()),
         None
     );
-    let strange = r#"{"xt": {"type": "match", "name": "recent"}}"#;
+    let unsupported = r#"{"xt": {"type": "match", "name": "recent"}}"#;
     assert_eq!(
-        dropping_rule("accept", &[rule(&[strange, DROP])], syn()),
+        dropping_rule("accept", &[rule(&[unsupported, DROP])], syn()),
         None
     );
     assert_eq!(
-        dropping_rule("drop", &[rule(&[strange, ACCEPT])], syn()),
+        dropping_rule("drop", &[rule(&[unsupported, ACCEPT])], syn()),
         None
     );
     let limited = r#"{"limit": {"rate": 10, "burst": 5, "per": "second"}}"#;
@@ -126,7 +126,7 @@ fn addresses_families_and_flags_are_compared() {
         |text: &str, length: u8| format!(r#"{{"prefix": {{"addr": "{text}", "len": {length}}}}}"#);
     assert!(to(&prefix("192.0.2.8", 29)).is_some() && to(&prefix("192.0.2.0", 29)).is_none());
     assert!(to(r#"{"range": ["192.0.2.1", "192.0.2.20"]}"#).is_some());
-    let ipv6 = Packet::syn("2001:db8::10".parse().expect("an address"), Some(80));
+    let ipv6 = Packet::syn("2001:db8::10".parse().expect("valid address"), Some(80));
     let rules = [rule(&[&address("daddr", r#""192.0.2.10""#), ACCEPT])];
     assert_eq!(
         dropping_rule("drop", &rules, ipv6).as_deref(),
@@ -142,7 +142,7 @@ fn addresses_families_and_flags_are_compared() {
 
 #[test]
 fn replies_have_ephemeral_destination_port() {
-    let reply = Packet::reply("10.0.0.5".parse().expect("an address"), Some(80));
+    let reply = Packet::reply("10.0.0.5".parse().expect("valid address"), Some(80));
     let to = |right: &str| dropping_rule("drop", &[rule(&[&port(right), ACCEPT])], reply);
     assert!(to("80").is_some() && to(r#"{"set": [22, {"range": [80, 90]}]}"#).is_some());
     assert!(to("8080").is_none() && to(r#"{"range": [1000, 60000]}"#).is_none());
@@ -151,7 +151,7 @@ fn replies_have_ephemeral_destination_port() {
 #[test]
 fn jumps_verdict_maps_and_tracking_are_evaluated() {
     let jump = r#"{"jump": {"target": "sub"}}"#.to_owned();
-    let syn_to = |port| Packet::syn("192.0.2.10".parse().expect("an address"), Some(port));
+    let syn_to = |port| Packet::syn("192.0.2.10".parse().expect("valid address"), Some(port));
     assert!(dropping_rule("accept", std::slice::from_ref(&jump), syn_to(81)).is_some());
     assert!(dropping_rule("accept", &[jump], syn_to(80)).is_none());
     let map = r#"{"vmap": {"key": {"ct": {"key": "state"}},
@@ -174,6 +174,6 @@ fn malformed_input_is_rejected() {
         assert!(Ruleset::parse(text).is_none(), "{text}");
     }
     let malformed_objects = r#"{"nftables": [{"rule": {}}, {"chain": {"hook": "input"}}, 7, {"rule": {"chain": 1, "expr": [3, {}]}}]}"#;
-    let rules = Ruleset::parse(malformed_objects).expect("a list");
+    let rules = Ruleset::parse(malformed_objects).expect("is a list");
     assert_eq!(rules.find_drop(syn(), INBOUND), None);
 }

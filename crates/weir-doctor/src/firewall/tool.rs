@@ -1,4 +1,4 @@
-//! The kernel's two independent firewalls, and each one's command that accepts packets.
+//! The tools of the kernel's two independent firewalls, and their commands that accept packets.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -45,7 +45,7 @@ pub struct PacketFilter {
 }
 
 impl PacketFilter {
-    /// Matches TCP packets with a port on a side; without a port, all packets.
+    /// Matches TCP packets with this port on `side`; without a port, all packets.
     pub const fn all(is_ipv4: bool, side: Side, port: Option<u16>) -> Self {
         Self {
             is_ipv4,
@@ -77,7 +77,7 @@ impl PacketFilter {
         texts.join(separator)
     }
 
-    fn in_nft(&self) -> String {
+    fn nft_expression(&self) -> String {
         let side = match self.side {
             Side::Source => "s",
             Side::Destination => "d",
@@ -95,7 +95,7 @@ impl PacketFilter {
         words
     }
 
-    fn in_iptables(&self) -> String {
+    fn iptables_options(&self) -> String {
         let (address, port) = match self.side {
             Side::Source => ("-s", "--sport"),
             Side::Destination => ("-d", "--dport"),
@@ -118,11 +118,14 @@ impl Tool {
     /// Returns the command that inserts an accepting rule before all rules of a chain.
     pub(super) fn accept(self, table: &str, chain: &str, filter: &PacketFilter) -> String {
         match self {
-            Self::Nft => format!("nft insert rule {table} {chain} {} accept", filter.in_nft()),
+            Self::Nft => format!(
+                "nft insert rule {table} {chain} {} accept",
+                filter.nft_expression()
+            ),
             Self::Iptables | Self::Ip6tables => {
                 format!(
                     "{self} -t {table} -I {chain} {} -j ACCEPT",
-                    filter.in_iptables()
+                    filter.iptables_options()
                 )
             }
         }

@@ -1,4 +1,4 @@
-//! The daemon's side of the channel.
+//! The daemon's end of the channel: sends requests and receives answers.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,13 +17,13 @@ use weir_sys::untrusted_file::Owner;
 use super::message::{DaemonRequest, HelperReply, UNREQUESTED};
 use crate::message::Envelope;
 
-/// How long a file or socket may take: a helper that died is replaced in the meantime.
+/// Time limit for a file or socket, long enough to replace a helper that died.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer with its file.
 type Answer = (HelperReply, Option<OwnedFd>);
 
-/// A request that is not answered.
+/// A request without an answer yet.
 #[derive(Debug)]
 struct Pending {
     request: DaemonRequest,
@@ -58,7 +58,7 @@ pub struct DaemonClient {
 }
 
 impl DaemonClient {
-    /// A client of the helper at the other end of the channel, which may be started later. Starts a thread.
+    /// Creates a client of the helper at the other end of the channel, which may be started later. Starts a thread.
     pub fn new(channel: Channel) -> Self {
         let shared = Arc::new(Shared {
             channel,
@@ -124,7 +124,7 @@ impl Shared {
                 continue;
             };
             if envelope.number == UNREQUESTED {
-                self.repeat();
+                self.resend_pending();
                 continue;
             }
             let Some(pending) = self.take(envelope.number) else {
@@ -143,9 +143,9 @@ impl Shared {
         }
     }
 
-    /// Repeats what a helper that died has not answered. A request that was still in the channel is executed twice,
-    /// which has no effect.
-    fn repeat(&self) {
+    /// Sends the requests again that a helper did not answer before it died. A request that was still in the channel is
+    /// executed twice; the second execution has no effect.
+    fn resend_pending(&self) {
         let pending: Vec<(u64, DaemonRequest)> = self
             .lock()
             .iter()
@@ -170,12 +170,12 @@ impl PrivilegedHelper for DaemonClient {
 
     fn list(&self, path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
         let path = path.to_owned();
-        let (given, file) = self.request(DaemonRequest::List { path })?;
-        let HelperReply::Entries { is_directory: true } = given else {
+        let (reply, file) = self.request(DaemonRequest::List { path })?;
+        let HelperReply::Entries { is_directory: true } = reply else {
             return Ok(None);
         };
         let file = file.ok_or_else(|| io::Error::other("the list is missing"))?;
-        Ok(Some(serde_json::from_slice(&content(file)?)?))
+        Ok(Some(serde_json::from_slice(&read_all(file)?)?))
     }
 
     fn read_untrusted(&self, path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String> {
@@ -186,7 +186,7 @@ impl PrivilegedHelper for DaemonClient {
         };
         match self.request(request).map_err(|error| error.to_string())? {
             (HelperReply::Text, Some(file)) => {
-                let bytes = content(file).map_err(|error| error.to_string())?;
+                let bytes = read_all(file).map_err(|error| error.to_string())?;
                 String::from_utf8(bytes).map_err(|_| "it is not valid UTF-8".to_owned())
             }
             (HelperReply::NoText { reason }, _) => Err(reason),
@@ -208,7 +208,7 @@ impl PrivilegedHelper for DaemonClient {
 
     fn run(&self, program: &Program, on_end: OnEnd) -> io::Result<u64> {
         self.shared
-            .send(ask_to_run(program.clone()), Waiter::Program(on_end))
+            .send(program_request(program.clone()), Waiter::Program(on_end))
     }
 
     fn kill(&self, number: u64) {
@@ -221,7 +221,7 @@ impl PrivilegedHelper for DaemonClient {
     }
 }
 
-fn ask_to_run(program: Program) -> DaemonRequest {
+fn program_request(program: Program) -> DaemonRequest {
     match program {
         Program::Check {
             command,
@@ -263,7 +263,7 @@ fn ask_to_run(program: Program) -> DaemonRequest {
     }
 }
 
-fn content(file: OwnedFd) -> io::Result<Vec<u8>> {
+fn read_all(file: OwnedFd) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut file = File::from(file);
     io::Seek::rewind(&mut file)?;

@@ -1,28 +1,28 @@
 //! Messages between the daemon and its helper: JSON, one per packet of a SEQPACKET channel, in the envelope of
-//! [`crate::message`]. Requests are only added and never change their meaning. Files are attached.
+//! [`crate::message`]. New versions only add requests: no request changes its meaning. Files are attached.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The number of [`HelperReply::Started`], which answers no request.
+/// The number of messages that belong to no request, such as [`HelperReply::Started`].
 pub(crate) const UNREQUESTED: u64 = u64::MAX;
 
-/// A request of the daemon.
+/// A request from the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum DaemonRequest {
     /// Open a regular file for reading.
     Open { path: PathBuf },
-    /// Open a file for appending; it is created if it is missing.
+    /// Open a file for appending. The file is created if it does not exist.
     Append { path: PathBuf },
     /// List a directory.
     List { path: PathBuf },
-    /// Read a file whose writer is another account.
+    /// Read a file that another account writes.
     Untrusted {
         path: PathBuf,
-        /// Whether its owner must be expected (`weir_sys::untrusted_file`).
+        /// Whether the owner of the file is checked (`weir_sys::untrusted_file`).
         check_owner: bool,
         max_bytes: u64,
     },
@@ -30,7 +30,7 @@ pub(crate) enum DaemonRequest {
     Bind { address: SocketAddr },
     /// Open a raw ICMP socket.
     Ping { is_ipv6: bool },
-    /// Whether the file has sections with this digest ([`super::section_digest`]).
+    /// Check whether the configuration file has sections with this digest ([`super::section_digest`]).
     Sections { digest: u64 },
     /// Run the program of a check.
     Check {
@@ -54,10 +54,10 @@ pub(crate) enum DaemonRequest {
         notifier: String,
         /// A line for each change of state.
         lines: Vec<String>,
-        /// Changes that were left out.
+        /// Number of changes that were left out.
         lost: u64,
     },
-    /// Kill the program of an earlier request; there is no answer.
+    /// Kill the program of an earlier request. This request has no answer.
     Kill { number: u64 },
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum DaemonRequest {
 pub(crate) enum HelperReply {
     /// A new helper serves the channel; unanswered requests must be repeated.
     Started,
-    /// It is permitted.
+    /// The request is permitted.
     Permitted,
     /// The file or socket is attached.
     File,
@@ -75,13 +75,13 @@ pub(crate) enum HelperReply {
     Text,
     /// The file cannot be read as text.
     NoText { reason: String },
-    /// A file with a JSON list of paths is attached; `is_directory`: the path is a directory.
+    /// A file with a JSON list of paths is attached. `is_directory` = the requested path is a directory.
     Entries { is_directory: bool },
-    /// The program ended; `None`: a signal killed it.
+    /// The program exited; `None` = a signal killed it.
     Exit { code: Option<i32> },
     /// The kernel's error.
     Failed { errno: i32 },
-    /// The policy does not permit it.
+    /// The policy does not permit the request.
     Refused { reason: String },
 }
 

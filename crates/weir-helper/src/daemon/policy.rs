@@ -23,15 +23,15 @@ const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Policy {
     read: BTreeSet<PathBuf>,
-    /// Directories in which included files were searched.
+    /// Directories that were searched for included files.
     list: BTreeSet<PathBuf>,
     has_includes: bool,
-    /// Files with certificates, and directories of them.
+    /// Files with certificates, and directories with such files.
     certificates: BTreeSet<PathBuf>,
     append: BTreeSet<PathBuf>,
     bind: BTreeSet<SocketAddr>,
     ping: bool,
-    /// Files and directories that a published configuration may name; `certificates` has them too.
+    /// Files and directories that a published configuration may name; also in `certificates`.
     shared: Vec<PathBuf>,
     /// What a group may publish.
     publish: Option<Publish>,
@@ -45,18 +45,18 @@ pub(super) struct Policy {
     sections: u64,
 }
 
-/// Identity of the content of a file.
+/// Identifies the content of a file: device, inode, size, and change time in seconds and nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Version(u64, u64, u64, i64, i64);
 
-/// The policy of the configuration file, which is read again when it has changed.
+/// The policies of the current and the previous configuration file. The file is read again after it has changed.
 #[derive(Debug)]
 pub(super) struct Policies {
     path: PathBuf,
     version: Option<Version>,
     current: Policy,
-    /// The one before. A daemon that is restarted after a crash uses the active configuration, whatever the file
-    /// contains by then.
+    /// The previous policy. A daemon that is restarted after a crash uses the active configuration, even if the file
+    /// has changed.
     previous: Policy,
 }
 
@@ -70,24 +70,24 @@ impl Policies {
         }
     }
 
-    /// Whether either policy permits it.
+    /// Returns whether the current or the previous policy permits a request.
     pub(super) fn permits(&mut self, permits: impl Fn(&Policy) -> bool) -> bool {
         self.update();
         permits(&self.current) || permits(&self.previous)
     }
 
-    /// The decision of the newest policy that covers it.
+    /// Returns the result of `find` for the current policy, or else for the previous one.
     pub(super) fn find<T>(&mut self, find: impl Fn(&Policy) -> Option<T>) -> Option<T> {
         self.update();
         find(&self.current).or_else(|| find(&self.previous))
     }
 
-    /// Whether it is the configuration file itself.
+    /// Returns whether the path is that of the configuration file.
     pub(super) fn is_configuration(&self, path: &Path) -> bool {
         self.path == path
     }
 
-    /// Reads the file if it has changed. A broken file changes nothing.
+    /// Reads the file if it has changed. An invalid file changes nothing.
     fn update(&mut self) {
         match self.read() {
             Ok(None) => {}
@@ -97,20 +97,22 @@ impl Policies {
                     self.previous = std::mem::replace(&mut self.current, policy);
                 }
             }
-            Err(error) => tracing::warn!(%error, "the policy of the daemon is unchanged"),
+            Err(error) => {
+                tracing::warn!(%error, "failed to read the policy of the daemon; it remains unchanged")
+            }
         }
     }
 
     fn read(&self) -> Result<Option<(Version, Policy)>, Error> {
-        let (file, known) = open_trusted(&self.path)?;
+        let (file, metadata) = open_trusted(&self.path)?;
         let version = Version(
-            known.dev(),
-            known.ino(),
-            known.len(),
-            known.ctime(),
-            known.ctime_nsec(),
+            metadata.dev(),
+            metadata.ino(),
+            metadata.len(),
+            metadata.ctime(),
+            metadata.ctime_nsec(),
         );
-        // Included files may have changed although this one has not.
+        // Included files may have changed although this file has not.
         if self.version.as_ref() == Some(&version) && !self.current.has_includes {
             return Ok(None);
         }
@@ -139,16 +141,16 @@ impl Policies {
 /// The text of a configuration that only root can change.
 #[derive(Debug)]
 struct Trusted {
-    /// With included files.
+    /// The text, with included files.
     text: String,
     has_includes: bool,
     included: Included,
 }
 
-/// Reads the text of a configuration file and of its included files; it may have errors.
+/// Reads the text of a configuration file, with its included files. The text is not validated.
 ///
 /// # Errors
-/// Others than root can change one of them, or one cannot be read.
+/// A file can be changed by a user other than root, or cannot be read.
 pub fn read_trusted(path: &Path) -> Result<String, Error> {
     let (file, _) = open_trusted(path)?;
     Ok(load_trusted(path, file)?.text)
@@ -160,9 +162,9 @@ fn open_trusted(path: &Path) -> Result<(File, fs::Metadata), Error> {
         source,
     };
     let file = File::open(path).map_err(failed)?;
-    let known = file.metadata().map_err(failed)?;
-    if belongs_to_root(&known) {
-        return Ok((file, known));
+    let metadata = file.metadata().map_err(failed)?;
+    if belongs_to_root(&metadata) {
+        return Ok((file, metadata));
     }
     Err(Error::Untrusted {
         path: path.to_owned(),
@@ -190,7 +192,7 @@ fn load_trusted(path: &Path, file: File) -> Result<Trusted, Error> {
     })
 }
 
-/// Reads included files, under the rule of the main file, and notes which ones.
+/// Reads included files, which must be trusted like the main file, and records their paths.
 #[derive(Debug, Default)]
 struct Included {
     read: RefCell<BTreeSet<PathBuf>>,
@@ -223,9 +225,9 @@ impl Files for Included {
     }
 }
 
-/// A digest of the sections that other processes of root read from their file themselves: a daemon without rights
-/// rejects a configuration with others before it applies anything. Those processes compare the sections; passwords are
-/// left out, because only they read them.
+/// Returns a digest of the sections that other root processes read from root's file themselves. An unprivileged daemon
+/// compares it before it applies a configuration, and rejects a configuration with other sections. Passwords are left
+/// out, because only those processes read them.
 pub fn section_digest(desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
     for router in &desired.vrrp {
@@ -248,13 +250,13 @@ pub fn section_digest(desired: &Desired) -> u64 {
     hasher.finish()
 }
 
-/// Whether only root can write the file.
+/// Returns whether only root can write to the file.
 pub fn is_trusted(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|known| belongs_to_root(&known))
+    fs::metadata(path).is_ok_and(|metadata| belongs_to_root(&metadata))
 }
 
-fn belongs_to_root(known: &fs::Metadata) -> bool {
-    known.is_file() && known.uid() == 0 && known.mode() & 0o022 == 0
+fn belongs_to_root(metadata: &fs::Metadata) -> bool {
+    metadata.is_file() && metadata.uid() == 0 && metadata.mode() & 0o022 == 0
 }
 
 impl Policy {
@@ -342,7 +344,7 @@ impl Policy {
         self.bind.contains(&address) || publish.is_some_and(|it| it.permits_proxy(address))
     }
 
-    /// A published check may be of this kind.
+    /// Returns whether ICMP sockets are permitted: a configured or published check may use one.
     pub(super) const fn permits_ping(&self) -> bool {
         self.ping || self.publish.is_some()
     }
@@ -351,27 +353,29 @@ impl Policy {
         self.checks.contains(&(command.to_vec(), user.to_owned()))
     }
 
-    /// Program and account of a notifier.
+    /// Returns the program and the account of a notifier.
     pub(super) fn notifier(&self, name: &str) -> Option<(Vec<String>, String)> {
         self.notifiers.get(name).cloned()
     }
 
     pub(super) fn permits_notify(&self, pool: &str, command: &[String]) -> bool {
-        self.notify.get(pool).is_some_and(|own| own == command)
+        self.notify
+            .get(pool)
+            .is_some_and(|configured| configured == command)
     }
 }
 
-/// All checks of a configuration.
+/// Returns all checks of a configuration.
 fn checks(desired: &Desired) -> impl Iterator<Item = &Check> {
     let named = desired.checks.iter().map(|(_, check)| check);
-    let of_pools = desired.pools.iter().flat_map(|pool| {
+    let in_pools = desired.pools.iter().flat_map(|pool| {
         let servers = pool.servers.iter().chain(&pool.sorry);
-        let own = servers
+        let of_servers = servers
             .filter_map(|server| server.checks.as_ref())
             .flatten();
-        pool.checks.iter().chain(own)
+        pool.checks.iter().chain(of_servers)
     });
-    named.chain(of_pools)
+    named.chain(in_pools)
 }
 
 #[cfg(test)]
@@ -453,7 +457,7 @@ user = "daemon"
     }
 
     #[test]
-    fn published_services_are_permitted_as_the_file_says() {
+    fn published_services_are_permitted_within_limits_of_the_file() {
         let text = format!(
             "{TEXT}[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\nfiles = [\"/etc/weir/shared\"]\n\
              [cluster.publish]\nvips = [\"192.0.2.0/24\"]\nports = [\"80\"]\nservers = [\"10.0.0.0/8\"]\n"
@@ -462,17 +466,17 @@ user = "daemon"
             let desired = weir_config::parse(text, &Host::default()).unwrap().desired;
             Policy::new(text, &desired)
         };
-        let of_group = policy(&text);
-        assert!(of_group.permits_binding("10.0.0.9:443".parse().unwrap()));
-        assert!(of_group.permits_binding("192.0.2.7:80".parse().unwrap()));
-        assert!(!of_group.permits_binding("192.0.2.7:443".parse().unwrap()));
-        assert!(!of_group.permits_binding("0.0.0.0:80".parse().unwrap()));
-        assert!(of_group.permits_ping());
-        assert!(of_group.permits_reading(Path::new("/etc/weir/shared/a/fullchain.pem")));
-        assert!(of_group.permits_listing(Path::new("/etc/weir/shared/a")));
-        assert!(!of_group.permits_reading(Path::new("/etc/weir/shared/../../shadow")));
-        assert!(!of_group.permits_reading(Path::new("/etc/weir/sharedx")));
-        assert!(!of_group.permits_appending(Path::new("/etc/weir/shared/log")));
+        let policy_with_group = policy(&text);
+        assert!(policy_with_group.permits_binding("10.0.0.9:443".parse().unwrap()));
+        assert!(policy_with_group.permits_binding("192.0.2.7:80".parse().unwrap()));
+        assert!(!policy_with_group.permits_binding("192.0.2.7:443".parse().unwrap()));
+        assert!(!policy_with_group.permits_binding("0.0.0.0:80".parse().unwrap()));
+        assert!(policy_with_group.permits_ping());
+        assert!(policy_with_group.permits_reading(Path::new("/etc/weir/shared/a/fullchain.pem")));
+        assert!(policy_with_group.permits_listing(Path::new("/etc/weir/shared/a")));
+        assert!(!policy_with_group.permits_reading(Path::new("/etc/weir/shared/../../shadow")));
+        assert!(!policy_with_group.permits_reading(Path::new("/etc/weir/sharedx")));
+        assert!(!policy_with_group.permits_appending(Path::new("/etc/weir/shared/log")));
         let without_proxy = policy(&format!("{text}forwards = [\"nat\"]\n"));
         assert!(!without_proxy.permits_binding("192.0.2.7:80".parse().unwrap()));
     }

@@ -12,12 +12,12 @@ use tokio::sync::oneshot;
 use super::message::HelperReply;
 
 /// Maximum length of the value of an environment variable, in bytes.
-const VALUE_MAX: usize = 1024;
+const VALUE_MAX_BYTES: usize = 1024;
 
 /// Maximum number of changes in a message.
 const LINES_MAX: usize = 1_000;
 /// Maximum length of the line of a change, in bytes.
-const LINE_MAX: usize = 4096;
+const LINE_MAX_BYTES: usize = 4096;
 
 /// A program to run, with its standard input.
 pub(super) struct Prepared {
@@ -56,7 +56,8 @@ pub(super) fn notifier(
     lines: &[String],
     lost: u64,
 ) -> Result<Prepared, String> {
-    let is_invalid = |line: &String| line.len() > LINE_MAX || line.chars().any(char::is_control);
+    let is_invalid =
+        |line: &String| line.len() > LINE_MAX_BYTES || line.chars().any(char::is_control);
     if lines.len() > LINES_MAX || lines.iter().any(is_invalid) {
         return Err("a message is too long or contains control characters".to_owned());
     }
@@ -78,7 +79,7 @@ pub(super) fn notifier(
 pub(super) fn notify(command: &[String], values: &[(&str, &str)]) -> Result<Prepared, String> {
     let mut prepared = prepare(command)?;
     for (name, value) in values {
-        if value.len() > VALUE_MAX || value.contains('\0') {
+        if value.len() > VALUE_MAX_BYTES || value.contains('\0') {
             return Err(format!("{name} is too long or contains NUL"));
         }
         prepared.env(name, value);
@@ -86,7 +87,7 @@ pub(super) fn notify(command: &[String], values: &[(&str, &str)]) -> Result<Prep
     Ok(prepared.into())
 }
 
-/// A program that runs under an account, with an empty environment except for `PATH`.
+/// Prepares a program that runs under an account, with an empty environment except for `PATH`.
 fn prepare_as(command: &[String], user: &str) -> Result<Command, String> {
     let account = weir_sys::account(user).ok_or_else(|| format!("no such user: {user}"))?;
     let (program, arguments) = program(command)?;
@@ -143,7 +144,7 @@ pub(super) async fn run(prepared: Prepared, killed: oneshot::Receiver<()>) -> He
         _ = killed => None,
     };
     if let Some(pid) = pid {
-        // Kills what the program started and left running.
+        // Kills the processes that the program started and that are still running.
         let _ = kill_process_group(pid, Signal::KILL);
     }
     let _ = child.wait().await;

@@ -1,4 +1,4 @@
-//! The helper's loop: one request after another; only programs run at the same time.
+//! Runs the helper's loop: handles one request after another. Only programs run at the same time.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,16 +19,16 @@ use super::run::{self, Prepared};
 use crate::Error;
 use crate::message::Envelope;
 
-/// More programs do not run at the same time.
+/// Maximum number of programs that run at the same time.
 const PROGRAMS_MAX: usize = 4096;
-/// Requests that wait here; more wait in the daemon.
+/// Maximum number of requests that wait here; further ones wait in the channel.
 const REQUESTS_MAX: usize = 256;
 
-/// Serves a daemon at the other end of the channel until it ends. `configuration` is the file of `weir run`. Must be
+/// Serves a daemon at the other end of the channel until it exits. `configuration` is the file of `weir run`. Must be
 /// called inside a tokio runtime.
 ///
 /// # Errors
-/// The daemon has ended already.
+/// The daemon has exited already.
 pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), Error> {
     let channel = Arc::new(channel);
     let (ended, mut programs) = mpsc::unbounded_channel();
@@ -56,9 +56,9 @@ pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), 
                 },
                 None => return Ok(()),
             },
-            Some((number, given)) = programs.recv() => {
+            Some((number, reply)) = programs.recv() => {
                 helper.running.remove(&number);
-                helper.send(number, &given, None);
+                helper.send(number, &reply, None);
             }
         }
     }
@@ -114,8 +114,8 @@ impl Helper {
             other => self.open(other),
         };
         match opened {
-            Ok((given, file)) => self.send(number, &given, file),
-            // Of this process, in words.
+            Ok((reply, file)) => self.send(number, &reply, file),
+            // An error from this process has no errno.
             Err(Failure::Kernel(error)) if error.raw_os_error().is_none() => {
                 let reason = error.to_string();
                 tracing::error!(reason, "refused a request of the daemon");
@@ -188,7 +188,7 @@ impl Helper {
         }
     }
 
-    /// Reads for a daemon that gets only the content.
+    /// Handles a request whose answer contains only the content of a file or directory.
     fn read(&mut self, request: DaemonRequest) -> Opened {
         match request {
             DaemonRequest::List { path } => {
@@ -235,7 +235,7 @@ impl Helper {
         }
     }
 
-    /// The permitted program of a request.
+    /// Returns the program of a request, if the policy permits it.
     fn program(&mut self, request: &DaemonRequest) -> Result<Prepared, Failure> {
         if self.running.len() >= PROGRAMS_MAX {
             return Err(Errno::AGAIN.into());
@@ -304,17 +304,17 @@ impl Helper {
         self.running.insert(number, kill);
         let ended = self.ended.clone();
         tokio::spawn(async move {
-            let given = run::run(program, killed).await;
-            let _ = ended.send((number, given));
+            let reply = run::run(program, killed).await;
+            let _ = ended.send((number, reply));
         });
     }
 
-    /// Ignores errors: the end of the daemon is noticed by the reader.
-    fn send(&self, number: u64, given: &HelperReply, file: Option<OwnedFd>) {
+    /// Sends a reply. Errors are ignored: the reader detects the end of the daemon.
+    fn send(&self, number: u64, reply: &HelperReply, file: Option<OwnedFd>) {
         let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
-        let bytes = Envelope::encode(number, given.clone());
+        let bytes = Envelope::encode(number, reply.clone());
         if let Err(error) = self.channel.send(&bytes, &files) {
-            tracing::debug!(%error, "failed to send a response");
+            tracing::debug!(%error, "failed to send a reply");
         }
     }
 }

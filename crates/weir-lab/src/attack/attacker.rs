@@ -14,8 +14,8 @@ use super::socket::{self, Event, Poll};
 
 /// Interval at which the attacker checks whether work is due.
 const TICK: Duration = Duration::from_millis(1);
-/// Work that is older than this is skipped, as a fraction of a second.
-const CATCH_UP: f64 = 0.05;
+/// Work that is later than this is skipped.
+const MAX_DELAY_SECONDS: f64 = 0.05;
 
 /// Work done by an attack.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,7 +88,7 @@ impl<'a> Attacker<'a> {
             while due >= batch && self.send() {
                 due -= batch;
             }
-            units.keep(due % batch);
+            units.return_units(due % batch);
             self.close_due();
             for event in self.poll.wait(TICK)? {
                 self.handle(event);
@@ -126,15 +126,15 @@ impl<'a> Attacker<'a> {
         let attack = self.attack;
         let count = self.slots.len();
         let limit = attack.units_per_connection;
-        let takes = |slot: &Option<Connection>| {
+        let accepts = |slot: &Option<Connection>| {
             slot.as_ref().is_some_and(|it| {
                 it.connected && it.pending.is_empty() && (limit == 0 || it.units < limit)
             })
         };
-        let found = (0..count)
+        let next_slot = (0..count)
             .map(|step| (self.next + step) % count)
-            .find(|&at| takes(&self.slots[at]));
-        let Some(at) = found else { return false };
+            .find(|&at| accepts(&self.slots[at]));
+        let Some(at) = next_slot else { return false };
         self.next = at + 1;
         let Some(connection) = &mut self.slots[at] else {
             return false;
@@ -197,11 +197,11 @@ impl<'a> Attacker<'a> {
         if event.writable && !event.ended {
             connection.connected = true;
         }
-        let mut lives = !event.readable || connection.read();
-        if event.writable && lives {
-            lives = socket::flush(&mut connection.socket, &mut connection.pending);
+        let mut is_open = !event.readable || connection.read();
+        if event.writable && is_open {
+            is_open = socket::flush(&mut connection.socket, &mut connection.pending);
         }
-        if !lives || event.ended {
+        if !is_open || event.ended {
             self.ended(at);
         } else {
             self.finish(at);
@@ -214,15 +214,15 @@ impl Connection {
     /// connection.
     fn read(&mut self) -> bool {
         let frames = &mut self.frames;
-        let lives = socket::drain(&mut self.socket, |bytes| {
+        let is_open = socket::drain(&mut self.socket, |bytes| {
             if let Some(reader) = frames {
                 reader.feed(bytes);
             }
         });
-        let mut goes_on = lives;
+        let mut is_open = is_open;
         while let Some(frame) = frames.as_mut().and_then(FrameReader::next) {
             match frame.kind {
-                GOAWAY => goes_on = false,
+                GOAWAY => is_open = false,
                 SETTINGS if frame.flags & ACK == 0 && !self.settings_seen => {
                     self.settings_seen = true;
                     frame::frame(&mut self.pending, SETTINGS, ACK, 0, &[]);
@@ -230,10 +230,10 @@ impl Connection {
                 _ => {}
             }
         }
-        if self.connected && goes_on {
-            goes_on = socket::flush(&mut self.socket, &mut self.pending);
+        if self.connected && is_open {
+            is_open = socket::flush(&mut self.socket, &mut self.pending);
         }
-        goes_on
+        is_open
     }
 }
 
@@ -255,14 +255,14 @@ impl Pace {
     fn due(&mut self, elapsed: Duration) -> usize {
         let target = elapsed.as_secs_f64() * self.per_second;
         // Units that are too old are skipped.
-        self.done = self.done.max(target - self.per_second * CATCH_UP);
+        self.done = self.done.max(target - self.per_second * MAX_DELAY_SECONDS);
         let due = (target - self.done).max(0.0).floor();
         self.done += due;
         due as usize
     }
 
     /// Returns units that were not done.
-    fn keep(&mut self, count: usize) {
+    fn return_units(&mut self, count: usize) {
         self.done -= count as f64;
     }
 }
@@ -276,7 +276,7 @@ mod tests {
         let mut pace = Pace::new(1_000);
         assert_eq!(pace.due(Duration::from_millis(10)), 10);
         assert_eq!(pace.due(Duration::from_millis(10)), 0);
-        pace.keep(3);
+        pace.return_units(3);
         assert_eq!(pace.due(Duration::from_millis(11)), 4);
         assert_eq!(pace.due(Duration::from_secs(2)), 50);
     }

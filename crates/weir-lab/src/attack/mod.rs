@@ -82,9 +82,9 @@ pub fn list() -> Vec<(&'static str, &'static str)> {
 /// Runs the attacks and returns the results.
 ///
 /// # Errors
-/// [`LabError::Usage`] for an unknown attack or proxy; the errors of a run of the lab; or a proxy ended.
+/// [`LabError::Usage`] for an unknown attack or proxy; the errors of a run of the lab; or a proxy exited.
 pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
-    let attacks = chosen_attacks(&arguments.only)?;
+    let attacks = select_attacks(&arguments.only)?;
     let candidates = candidates(arguments)?;
     requirement::root()?;
     requirement::programs(BASE.into_iter().chain(ATTACK))?;
@@ -111,7 +111,7 @@ pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
                 let name = format!("{} on {}", attack.name, candidate.kind.name());
                 progress.set(&name, &format!("round {round}"));
                 let trial = progress.show_during(|| trial::run(&settings, attack, candidate));
-                progress.forget(&name);
+                progress.remove(&name);
                 measured.push(trial.map_err(|error| error.in_trial(&name))?);
             }
         }
@@ -121,7 +121,7 @@ pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
     Ok(report)
 }
 
-fn chosen_attacks(only: &[String]) -> Result<Vec<&'static Attack>> {
+fn select_attacks(only: &[String]) -> Result<Vec<&'static Attack>> {
     for part in only {
         if !ATTACKS.iter().any(|attack| attack.name.contains(part)) {
             let names: Vec<_> = ATTACKS.iter().map(|attack| attack.name).collect();
@@ -135,13 +135,13 @@ fn chosen_attacks(only: &[String]) -> Result<Vec<&'static Attack>> {
         }
     }
     let is_exact = |part: &String| ATTACKS.iter().any(|attack| attack.name == part);
-    let is_chosen = |attack: &&Attack| {
+    let is_selected = |attack: &&Attack| {
         // An exact name such as `reset` selects only this attack.
         let fits =
             |part: &String| attack.name == part || (!is_exact(part) && attack.name.contains(part));
         only.is_empty() || only.iter().any(fits)
     };
-    Ok(ATTACKS.iter().filter(is_chosen).collect())
+    Ok(ATTACKS.iter().filter(is_selected).collect())
 }
 
 fn candidates(arguments: &AttackArguments) -> Result<Vec<Candidate>> {
@@ -159,20 +159,26 @@ fn candidates(arguments: &AttackArguments) -> Result<Vec<Candidate>> {
             ),
         });
     }
-    let is_chosen = |kind: &Kind| {
+    let is_selected = |kind: &Kind| {
         arguments.proxies.is_empty() || arguments.proxies.iter().any(|it| it == kind.name())
     };
     let find = |kind| {
-        let given = match kind {
+        let specified = match kind {
             Kind::Weir => &arguments.weir,
             Kind::Haproxy => &arguments.haproxy,
             Kind::Nginx => &arguments.nginx,
         };
         // An empty variable, which `make attack` may pass, is ignored.
-        let given = given.as_deref().filter(|path| !path.as_os_str().is_empty());
-        Candidate::find(kind, given)
+        let specified = specified
+            .as_deref()
+            .filter(|path| !path.as_os_str().is_empty());
+        Candidate::find(kind, specified)
     };
-    Kind::ALL.into_iter().filter(is_chosen).map(find).collect()
+    Kind::ALL
+        .into_iter()
+        .filter(is_selected)
+        .map(find)
+        .collect()
 }
 
 /// Returns the first two CPUs that this process may use: one for the proxy and one for the lab itself.
@@ -197,12 +203,12 @@ mod tests {
 
     fn names(only: &[&str]) -> Vec<&'static str> {
         let only: Vec<String> = only.iter().map(|part| (*part).to_owned()).collect();
-        let attacks = chosen_attacks(&only).expect("known names");
+        let attacks = select_attacks(&only).expect("known names");
         attacks.iter().map(|attack| attack.name).collect()
     }
 
     #[test]
-    fn attacks_are_chosen_by_name_or_part() {
+    fn attacks_are_selected_by_name_or_part() {
         assert_eq!(names(&[]).len(), ATTACKS.len());
         assert_eq!(names(&["reset"]), ["reset"]);
         assert_eq!(
@@ -210,6 +216,6 @@ mod tests {
             ["ping", "abandoned-fin", "abandoned-rst"]
         );
         assert_eq!(names(&["made-you-reset"]).len(), 5);
-        assert!(chosen_attacks(&["none".to_owned()]).is_err());
+        assert!(select_attacks(&["none".to_owned()]).is_err());
     }
 }

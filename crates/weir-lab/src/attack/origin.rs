@@ -1,6 +1,6 @@
 //! The server behind the proxies: HTTP/1.1 on one thread, with three paths. The response to `/probe` is sent at once,
-//! the one to `/slow` after a delay that is longer than a trial, and the one to `/large` has 64 MiB and is sent as fast
-//! as the proxy reads. Requests for `/slow` and `/large` are counted: total, in flight, and maximum in flight.
+//! the response to `/slow` after a delay that is longer than a trial. The response to `/large` has 64 MiB and is sent
+//! as fast as the proxy reads. Requests for `/slow` and `/large` are counted: total, in flight, and maximum in flight.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,13 +19,13 @@ const LISTENER: u64 = u64::MAX;
 const TICK: Duration = Duration::from_millis(20);
 /// Maximum number of connections; others wait in the kernel. The limit exists because the attacker uses descriptors of
 /// the same process.
-const CONNECTIONS: usize = 12_000;
-const LARGE: usize = 64 << 20;
-const PIECE: usize = 64 << 10;
+const MAX_CONNECTIONS: usize = 12_000;
+const LARGE_BODY_BYTES: usize = 64 << 20;
+const WRITE_BYTES: usize = 64 << 10;
 /// Send buffer size of a socket, so that the kernel buffers only a small part of a large response.
-const SEND_BUFFER: usize = 64 << 10;
+const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// Maximum length of a request head.
-const HEAD: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// Counters of the proxies' requests.
 #[derive(Default)]
@@ -108,13 +108,13 @@ impl<'a> Origin<'a> {
                     self.handle(event);
                 }
             }
-            self.answer_due();
+            self.send_due_responses();
         }
         Ok(())
     }
 
     fn accept(&mut self) {
-        while self.slots.len() - self.free.len() < CONNECTIONS {
+        while self.slots.len() - self.free.len() < MAX_CONNECTIONS {
             let Ok((socket, _)) = self.listener.accept() else {
                 return;
             };
@@ -150,10 +150,10 @@ impl<'a> Origin<'a> {
         };
         let head = &mut connection.head;
         let counted = connection.counted;
-        let mut lives = !event.readable
+        let mut is_open = !event.readable
             || socket::drain(&mut connection.socket, |bytes| {
-                // The body of a counted request does not matter.
-                if !counted && head.len() < HEAD {
+                // The body of a counted request is discarded.
+                if !counted && head.len() < MAX_HEAD_BYTES {
                     head.extend(bytes);
                 }
             });
@@ -163,16 +163,18 @@ impl<'a> Origin<'a> {
             connection.head.drain(..end + 4);
             match &path[..] {
                 b"/slow" => {
-                    let answer = (at, connection.generation, Instant::now() + self.delay);
-                    self.waiting.push_back(answer);
+                    let response = (at, connection.generation, Instant::now() + self.delay);
+                    self.waiting.push_back(response);
                     connection.count(self.requests);
                 }
                 b"/large" => {
                     // A larger buffer would hide how much the proxy has read.
-                    let _ = sockopt::set_socket_send_buffer_size(&connection.socket, SEND_BUFFER);
-                    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n");
+                    let _ =
+                        sockopt::set_socket_send_buffer_size(&connection.socket, SEND_BUFFER_BYTES);
+                    let head =
+                        format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BODY_BYTES}\r\n\r\n");
                     connection.pending.extend(head.as_bytes());
-                    connection.rest = LARGE;
+                    connection.rest = LARGE_BODY_BYTES;
                     connection.closes = true;
                     connection.count(self.requests);
                 }
@@ -181,13 +183,13 @@ impl<'a> Origin<'a> {
                     .extend(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
             }
         }
-        lives = lives && connection.write();
-        if !lives || event.ended {
+        is_open = is_open && connection.write();
+        if !is_open || event.ended {
             self.close(at);
         }
     }
 
-    fn answer_due(&mut self) {
+    fn send_due_responses(&mut self) {
         let now = Instant::now();
         while let Some(&(at, generation, due)) = self.waiting.front()
             && due <= now
@@ -197,8 +199,9 @@ impl<'a> Origin<'a> {
                 continue;
             };
             if connection.generation == generation {
-                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
-                connection.pending.extend(answer);
+                let response =
+                    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+                connection.pending.extend(response);
                 connection.closes = true;
                 if !connection.write() {
                     self.close(at);
@@ -229,7 +232,7 @@ impl Connection {
     fn write(&mut self) -> bool {
         loop {
             if self.pending.is_empty() && self.rest > 0 {
-                let piece = self.rest.min(PIECE);
+                let piece = self.rest.min(WRITE_BYTES);
                 self.pending.resize(piece, b'x');
                 self.rest -= piece;
             }

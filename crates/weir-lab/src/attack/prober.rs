@@ -14,10 +14,10 @@ use super::frame::{
 };
 use super::socket::{self, Event, Poll};
 
-/// Time between two requests.
-pub(crate) const PERIOD: Duration = Duration::from_millis(10);
+/// Interval between two requests.
+pub(crate) const REQUEST_INTERVAL: Duration = Duration::from_millis(10);
 /// Time limit for a response.
-pub(crate) const LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Source address of the prober.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const TICK: Duration = Duration::from_millis(1);
@@ -26,7 +26,7 @@ const TICK: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) issued: Instant,
-    /// The latency; [`LIMIT`] if the request failed.
+    /// The latency; [`RESPONSE_TIMEOUT`] if the request failed.
     pub(crate) latency: Duration,
     pub(crate) succeeded: bool,
 }
@@ -109,7 +109,7 @@ impl<'a> Prober<'a> {
             if !stops && Instant::now() >= next {
                 self.issue(number.is_multiple_of(2), next);
                 number += 1;
-                next += PERIOD;
+                next += REQUEST_INTERVAL;
             }
             for event in self.poll.wait(TICK)? {
                 self.handle(event);
@@ -129,7 +129,7 @@ impl<'a> Prober<'a> {
             return self.record(due, false);
         };
         connection.issued = Some(due);
-        connection.ask(self.http2);
+        connection.write_request(self.http2);
         if !socket::flush(&mut connection.socket, &mut connection.pending) {
             self.fail(token);
         }
@@ -175,11 +175,11 @@ impl<'a> Prober<'a> {
             Outcome::Waiting if !event.ended => {}
             Outcome::Waiting | Outcome::Ended => self.fail(event.token),
             Outcome::Done(succeeded) => {
-                let keep = connection.kept && succeeded && !event.ended;
+                let is_reusable = connection.kept && succeeded && !event.ended;
                 if let Some(issued) = connection.issued.take() {
                     self.record(issued, succeeded);
                 }
-                if keep {
+                if is_reusable {
                     self.idle.push(event.token);
                 } else {
                     self.connections.remove(&event.token);
@@ -200,7 +200,7 @@ impl<'a> Prober<'a> {
         let late = |connection: &Connection| {
             connection
                 .issued
-                .is_some_and(|issued| issued.elapsed() >= LIMIT)
+                .is_some_and(|issued| issued.elapsed() >= RESPONSE_TIMEOUT)
         };
         let late: Vec<u64> = self
             .connections
@@ -215,9 +215,9 @@ impl<'a> Prober<'a> {
 
     fn record(&self, issued: Instant, succeeded: bool) {
         let latency = if succeeded {
-            issued.elapsed().min(LIMIT)
+            issued.elapsed().min(RESPONSE_TIMEOUT)
         } else {
-            LIMIT
+            RESPONSE_TIMEOUT
         };
         self.probes.lock().push(Sample {
             issued,
@@ -228,7 +228,7 @@ impl<'a> Prober<'a> {
 }
 
 impl Connection {
-    fn ask(&mut self, http2: bool) {
+    fn write_request(&mut self, http2: bool) {
         self.succeeded = false;
         self.text.clear();
         if http2 {
@@ -249,7 +249,7 @@ impl Connection {
 
     fn read(&mut self, http2: bool) -> Outcome {
         let (frames, text) = (&mut self.frames, &mut self.text);
-        let lives = socket::drain(&mut self.socket, |bytes| {
+        let is_open = socket::drain(&mut self.socket, |bytes| {
             if http2 {
                 frames.feed(bytes);
             } else {
@@ -262,7 +262,7 @@ impl Connection {
             self.read_text()
         };
         match outcome {
-            Outcome::Waiting if !lives => Outcome::Ended,
+            Outcome::Waiting if !is_open => Outcome::Ended,
             outcome => outcome,
         }
     }
@@ -280,21 +280,21 @@ impl Connection {
     fn read_frames(&mut self) -> Outcome {
         let mut outcome = Outcome::Waiting;
         while let Some(received) = self.frames.next() {
-            let own = received.stream == self.stream && self.issued.is_some();
+            let is_own_stream = received.stream == self.stream && self.issued.is_some();
             match received.kind {
                 SETTINGS if received.flags & ACK == 0 && !self.settings_seen => {
                     self.settings_seen = true;
                     frame::frame(&mut self.pending, SETTINGS, ACK, 0, &[]);
                 }
                 GOAWAY if !matches!(outcome, Outcome::Done(_)) => outcome = Outcome::Ended,
-                HEADERS if own => {
+                HEADERS if is_own_stream => {
                     self.succeeded = frame::is_success(received.flags, &received.payload);
                 }
-                RST_STREAM if own => outcome = Outcome::Done(false),
+                RST_STREAM if is_own_stream => outcome = Outcome::Done(false),
                 _ => {}
             }
             let carries_end = matches!(received.kind, HEADERS | DATA);
-            if own && carries_end && received.flags & END_STREAM != 0 {
+            if is_own_stream && carries_end && received.flags & END_STREAM != 0 {
                 outcome = Outcome::Done(self.succeeded);
             }
         }

@@ -1,8 +1,8 @@
 //! The proxies that are compared: finds, configures and starts each one. Their settings are equal: one worker on one
 //! CPU, the same timeouts and connection limits, 32 idle connections to the server, 128 streams per connection, no
 //! logs, the same certificate, and a request is aborted when its client disconnects. All other settings are the
-//! program's defaults. Each program is started by root and gives up root's rights: HAProxy and nginx become the account
-//! without rights (65534), Weir becomes `weir`.
+//! program's defaults. Each program is started by root and drops root privileges: HAProxy and nginx use the
+//! unprivileged account (65534), Weir uses `weir`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,13 +23,13 @@ const HTTP2_PORT: u16 = 8080;
 const HTTP1_PORT: u16 = 8081;
 const TLS_PORT: u16 = 8443;
 
-/// User and group number of the account that [`with_account`] adds, from the range of system accounts.
-const ACCOUNT: u32 = 991;
-/// User and group number of the account without rights.
-const NO_RIGHTS: u32 = 65534;
+/// User and group ID of the account that [`with_account`] adds, from the range of system accounts.
+const WEIR_ID: u32 = 991;
+/// User and group ID of the unprivileged account.
+const UNPRIVILEGED_ID: u32 = 65534;
 
 /// Releases that were current when the limits were defined. Older releases lack defences that are compared.
-const NEWEST: [(Kind, u32, u32); 2] = [(Kind::Haproxy, 3, 4), (Kind::Nginx, 1, 30)];
+const EXPECTED_RELEASES: [(Kind, u32, u32); 2] = [(Kind::Haproxy, 3, 4), (Kind::Nginx, 1, 30)];
 
 /// A proxy program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,14 +62,14 @@ pub(crate) struct Candidate {
 
 impl Candidate {
     /// Finds the program at the given path or in `PATH`, and reads its version.
-    pub(crate) fn find(kind: Kind, given: Option<&Path>) -> Result<Self> {
-        let program = match (kind, given) {
-            (Kind::Weir, given) => requirement::weir(given)?,
+    pub(crate) fn find(kind: Kind, specified: Option<&Path>) -> Result<Self> {
+        let program = match (kind, specified) {
+            (Kind::Weir, specified) => requirement::weir(specified)?,
             (_, Some(path)) => fs::canonicalize(path).map_err(LabError::file(path))?,
             (Kind::Haproxy, None) => locate(HAPROXY)?,
             (Kind::Nginx, None) => locate(NGINX)?,
         };
-        let (argument, wanted): (_, &[&str]) = match kind {
+        let (argument, prefixes): (_, &[&str]) = match kind {
             Kind::Weir => ("--version", &["weir "]),
             Kind::Haproxy => ("-vv", &["HAProxy version", "Running on "]),
             Kind::Nginx => (
@@ -85,7 +85,7 @@ impl Candidate {
         let text = [output.stdout, output.stderr].concat();
         let version = String::from_utf8_lossy(&text)
             .lines()
-            .filter(|line| wanted.iter().any(|start| line.starts_with(start)))
+            .filter(|line| prefixes.iter().any(|start| line.starts_with(start)))
             .map(str::to_owned)
             .collect();
         Ok(Self {
@@ -97,7 +97,9 @@ impl Candidate {
 
     /// Returns a note if the program is older than the expected release.
     pub(crate) fn note(&self) -> Option<String> {
-        let (_, major, minor) = NEWEST.iter().find(|newest| newest.0 == self.kind)?;
+        let (_, major, minor) = EXPECTED_RELEASES
+            .iter()
+            .find(|release| release.0 == self.kind)?;
         let version = self.number()?;
         (version < (*major, *minor)).then(|| {
             format!(
@@ -186,8 +188,8 @@ pub(crate) fn probed(target: Target) -> SocketAddrV4 {
     })
 }
 
-/// The start of a command line after which a program sees the account `weir`. If this machine lacks it, the program
-/// runs in a mount namespace of its own, in which copies of `passwd` and `group` with the account are mounted.
+/// Returns the start of a command line that runs a program with the account `weir`. If this machine lacks the account,
+/// the program runs in a mount namespace with copies of `passwd` and `group` that contain it.
 fn with_account(directory: &Path) -> Result<Vec<OsString>> {
     let read = |file: &str| fs::read_to_string(file).map_err(LabError::file(file));
     let accounts = read("/etc/passwd")?;
@@ -195,9 +197,9 @@ fn with_account(directory: &Path) -> Result<Vec<OsString>> {
         return Ok(Vec::new());
     }
     let (passwd, group) = (directory.join("passwd"), directory.join("group"));
-    let entry = format!("weir:x:{ACCOUNT}:{ACCOUNT}::/nonexistent:/usr/sbin/nologin\n");
+    let entry = format!("weir:x:{WEIR_ID}:{WEIR_ID}::/nonexistent:/usr/sbin/nologin\n");
     fs::write(&passwd, accounts + &entry).map_err(LabError::file(&passwd))?;
-    let entry = format!("weir:x:{ACCOUNT}:\n");
+    let entry = format!("weir:x:{WEIR_ID}:\n");
     fs::write(&group, read("/etc/group")? + &entry).map_err(LabError::file(&group))?;
     let script = "mount --bind \"$1\" /etc/passwd && mount --bind \"$2\" /etc/group && shift 2 && exec \"$@\"";
     let words = ["unshare", "--mount", "sh", "-c", script, "sh"].map(OsString::from);
@@ -206,7 +208,7 @@ fn with_account(directory: &Path) -> Result<Vec<OsString>> {
     Ok(words)
 }
 
-/// The name of a number in `/etc/passwd` or `/etc/group`; root's if there is none.
+/// Returns the name of an ID in `/etc/passwd` or `/etc/group`; that of root if there is none.
 fn name_of(file: &str, number: u32) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     let entry = |line: &str| {
@@ -257,9 +259,9 @@ pub(crate) fn make_certificate(directory: &Path) -> Result<PathBuf> {
     ];
     process::run("openssl", &[&["req", "-x509"][..], &curve, &rest].concat())?;
     let read = |file: &str| fs::read_to_string(file).map_err(LabError::file(file));
-    let whole = read(&certificate)? + &read(&key)?;
+    let chain_and_key = read(&certificate)? + &read(&key)?;
     let file = directory.join("certificate.pem");
-    fs::write(&file, whole).map_err(LabError::file(&file))?;
+    fs::write(&file, chain_and_key).map_err(LabError::file(&file))?;
     Ok(file)
 }
 
@@ -285,7 +287,7 @@ fn weir(limit: u64, certificate: &Path) -> String {
 
 fn haproxy(limit: u64, certificate: &Path) -> String {
     format!(
-        "global\n  uid {NO_RIGHTS}\n  gid {NO_RIGHTS}\n  maxconn {limit}\n  nbthread 1\n  \
+        "global\n  uid {UNPRIVILEGED_ID}\n  gid {UNPRIVILEGED_ID}\n  maxconn {limit}\n  nbthread 1\n  \
          tune.h2.max-concurrent-streams 128\n\
          defaults\n  mode http\n  option abortonclose\n  timeout http-request 3s\n  timeout http-keep-alive 60s\n  \
          timeout client 30s\n  timeout connect 5s\n  timeout server 60s\n  maxconn {limit}\n  default_backend origin\n\
@@ -335,8 +337,8 @@ fn nginx(limit: u64, directory: &Path, certificate: &Path, version: Option<(u32,
          proxy_connect_timeout 5s;\n  proxy_read_timeout 60s;\n  proxy_send_timeout 60s;\n  proxy_http_version 1.1;\n  \
          proxy_set_header Connection \"\";\n  proxy_max_temp_file_size 0;\n  http2_max_concurrent_streams 128;\n  \
          upstream origin {{ server {origin}; keepalive 32; }}\n{servers}}}\n",
-        user = name_of("/etc/passwd", NO_RIGHTS),
-        group = name_of("/etc/group", NO_RIGHTS),
+        user = name_of("/etc/passwd", UNPRIVILEGED_ID),
+        group = name_of("/etc/group", UNPRIVILEGED_ID),
         workers = 2 * limit,
         origin = origin::ADDRESS
     )

@@ -69,8 +69,8 @@ pub struct AttackReport {
     /// Versions, settings and limits, one line each.
     header: Vec<String>,
     configurations: BTreeMap<&'static str, String>,
-    /// The rights of the processes of each proxy in its first trial.
-    rights: BTreeMap<&'static str, Vec<String>>,
+    /// The privileges of the processes of each proxy in its first trial. JSON: `"privileges"`.
+    privileges: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl AttackReport {
@@ -121,7 +121,7 @@ impl AttackReport {
             rows: Vec::new(),
             header,
             configurations: candidates.iter().map(configuration).collect(),
-            rights: BTreeMap::new(),
+            privileges: BTreeMap::new(),
         }
     }
 
@@ -134,8 +134,8 @@ impl AttackReport {
         let mut rows = Vec::new();
         for (candidate, measurements) in candidates.iter().zip(measured) {
             if let Some(first) = measurements.first() {
-                let rights = self.rights.entry(candidate.kind.name());
-                rights.or_insert_with(|| first.rights.clone());
+                let privileges = self.privileges.entry(candidate.kind.name());
+                privileges.or_insert_with(|| first.privileges.clone());
             }
             let middle = |value: &dyn Fn(&Measurement) -> f64| {
                 median(&measurements.iter().map(value).collect::<Vec<_>>())
@@ -177,7 +177,7 @@ impl AttackReport {
         let document = json!({
             "header": self.header,
             "configurations": self.configurations,
-            "rights": self.rights,
+            "rights": self.privileges,
             "rows": self.rows.iter().map(AttackRow::json).collect::<Vec<_>>(),
             "passed": self.passed(),
         });
@@ -192,8 +192,11 @@ impl AttackReport {
             let _ = writeln!(text, "--- {name}\n{}", configuration.trim_end());
         }
         let _ = writeln!(text, "---\n{}\n", self.header.join("\n"));
-        let _ = writeln!(text, "Processes and their rights, as in /proc/PID/status:");
-        for (name, processes) in &self.rights {
+        let _ = writeln!(
+            text,
+            "Processes and their privileges, as in /proc/PID/status:"
+        );
+        for (name, processes) in &self.privileges {
             for process in processes {
                 let _ = writeln!(text, "  {name:<9}{process}");
             }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 /// Maximum number of events per wait.
-const EVENTS: usize = 1024;
+const MAX_EVENTS: usize = 1024;
 
 /// An event of a socket.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl Poll {
     /// Waits at most `limit`.
     pub(crate) fn wait(&self, limit: Duration) -> io::Result<Vec<Event>> {
         // rustix's events may contain pointers and are not `Send`, so the buffer is not a field.
-        let mut buffer: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+        let mut buffer: Vec<epoll::Event> = Vec::with_capacity(MAX_EVENTS);
         let limit = Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(limit.subsec_nanos()),
@@ -116,7 +116,7 @@ pub(crate) fn drain(socket: &mut TcpStream, mut take: impl FnMut(&[u8])) -> bool
 /// broken.
 pub(crate) fn flush(socket: &mut TcpStream, pending: &mut Vec<u8>) -> bool {
     let mut sent = 0;
-    let sound = loop {
+    let is_open = loop {
         if sent == pending.len() {
             break true;
         }
@@ -128,5 +128,5 @@ pub(crate) fn flush(socket: &mut TcpStream, pending: &mut Vec<u8>) -> bool {
         }
     };
     pending.drain(..sent);
-    sound
+    is_open
 }

@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use super::attacker::{Attacker, Work};
 use super::catalog::{Attack, Target};
 use super::origin::{Origin, Requests};
-use super::prober::{PERIOD, Prober, Probes, Sample};
+use super::prober::{Prober, Probes, REQUEST_INTERVAL, Sample};
 use super::proxy::{self, Candidate};
 use super::rules::{Column, DESCRIPTOR_FLOOR};
 use super::usage::{self, Processes, Usage};
@@ -39,7 +39,7 @@ const SOURCES: [Ipv4Addr; 4] = [
     Ipv4Addr::new(127, 0, 0, 13),
 ];
 /// The attackers run at a lower priority than the origin and the other clients, whose latency is measured.
-const NICENESS: i32 = 5;
+const ATTACKER_NICE_INCREMENT: i32 = 5;
 
 /// Settings shared by all trials of a run.
 pub(crate) struct Settings<'a> {
@@ -63,8 +63,8 @@ pub(crate) struct Measurement {
     /// Share of the CPU `tool_cpu` that the lab itself used for the attackers, the origin and the other clients.
     pub(crate) tool_share: f64,
     values: [f64; Column::ALL.len()],
-    /// The rights of the proxy's processes, one line for each.
-    pub(crate) rights: Vec<String>,
+    /// The privileges of the proxy's processes, one line per process.
+    pub(crate) privileges: Vec<String>,
 }
 
 impl Measurement {
@@ -181,7 +181,7 @@ impl Trial<'_> {
             // If this fails, the attackers run at the origin's priority; the tool share column shows whether that
             // matters.
             if let Ok(own) = rustix::process::getpriority_process(None) {
-                let _ = rustix::process::setpriority_process(None, own + NICENESS);
+                let _ = rustix::process::setpriority_process(None, own + ATTACKER_NICE_INCREMENT);
             }
             attacker.run(duration)
         });
@@ -219,7 +219,7 @@ impl Trial<'_> {
                 message: String::new(),
             });
         }
-        let processes = Processes::of(daemon.pid());
+        let processes = Processes::read(daemon.pid());
         Ok(Baseline {
             usage: processes.usage(),
             processes,
@@ -329,7 +329,7 @@ impl Trial<'_> {
             ),
             tool_share: tool.as_secs_f64() / baseline.start.elapsed().as_secs_f64(),
             values,
-            rights: baseline.processes.rights(),
+            privileges: baseline.processes.privileges(),
         }
     }
 }
@@ -353,7 +353,7 @@ fn percentile(samples: &[Sample], share: f64) -> Duration {
 
 /// Returns the start of the first run of consecutive requests that were all served within `normal`.
 fn normal_since(samples: &[Sample], normal: Duration) -> Option<Instant> {
-    let span = PERIOD * u32::try_from(NORMAL_RUN - 1).unwrap_or(u32::MAX);
+    let span = REQUEST_INTERVAL * u32::try_from(NORMAL_RUN - 1).unwrap_or(u32::MAX);
     let is_normal = |run: &&[Sample]| {
         let contiguous = run[NORMAL_RUN - 1].issued.duration_since(run[0].issued) == span;
         let is_good = |sample: &Sample| sample.succeeded && sample.latency <= normal;
@@ -372,7 +372,7 @@ mod tests {
     fn samples(count: u32, latency: impl Fn(u32) -> Duration) -> Vec<Sample> {
         let start = Instant::now();
         let sample = |number| Sample {
-            issued: start + PERIOD * number,
+            issued: start + REQUEST_INTERVAL * number,
             latency: latency(number),
             succeeded: true,
         };
@@ -395,12 +395,12 @@ mod tests {
             let recovered_at = normal_since(samples, NORMAL_LATENCY)?;
             Some(recovered_at.duration_since(samples[0].issued))
         };
-        assert_eq!(since(&samples), Some(PERIOD * 3));
+        assert_eq!(since(&samples), Some(REQUEST_INTERVAL * 3));
         // A request that has no response yet is not in the list.
         samples.remove(10);
-        assert_eq!(since(&samples), Some(PERIOD * 11));
+        assert_eq!(since(&samples), Some(REQUEST_INTERVAL * 11));
         samples[30].succeeded = false;
-        assert_eq!(since(&samples), Some(PERIOD * 11));
+        assert_eq!(since(&samples), Some(REQUEST_INTERVAL * 11));
         samples[15].succeeded = false;
         assert_eq!(since(&samples[..20]), None);
     }

@@ -1,4 +1,4 @@
-//! What a proxy's processes use, from `/proc` (proc(5)): all of them together, those that they started included.
+//! Measures the resources that a proxy's processes and their child processes use together, from `/proc` (proc(5)).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,24 +8,24 @@ use rustix::process::Pid;
 
 use crate::process;
 
-/// At one moment.
+/// The resources that processes use at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// User and system time so far, of ended children too.
+    /// User and system time so far, including that of exited children.
     pub(crate) cpu: Duration,
     /// Resident memory in bytes.
     pub(crate) memory: u64,
     pub(crate) descriptors: u64,
 }
 
-/// Adds up over the process `root` and all below it. The list of processes is refreshed only on demand, because it
-/// takes a walk through all of `/proc`.
+/// The process `root` and its descendants. The list of processes is refreshed only on demand, because this reads all of
+/// `/proc`.
 pub(crate) struct Processes {
     pids: Vec<u32>,
 }
 
 impl Processes {
-    pub(crate) fn of(root: u32) -> Self {
+    pub(crate) fn read(root: u32) -> Self {
         let mut pids = vec![root];
         let mut at = 0;
         while let Some(&parent) = pids.get(at) {
@@ -36,12 +36,15 @@ impl Processes {
         Self { pids }
     }
 
-    /// The rights of each, one line per process.
-    pub(crate) fn rights(&self) -> Vec<String> {
-        self.pids.iter().filter_map(|pid| rights(*pid)).collect()
+    /// Returns the privileges of the processes, one line per process.
+    pub(crate) fn privileges(&self) -> Vec<String> {
+        self.pids
+            .iter()
+            .filter_map(|pid| privileges(*pid))
+            .collect()
     }
 
-    /// What they use now. One that has ended counts nothing; its parent has its CPU time.
+    /// Returns the resources that the processes use now. The CPU time of an exited process is included in its parent's.
     pub(crate) fn usage(&self) -> Usage {
         let mut sum = Usage::default();
         for pid in &self.pids {
@@ -53,8 +56,8 @@ impl Processes {
     }
 }
 
-/// The rights of a process, from `/proc/PID/status`.
-fn rights(pid: u32) -> Option<String> {
+/// Returns the privileges of a process, from `/proc/PID/status`.
+fn privileges(pid: u32) -> Option<String> {
     let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
@@ -62,7 +65,7 @@ fn rights(pid: u32) -> Option<String> {
     let words = command.split(|byte| *byte == 0).skip(1);
     let words = words.map(|word| String::from_utf8_lossy(word).into_owned());
     let role: Vec<String> = words
-        .filter(|word| ROLES.contains(&word.as_str()))
+        .filter(|word| ROLE_ARGUMENTS.contains(&word.as_str()))
         .collect();
     let name = std::iter::once(name.into_owned()).chain(role);
     let name = name.collect::<Vec<_>>().join(" ");
@@ -70,11 +73,11 @@ fn rights(pid: u32) -> Option<String> {
 }
 
 /// Arguments that identify the role of a process of Weir.
-const ROLES: &[&str] = &["run", "helper", "--daemon", "--engine"];
+const ROLE_ARGUMENTS: &[&str] = &["run", "helper", "--daemon", "--engine"];
 /// Fields of `/proc/PID/status`.
-const RIGHTS: &[&str] = &["Uid", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp"];
+const PRIVILEGE_FIELDS: &[&str] = &["Uid", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp"];
 
-/// The fields with rights, on one line; of the four user numbers the effective one.
+/// Returns the fields with privileges on one line, with only the effective one of the four user IDs.
 fn fields(status: &str) -> String {
     let value = |name: &&str| {
         let mut lines = status.lines();
@@ -86,11 +89,11 @@ fn fields(status: &str) -> String {
         };
         Some(format!("{name} {}", value?))
     };
-    let fields: Vec<String> = RIGHTS.iter().filter_map(value).collect();
+    let fields: Vec<String> = PRIVILEGE_FIELDS.iter().filter_map(value).collect();
     fields.join(", ")
 }
 
-/// CPU time of this process so far.
+/// Returns the CPU time of this process so far.
 pub(crate) fn own_cpu() -> Duration {
     cpu(std::process::id()).unwrap_or_default()
 }
@@ -103,7 +106,7 @@ fn cpu(pid: u32) -> Option<Duration> {
     })
 }
 
-/// Fields 14 to 17: utime, stime, cutime, cstime. The name in parentheses may contain anything.
+/// Returns the sum of fields 14 to 17: utime, stime, cutime, cstime. The name in parentheses may contain any character.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields = rest.split_whitespace().skip(11).take(4);
@@ -116,7 +119,7 @@ fn memory(pid: u32) -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Since Linux 6.2 the directory's size is the number of descriptors; before that it is 0, and they are counted.
+/// Returns the number of descriptors. Since Linux 6.2 it is the directory's size; before, the entries are counted.
 fn descriptors(pid: u32) -> u64 {
     let directory = format!("/proc/{pid}/fd");
     match fs::metadata(&directory) {
@@ -130,28 +133,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_time_is_the_sum_of_four_fields_behind_the_name() {
+    fn cpu_time_is_the_sum_of_four_fields_after_the_name() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 200 3 4 11 22 33 44 20 0 3 0 100 1 2";
         assert_eq!(ticks(stat), Some(110));
         assert_eq!(ticks("no name"), None);
     }
 
     #[test]
-    fn rights_are_the_fields_of_the_status_file() {
+    fn privileges_are_read_from_the_status_file() {
         let status = "Name:\tweir\nUid:\t0\t991\t991\t991\nCapBnd:\t0000000000000000\nCapEff:\t00000000a80425fb\n\
             NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n";
         assert_eq!(
             fields(status),
             "Uid 991, CapEff 00000000a80425fb, CapBnd 0000000000000000, NoNewPrivs 1, Seccomp 2"
         );
-        let own = Processes::of(std::process::id()).rights();
+        let own = Processes::read(std::process::id()).privileges();
         let uid = rustix::process::geteuid().as_raw();
         assert!(own[0].contains(&format!("Uid {uid}, CapEff ")), "{own:?}");
     }
 
     #[test]
-    fn own_process_uses_something() {
-        let usage = Processes::of(std::process::id()).usage();
+    fn usage_of_this_process_is_not_zero() {
+        let usage = Processes::read(std::process::id()).usage();
         assert!(usage.memory > 100_000 && usage.descriptors > 2, "{usage:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Experiment 4: a service on two servers that ldirectord manages, compared with one server alone; with and without
+//! Experiment 4: a service on two servers that ldirectord manages, compared with only one server; with and without
 //! keep-alive.
 //!
 //! ldirectord is the packaged version with the report's configuration file; its `ipvsadm` is Weir. Responses of some
@@ -25,7 +25,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let work = |(name, keep_alive): (&str, bool)| Work {
         name: Some(name.into()),
         keep_alive,
-        ..Work::of(
+        ..Work::for_page(
             options,
             nginx::REST,
             (REQUESTS, CONCURRENCY),

@@ -1,4 +1,4 @@
-//! Disturbances of a balancer under load: reloads of all kinds, an upgrade of the program, and a kill.
+//! Disturbs a balancer under load: by different kinds of reloads, by an upgrade of the program, and by a kill.
 //!
 //! Each reload changes the configuration by one server, as service discovery does.
 
@@ -27,7 +27,7 @@ pub(super) enum Subject {
 
 /// The kind of disturbance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum Disturbance {
     Reload,
     /// The first packets of new connections are dropped during the reload.
     ReloadWithoutSyns,
@@ -42,17 +42,17 @@ pub(super) enum By {
 }
 
 /// Interval between the starts of two disturbances, as in the report.
-const RELOADS_EVERY: Duration = Duration::from_millis(100);
+const RELOAD_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of membership changes: 1 000 a minute.
-const CHANGES_EVERY: Duration = Duration::from_millis(60);
+const MEMBER_CHANGE_INTERVAL: Duration = Duration::from_millis(60);
 /// Interval of more expensive disturbances. The report also used it with dropped SYNs, because 100 ms did not work.
-const OTHERS_EVERY: Duration = Duration::from_secs(1);
+const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which SYNs are dropped during a reload.
-const DROPPING: Duration = Duration::from_millis(200);
+const SYN_DROP_TIME: Duration = Duration::from_millis(200);
 /// Time limit of a disturbance.
 const COMMAND_LIMIT: Duration = Duration::from_secs(30);
-/// Maximum time that a client continues after disturbing its balancer has failed.
-const LOOK: Duration = Duration::from_millis(5);
+/// Interval at which a pause is interrupted to check whether the client has finished.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Subject {
     pub(super) const fn is_weir(self) -> bool {
@@ -90,19 +90,19 @@ impl Subject {
     }
 }
 
-impl By {
+impl Disturbance {
     pub(super) const fn needs_weir(self) -> bool {
-        matches!(self, By::ProtectedReload)
+        matches!(self, Disturbance::ProtectedReload)
     }
 
     /// Returns the delay until the next disturbance, after one that took `took`.
     fn period(self, took: Duration) -> Duration {
         match self {
-            By::Reload | By::ProtectedReload => RELOADS_EVERY,
-            By::Membership => CHANGES_EVERY,
-            By::Upgrade | By::Kill => OTHERS_EVERY,
+            Disturbance::Reload | Disturbance::ProtectedReload => RELOAD_INTERVAL,
+            Disturbance::Membership => MEMBER_CHANGE_INTERVAL,
+            Disturbance::Upgrade | Disturbance::Kill => SLOW_INTERVAL,
             // Without a pause, SYNs that are retransmitted after a second would always be dropped again.
-            By::ReloadWithoutSyns => took + OTHERS_EVERY,
+            Disturbance::ReloadWithoutSyns => took + SLOW_INTERVAL,
         }
     }
 }
@@ -120,7 +120,7 @@ pub(super) struct Setup<'a> {
 /// A running balancer.
 pub(super) struct Live<'a> {
     subject: Subject,
-    by: By,
+    disturbance: Disturbance,
     setup: Setup<'a>,
     /// The foreground program; `None` with HAProxy's old method.
     daemon: Option<Daemon>,
@@ -140,13 +140,13 @@ impl<'a> Live<'a> {
     /// Starts the balancer, or uses Weir's running director. The caller waits for the first response.
     pub(super) fn start(
         subject: Subject,
-        by: By,
+        disturbance: Disturbance,
         setup: Setup<'a>,
         director: Option<weir::Director<'a>>,
     ) -> Result<Self> {
         let mut live = Live {
             subject,
-            by,
+            disturbance,
             setup,
             daemon: None,
             director,
@@ -154,7 +154,7 @@ impl<'a> Live<'a> {
         match subject {
             Subject::Haproxy => {
                 haproxy::write(&live.setup.directory, &live.setup.servers)?;
-                live.shell("haproxy", &haproxy::old_style(&live.setup.directory))?;
+                live.shell("haproxy", &haproxy::daemon_command(&live.setup.directory))?;
             }
             Subject::HaproxyMaster => {
                 live.daemon = Some(haproxy::start_master(
@@ -164,14 +164,14 @@ impl<'a> Live<'a> {
             }
             Subject::Nginx => {
                 let role = nginx::Role::Proxy {
-                    choice: "",
+                    method: "",
                     servers: &live.setup.servers,
                 };
                 live.daemon = Some(nginx::start(&live.launcher(), live.setup.pages, &role)?);
             }
             Subject::Weir(_) => {}
         }
-        if let (By::Membership, Some(director)) = (by, &live.director) {
+        if let (Disturbance::Membership, Some(director)) = (disturbance, &live.director) {
             // The API adds and removes the last server, which the file therefore does not have.
             let [kept @ .., _] = live.setup.servers.as_slice() else {
                 return Ok(live);
@@ -212,7 +212,7 @@ impl<'a> Live<'a> {
         match self.subject {
             Subject::Haproxy => {
                 haproxy::write(directory, servers)?;
-                Ok(haproxy::old_style(directory))
+                Ok(haproxy::daemon_command(directory))
             }
             Subject::HaproxyMaster => {
                 haproxy::write(directory, servers)?;
@@ -220,7 +220,7 @@ impl<'a> Live<'a> {
             }
             Subject::Nginx => {
                 let role = nginx::Role::Proxy {
-                    choice: "",
+                    method: "",
                     servers,
                 };
                 nginx::write(&self.launcher(), self.setup.pages, &role)?;
@@ -236,10 +236,10 @@ impl<'a> Live<'a> {
 
     fn disturb(&self, round: u32) -> Result<()> {
         if let Some(director) = &self.director {
-            return match self.by {
-                By::Upgrade => director.upgrade(),
-                By::Kill => director.kill_daemon(),
-                By::Membership => match self.setup.servers.last() {
+            return match self.disturbance {
+                Disturbance::Upgrade => director.upgrade(),
+                Disturbance::Kill => director.kill_daemon(),
+                Disturbance::Membership => match self.setup.servers.last() {
                     Some(server) => director.set_member(*server, round.is_multiple_of(2)),
                     None => Ok(()),
                 },
@@ -247,8 +247,8 @@ impl<'a> Live<'a> {
             };
         }
         let line = self.reload_line(round)?;
-        match (self.by, self.setup.weir) {
-            (By::ProtectedReload, Some(weir)) => {
+        match (self.disturbance, self.setup.weir) {
+            (Disturbance::ProtectedReload, Some(weir)) => {
                 let listen = format!("0.0.0.0:{}", self.subject.port());
                 let runtime = self.setup.directory.join("protect");
                 let mut arguments: Vec<&OsStr> = vec![OsStr::new("--runtime-dir")];
@@ -259,10 +259,10 @@ impl<'a> Live<'a> {
                 let launcher = self.launcher();
                 launcher.run("weir-protect", weir, &arguments, COMMAND_LIMIT)?;
             }
-            (By::ReloadWithoutSyns, _) => {
+            (Disturbance::ReloadWithoutSyns, _) => {
                 nftables::drop_syns(self.setup.namespace, self.subject.port())?;
                 let reloaded = self.shell("reload", &line);
-                std::thread::sleep(DROPPING);
+                std::thread::sleep(SYN_DROP_TIME);
                 nftables::pass_syns(self.setup.namespace)?;
                 reloaded?;
             }
@@ -276,7 +276,7 @@ impl<'a> Live<'a> {
     /// Waits until the last disturbance has ended, so that it does not affect a following undisturbed run.
     fn settle(&self) -> Result<()> {
         match &self.director {
-            Some(director) => director.await_answer(START_LIMIT),
+            Some(director) => director.wait_until_responding(START_LIMIT),
             None => Ok(()),
         }
     }
@@ -307,27 +307,27 @@ pub(super) fn during<T: Send>(
 }
 
 fn disturb_until(live: &Live<'_>, done: &AtomicBool) -> Result<Disturbed> {
-    let mut seen = Disturbed::default();
+    let mut disturbed = Disturbed::default();
     for round in 0.. {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         match live.disturb(round) {
-            Ok(()) => seen
+            Ok(()) => disturbed
                 .milliseconds
-                .push(begun.elapsed().as_secs_f64() * 1000.0),
-            Err(LabError::Failed { .. }) if live.director.is_none() => seen.refused += 1,
+                .push(started_at.elapsed().as_secs_f64() * 1000.0),
+            Err(LabError::Failed { .. }) if live.director.is_none() => disturbed.refused += 1,
             Err(error) => return Err(error),
         }
         // A disturbance that takes longer than the interval delays the next one, so that they do not overlap.
-        let period = live.by.period(begun.elapsed());
-        while begun.elapsed() < period {
+        let period = live.disturbance.period(started_at.elapsed());
+        while started_at.elapsed() < period {
             if done.load(Ordering::Acquire) {
-                return Ok(seen);
+                return Ok(disturbed);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         if done.load(Ordering::Acquire) {
             break;
         }
     }
-    Ok(seen)
+    Ok(disturbed)
 }

@@ -5,13 +5,13 @@
 //! `ab` runs in short consecutive slices, so that the time of a failure is known. Between slices the state of the
 //! server is read from Weir.
 
-mod stage;
-mod story;
+mod phase;
+mod runner;
 
 use std::time::Duration;
 
-use self::stage::Stage;
-use self::story::{Act, Story};
+use self::phase::{Phase, Phases};
+use self::runner::Runner;
 use super::trial::Setting;
 use super::{Experiment, RunOptions, scheduler};
 use crate::error::{LabError, Result};
@@ -27,7 +27,7 @@ const RISE: u32 = 2;
 /// Maximum jitter of each interval: one twentieth.
 const JITTER: u32 = 20;
 /// Duration of the phase before the stop, and of the phase after the server is down.
-const QUIET: Duration = Duration::from_secs(2);
+const STEADY_TIME: Duration = Duration::from_secs(2);
 /// Requests per slice, and concurrent requests. The client must not reuse a port that it had when the server stopped:
 /// with `direct` the packets would be forwarded to the stopped server again.
 const SLICE: (u32, u32) = (40, 8);
@@ -35,14 +35,14 @@ const SLICE: (u32, u32) = (40, 8);
 const SLICE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The setup of an experiment with `--fail`.
-struct Scene {
+struct Setup {
     servers: u8,
     forward: Forward,
     scheduler: String,
     slice: (u32, u32),
 }
 
-/// Required programs.
+/// Returns the required programs.
 pub(super) fn programs() -> Vec<Program> {
     [BASE.to_vec(), vec![AB, NGINX]].concat()
 }
@@ -56,23 +56,23 @@ pub(super) fn run(
     options: &RunOptions,
     setting: &Setting<'_>,
 ) -> Result<Report> {
-    let scene = scene(experiment.name, options)?;
+    let setup = setup(experiment.name, options)?;
     let topology = Topology::build(
         setting.session,
         Plan {
-            servers: scene.servers,
+            servers: setup.servers,
             link: options.rate,
-            replies_by_director: scene.forward == Forward::Nat,
+            replies_through_director: setup.forward == Forward::Nat,
         },
     )?;
     let base = setting.session.directory(&topology.number.to_string())?;
-    let mut stage = Stage::set(&scene, setting, &topology, &base)?;
-    let story = stage.play(setting)?;
-    Ok(report(experiment, &scene, &story))
+    let mut runner = Runner::start(&setup, setting, &topology, &base)?;
+    let phases = runner.run(setting)?;
+    Ok(report(experiment, &setup, &phases))
 }
 
-fn scene(name: &str, options: &RunOptions) -> Result<Scene> {
-    let (servers, forward, by_default) = match name {
+fn setup(name: &str, options: &RunOptions) -> Result<Setup> {
+    let (servers, forward, default_scheduler) = match name {
         "small-box-nat" => (3, Forward::Nat, "rr"),
         "clustered-rest" => (2, Forward::Direct, "lc"),
         _ => {
@@ -84,10 +84,10 @@ fn scene(name: &str, options: &RunOptions) -> Result<Scene> {
             });
         }
     };
-    Ok(Scene {
+    Ok(Setup {
         servers,
         forward,
-        scheduler: scheduler(options, by_default)?,
+        scheduler: scheduler(options, default_scheduler)?,
         slice: (
             options.requests.unwrap_or(SLICE.0),
             options.concurrency.unwrap_or(SLICE.1),
@@ -96,62 +96,62 @@ fn scene(name: &str, options: &RunOptions) -> Result<Scene> {
 }
 
 /// Returns the time in which requests may fail.
-fn longest() -> Duration {
+fn failure_window() -> Duration {
     (INTERVAL + INTERVAL / JITTER) * FALL + TIMEOUT
 }
 
-fn report(experiment: &Experiment, scene: &Scene, story: &Story) -> Report {
+fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
     let mut report = Report::new(
         experiment.name,
         "a server is stopped under load and restarted: which requests fail, and for how long",
     );
-    let method = scene.forward.word();
-    let row = |act: &Act, name: &str| act.row(format!("{method}/{name}"));
+    let method = setup.forward.word();
+    let row = |phase: &Phase, name: &str| phase.row(format!("{method}/{name}"));
     report.rows = vec![
-        row(&story.before, "before"),
-        row(&story.stopped, "stopped"),
-        row(&story.back, "back"),
+        row(&phases.before, "before"),
+        row(&phases.stopped, "stopped"),
+        row(&phases.back, "back"),
     ];
-    let budget = longest();
+    let window = failure_window();
     // If the machine is too busy for the check's intervals, the test does not fail; the notes contain both times.
-    let noticed = budget.max(story.down_after);
+    let detected_after = window.max(phases.down_after);
     let seconds = |time: Duration| format!("{:.2} s", time.as_secs_f64());
-    let last = story.stopped.last_failure(story.stopped_at);
+    let last = phases.stopped.last_failure(phases.stopped_at);
     report.notes = vec![
         format!(
             "Check: http every {INTERVAL:?}, timeout {TIMEOUT:?}, fall {FALL}, rise {RISE}: requests may fail for {} \
              after the stop.",
-            seconds(budget)
+            seconds(window)
         ),
         format!(
             "Stopped: {} requests failed, the last ones {}; Weir reported the server as down after {}.",
-            story.stopped.failed(),
+            phases.stopped.failed(),
             last.map_or_else(
                 || "never".to_owned(),
                 |last| format!("in a slice that started {} after the stop", seconds(last))
             ),
-            seconds(story.down_after)
+            seconds(phases.down_after)
         ),
         format!(
             "Restarted: up after {}, {} requests failed, and the server handled {} connections.",
-            seconds(story.up_after),
-            story.back.failed(),
-            story.served_again
+            seconds(phases.up_after),
+            phases.back.failed(),
+            phases.served_again
         ),
     ];
     let event = |event: &str, after: Duration| Event {
         event: event.to_owned(),
         seconds: after.as_secs_f64(),
     };
-    report.events = vec![event("requests may fail after the stop for", budget)];
+    report.events = vec![event("requests may fail after the stop for", window)];
     report
         .events
         .extend(last.map(|last| event("the last slice with a failure began after the stop", last)));
     report.events.extend([
-        event("down after the stop", story.down_after),
-        event("up after the start", story.up_after),
+        event("down after the stop", phases.down_after),
+        event("up after the start", phases.up_after),
     ]);
-    let errors = wrong(story, noticed);
+    let errors = violations(phases, detected_after);
     report.failures = errors
         .into_iter()
         .map(|error| Failure {
@@ -162,22 +162,24 @@ fn report(experiment: &Experiment, scene: &Scene, story: &Story) -> Report {
     report
 }
 
-/// Returns violations: after `noticed` no request may fail.
-fn wrong(story: &Story, noticed: Duration) -> Vec<String> {
-    let wrong = [
-        (story.before.failed(), "failed before the server stopped"),
+/// Returns violations: after `detected_after` no request may fail.
+fn violations(phases: &Phases, detected_after: Duration) -> Vec<String> {
+    let violations = [
+        (phases.before.failed(), "failed before the server stopped"),
         (
-            story.stopped.failed_after(story.stopped_at, noticed),
-            "failed after the server was out",
+            phases
+                .stopped
+                .failed_after(phases.stopped_at, detected_after),
+            "failed after the server was reported as down",
         ),
-        (story.back.failed(), "failed while the server came back"),
+        (phases.back.failed(), "failed while the server recovered"),
     ];
-    let wrong = wrong.into_iter().filter(|(count, _)| *count > 0);
-    let mut errors: Vec<String> = wrong
+    let violations = violations.into_iter().filter(|(count, _)| *count > 0);
+    let mut errors: Vec<String> = violations
         .map(|(count, what)| format!("{count} requests {what}"))
         .collect();
-    if story.served_again == 0 {
-        errors.push("the server got no connection after it came back".to_owned());
+    if phases.served_again == 0 {
+        errors.push("the server received no connection after its restart".to_owned());
     }
     errors
 }
@@ -187,11 +189,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_experiments_with_such_a_story_have_it() {
+    fn only_two_experiments_support_fail() {
         let options = RunOptions::default();
-        let scene = |name| super::scene(name, &options);
-        assert!(scene("small-box-nat").is_ok_and(|it| it.forward == Forward::Nat));
-        assert!(scene("clustered-rest").is_ok_and(|it| it.forward == Forward::Direct));
-        assert!(scene("saturated-uplink").is_err_and(|error| error.exit_code() == 2));
+        let setup = |name| super::setup(name, &options);
+        assert!(setup("small-box-nat").is_ok_and(|it| it.forward == Forward::Nat));
+        assert!(setup("clustered-rest").is_ok_and(|it| it.forward == Forward::Direct));
+        assert!(setup("saturated-uplink").is_err_and(|error| error.exit_code() == 2));
     }
 }

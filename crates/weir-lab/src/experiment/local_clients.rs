@@ -2,7 +2,7 @@
 //! continuously (experiment 2). `socket` is compared with HAProxy on loopback, which is reloaded for
 //! each change, and with a direct connection to one server.
 
-use super::disturbance::{By, Subject};
+use super::disturbance::{Disturbance, Subject};
 use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};
 use crate::error::Result;
@@ -14,7 +14,7 @@ const CONCURRENCY: u32 = 10;
 
 pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let scheduler = scheduler(options, "rr")?;
-    let works = Work::quiet_and_disturbed(options, (REQUESTS, CONCURRENCY));
+    let works = Work::undisturbed_and_disturbed(options, (REQUESTS, CONCURRENCY));
     let is_disturbed = |work: &Work| work.timed.is_some_and(|timed| timed.disturbed);
     let trial = |(name, balancer): (&str, Balancer)| Trial {
         method: Method::new(name, balancer, &scheduler),
@@ -30,7 +30,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
             _ => works.clone(),
         },
     };
-    let changed = |subject| Balancer::Disturbed(subject, By::Membership);
+    let changed = |subject| Balancer::Disturbed(subject, Disturbance::Membership);
     Ok([
         ("one-server", Balancer::OneServer),
         ("haproxy", changed(Subject::HaproxyMaster)),

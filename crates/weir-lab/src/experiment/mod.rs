@@ -1,4 +1,4 @@
-//! The experiments, and how a run becomes a report.
+//! Defines the experiments, runs them, and builds the report of a run.
 
 mod clustered_rest;
 mod disturbance;
@@ -22,7 +22,7 @@ use crate::rate::Rate;
 use crate::report::{Failure, Panel, Report, Row, Timing, busy, note};
 use crate::requirement;
 use crate::session::Session;
-use disturbance::By;
+use disturbance::Disturbance;
 use round::Round;
 use trial::{Balancer, Measurement, Setting, Site, Trial};
 
@@ -44,8 +44,8 @@ const EXPERIMENTS: [Experiment; 7] = [
     },
     Experiment {
         name: "reload-under-load",
-        summary: "short requests while the balancer is reloaded, exchanged or killed repeatedly, compared with the \
-         same load without",
+        summary: "short requests while the balancer is repeatedly reloaded, upgraded or killed, compared with the \
+         same load without disturbances",
         trials: reload_under_load::trials,
     },
     Experiment {
@@ -62,8 +62,8 @@ const EXPERIMENTS: [Experiment; 7] = [
     },
     Experiment {
         name: "stateless-direct",
-        summary: "PHP pages small, slow and of many sizes by direct routing, compared with nftables and nginx with \
-         FastCGI",
+        summary: "PHP pages that are small, slow or of different sizes, by direct routing, compared with nftables and \
+         nginx with FastCGI",
         trials: stateless_direct::trials,
     },
     Experiment {
@@ -96,17 +96,17 @@ pub struct RunOptions {
     pub scheduler: Option<String>,
     /// Names of methods; empty = all.
     pub methods: Vec<String>,
-    /// Names of faults, for experiments that let a director fail; empty = all.
+    /// Names of faults, for experiments that inject faults; empty = all.
     pub faults: Vec<String>,
     /// Number of directors, for experiments with a group.
     pub directors: Option<u8>,
     /// Directory of the HTML file.
     pub report: PathBuf,
-    /// The `weir` program; absent = the running one, or `weir` next to it.
+    /// The `weir` program; `None` = the running program, or `weir` next to it.
     pub weir: Option<PathBuf>,
 }
 
-/// All experiments, in the order of the field reports.
+/// Returns all experiments, in the order of the field reports.
 pub fn list() -> &'static [Experiment] {
     &EXPERIMENTS
 }
@@ -116,10 +116,11 @@ pub fn list() -> &'static [Experiment] {
 /// A method that fails does not stop the others: it appears in [`Report::failures`].
 ///
 /// # Errors
-/// Wrong names and options, missing root or programs, before anything is made; [`LabError::Interrupted`] after Ctrl-C.
+/// Wrong names and options, missing root or programs, before anything is created; [`LabError::Interrupted`] after
+/// Ctrl-C.
 pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     let experiment = find(name)?;
-    let trials = choose((experiment.trials)(options)?, &options.methods)?;
+    let trials = select_trials((experiment.trials)(options)?, &options.methods)?;
     requirement::root()?;
     if options.fail {
         requirement::programs(fail::programs())?;
@@ -152,7 +153,7 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
         let mut report = progress.show_during(|| fail::run(experiment, options, &setting))?;
         report
             .notes
-            .extend(note::of_run(options, &trials_facts(&[]), weir.as_deref()));
+            .extend(note::of_run(options, &note_facts(&[]), weir.as_deref()));
         report.busy = busy;
         report.write_html(&options.report)?;
         return Ok(report);
@@ -164,8 +165,8 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
             .collect::<Result<Vec<_>>>()
     })?;
 
-    let mut report = gather(experiment, &trials, &rounds);
-    report.notes = note::of_run(options, &trials_facts(&trials), weir.as_deref());
+    let mut report = build_report(experiment, &trials, &rounds);
+    report.notes = note::of_run(options, &note_facts(&trials), weir.as_deref());
     report.busy = busy;
     report.write_html(&options.report)?;
     Ok(report)
@@ -182,7 +183,7 @@ fn find(name: &str) -> Result<&'static Experiment> {
         })
 }
 
-fn choose(trials: Vec<Trial>, methods: &[String]) -> Result<Vec<Trial>> {
+fn select_trials(trials: Vec<Trial>, methods: &[String]) -> Result<Vec<Trial>> {
     let known = trials
         .iter()
         .map(|trial| trial.method.name.clone())
@@ -220,7 +221,7 @@ fn scheduler(options: &RunOptions, default: &str) -> Result<String> {
 }
 
 /// Returns the median round of each row. If any round fails, the method fails.
-fn gather(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> Report {
+fn build_report(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> Report {
     let mut report = Report::new(experiment.name, experiment.summary);
     for (index, trial) in trials.iter().enumerate() {
         let method = &trial.method.name;
@@ -278,8 +279,9 @@ fn gather(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> Report
     report
 }
 
-fn trials_facts(trials: &[Trial]) -> note::Facts {
-    let any = |balancer: Balancer| trials.iter().any(|trial| trial.method.balancer == balancer);
+fn note_facts(trials: &[Trial]) -> note::Facts {
+    let has_balancer =
+        |balancer: Balancer| trials.iter().any(|trial| trial.method.balancer == balancer);
     let mut schedulers: Vec<String> = Vec::new();
     for name in trials.iter().map(|trial| &trial.method.scheduler) {
         if !name.is_empty() && !schedulers.contains(name) {
@@ -289,21 +291,21 @@ fn trials_facts(trials: &[Trial]) -> note::Facts {
     note::Facts {
         link: trials.first().and_then(|trial| trial.plan.link),
         schedulers,
-        haproxy: any(Balancer::Haproxy),
-        nftables_direct: any(Balancer::NftablesDirect),
-        disturbed: trials.iter().any(
-            |trial| matches!(trial.method.balancer, Balancer::Disturbed(_, by) if by != By::Membership),
-        ),
-        members: any_by(trials, By::Membership),
+        haproxy: has_balancer(Balancer::Haproxy),
+        nftables_direct: has_balancer(Balancer::NftablesDirect),
+        disturbed: has_disturbance(trials, |it| it != Disturbance::Membership),
+        members: has_disturbance(trials, |it| it == Disturbance::Membership),
         paced: trials.iter().any(|trial| trial.site == Site::Paced),
         side_by_side: round::batches(trials).iter().any(|batch| batch.len() > 1),
     }
 }
 
-fn any_by(trials: &[Trial], wanted: By) -> bool {
-    let by =
-        |trial: &Trial| matches!(trial.method.balancer, Balancer::Disturbed(_, by) if by == wanted);
-    trials.iter().any(by)
+/// Returns whether a trial has a disturbance for which `is_wanted` returns true.
+fn has_disturbance(trials: &[Trial], is_wanted: impl Fn(Disturbance) -> bool) -> bool {
+    trials.iter().any(|trial| match trial.method.balancer {
+        Balancer::Disturbed(_, disturbance) => is_wanted(disturbance),
+        _ => false,
+    })
 }
 
 /// Returns the default directory of reports.
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_contracts_names_of_methods() {
+    fn methods_have_the_documented_names() {
         let trials = saturated_uplink::trials(&options()).expect("defaults");
         assert_eq!(
             names(&trials),
@@ -346,12 +348,12 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_chosen_by_name_and_a_wrong_one_is_usage() {
+    fn methods_are_selected_by_name_and_unknown_name_is_usage_error() {
         let trials = || saturated_uplink::trials(&options()).expect("defaults");
         let chosen =
-            choose(trials(), &["direct".into(), "one-server".into()]).expect("known names");
+            select_trials(trials(), &["direct".into(), "one-server".into()]).expect("known names");
         assert_eq!(names(&chosen), ["one-server", "direct"]);
-        let error = choose(trials(), &["dsr".into()]).expect_err("unknown name");
+        let error = select_trials(trials(), &["dsr".into()]).expect_err("unknown name");
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("l3dsr"), "{error}");
     }
@@ -367,7 +369,7 @@ mod tests {
                 "rr",
             )
         };
-        assert_eq!(with("wlc").expect("a word"), "wlc");
+        assert_eq!(with("wlc").expect("valid name"), "wlc");
         assert!(with("rr\"\nsorry = \"10.0.0.9").is_err());
         assert!(with("").is_err());
     }
@@ -391,7 +393,7 @@ mod tests {
 
     #[test]
     fn row_is_median_run_with_highest_failure_count() {
-        let trials = choose(
+        let trials = select_trials(
             saturated_uplink::trials(&options()).expect("trials"),
             &["one-server".into()],
         )
@@ -399,7 +401,7 @@ mod tests {
         let rounds: Vec<Round> = [(30.0, 0), (10.0, 2), (20.0, 0)]
             .map(|(seconds, failed)| vec![Ok(vec![measurement(seconds, failed)])])
             .into();
-        let report = gather(&EXPERIMENTS[0], &trials, &rounds);
+        let report = build_report(&EXPERIMENTS[0], &trials, &rounds);
         assert_eq!((report.rows[0].seconds, report.rows[0].failed), (20.0, 2));
         assert_eq!(report.rows[0].ratio, Some(1.0));
     }

@@ -1,10 +1,10 @@
-//! Experiment 2: effects on clients of a balancer that is constantly reloaded, as with service discovery, upgraded or
-//! killed.
+//! Experiment 2: how clients are affected by a balancer that is constantly reloaded, as with service discovery,
+//! upgraded or killed.
 //!
 //! Each method runs four times: undisturbed and disturbed, each with a new connection per request (`ab`) and with kept
 //! connections (`wrk`).
 
-use super::disturbance::{By, Subject};
+use super::disturbance::{Disturbance, Subject};
 use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};
 use crate::error::Result;
@@ -15,34 +15,62 @@ const SERVERS: u8 = 2;
 const REQUESTS: u32 = 200_000;
 const CONCURRENCY: u32 = 10;
 
-const METHODS: [(&str, Subject, By); 12] = [
-    ("haproxy", Subject::Haproxy, By::Reload),
-    ("haproxy-no-syns", Subject::Haproxy, By::ReloadWithoutSyns),
-    ("haproxy-protect", Subject::Haproxy, By::ProtectedReload),
-    ("haproxy-master", Subject::HaproxyMaster, By::Reload),
+const METHODS: [(&str, Subject, Disturbance); 12] = [
+    ("haproxy", Subject::Haproxy, Disturbance::Reload),
+    (
+        "haproxy-no-syns",
+        Subject::Haproxy,
+        Disturbance::ReloadWithoutSyns,
+    ),
+    (
+        "haproxy-protect",
+        Subject::Haproxy,
+        Disturbance::ProtectedReload,
+    ),
+    (
+        "haproxy-master",
+        Subject::HaproxyMaster,
+        Disturbance::Reload,
+    ),
     (
         "haproxy-master-protect",
         Subject::HaproxyMaster,
-        By::ProtectedReload,
+        Disturbance::ProtectedReload,
     ),
-    ("nginx", Subject::Nginx, By::Reload),
-    ("proxy", Subject::Weir(Forward::Proxy), By::Reload),
-    ("direct", Subject::Weir(Forward::Direct), By::Reload),
-    ("proxy-upgrade", Subject::Weir(Forward::Proxy), By::Upgrade),
+    ("nginx", Subject::Nginx, Disturbance::Reload),
+    ("proxy", Subject::Weir(Forward::Proxy), Disturbance::Reload),
+    (
+        "direct",
+        Subject::Weir(Forward::Direct),
+        Disturbance::Reload,
+    ),
+    (
+        "proxy-upgrade",
+        Subject::Weir(Forward::Proxy),
+        Disturbance::Upgrade,
+    ),
     (
         "direct-upgrade",
         Subject::Weir(Forward::Direct),
-        By::Upgrade,
+        Disturbance::Upgrade,
     ),
-    ("proxy-kill", Subject::Weir(Forward::Proxy), By::Kill),
-    ("direct-kill", Subject::Weir(Forward::Direct), By::Kill),
+    (
+        "proxy-kill",
+        Subject::Weir(Forward::Proxy),
+        Disturbance::Kill,
+    ),
+    (
+        "direct-kill",
+        Subject::Weir(Forward::Direct),
+        Disturbance::Kill,
+    ),
 ];
 
 pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let scheduler = scheduler(options, "rr")?;
-    let works = Work::quiet_and_disturbed(options, (REQUESTS, CONCURRENCY));
-    let trial = |(name, subject, by): (&str, Subject, By)| {
-        let balancer = Balancer::Disturbed(subject, by);
+    let works = Work::undisturbed_and_disturbed(options, (REQUESTS, CONCURRENCY));
+    let trial = |(name, subject, disturbance): (&str, Subject, Disturbance)| {
+        let balancer = Balancer::Disturbed(subject, disturbance);
         Trial {
             method: Method::new(name, balancer, &scheduler),
             plan: balancer.plan(SERVERS, options.rate),

@@ -1,4 +1,4 @@
-//! Runs all trials once: some in parallel, some alone. Selects the round that is reported.
+//! Runs all trials once, in parallel if possible, and selects the round that is reported.
 
 use super::trial::{Measurement, Setting, Trial};
 use crate::error::{LabError, Result};
@@ -37,9 +37,9 @@ pub(super) fn run(setting: &Setting<'_>, trials: &[Trial]) -> Result<Round> {
     let mut results = Vec::new();
     for batch in batches(trials) {
         let outcomes: Round = std::thread::scope(|scope| {
-            let chosen = batch.iter().filter_map(|index| trials.get(*index));
-            let threads: Vec<_> = chosen
-                .map(|trial| scope.spawn(|| observed(setting, trial)))
+            let batch_trials = batch.iter().filter_map(|index| trials.get(*index));
+            let threads: Vec<_> = batch_trials
+                .map(|trial| scope.spawn(|| run_trial(setting, trial)))
                 .collect();
             threads
                 .into_iter()
@@ -58,7 +58,7 @@ pub(super) fn run(setting: &Setting<'_>, trials: &[Trial]) -> Result<Round> {
     Ok(results)
 }
 
-fn observed(setting: &Setting<'_>, trial: &Trial) -> Result<Vec<Measurement>> {
+fn run_trial(setting: &Setting<'_>, trial: &Trial) -> Result<Vec<Measurement>> {
     let result = trial.run(setting);
     let name = &trial.method.name;
     match &result {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_links_run_side_by_side_and_unlimited_ones_alone() {
+    fn trials_with_slow_links_run_in_parallel_and_others_alone() {
         let at = |rate: &str| RunOptions {
             rate: Some(rate.parse().expect("rate")),
             ..RunOptions::default()

@@ -13,7 +13,7 @@ const SERVERS: u8 = 4;
 const REQUESTS: u32 = 100;
 const CONCURRENCY: u32 = 12;
 
-/// The methods in the order of the table, and whether responses pass the director.
+/// The methods, in the order of the table.
 const METHODS: [(&str, Balancer); 7] = [
     ("one-server", Balancer::OneServer),
     ("haproxy", Balancer::Haproxy),
@@ -29,12 +29,12 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let trial = |(name, balancer): (&str, Balancer)| Trial {
         method: Method::new(name, balancer, &scheduler),
         plan: Plan {
-            replies_by_director: balancer == Balancer::Weir(Forward::Nat),
+            replies_through_director: balancer == Balancer::Weir(Forward::Nat),
             ..balancer.plan(SERVERS, Some(options.rate.unwrap_or(Rate::REPORT)))
         },
         site: Site::Pages,
         local: false,
-        works: vec![Work::of(
+        works: vec![Work::for_page(
             options,
             nginx::IMAGE,
             (REQUESTS, CONCURRENCY),

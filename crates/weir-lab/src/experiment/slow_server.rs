@@ -1,5 +1,5 @@
-//! Least time for direct routing, the continuation that the third report announced: one of four servers becomes slower,
-//! and the director, which never sees the replies, has to notice.
+//! Least time for direct routing, which the third report left open: one of four servers becomes slower, and the
+//! director, which never receives the replies, must detect that.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::peer::weir::Forward;
 use crate::topology::Plan;
 
 const SERVERS: u8 = 4;
-/// Of each run: some seconds.
+/// Number of requests of each run, which takes some seconds.
 const REQUESTS: u32 = 10_000;
 const CONCURRENCY: u32 = 16;
 
 const PHASES: [(&str, Pace); 6] = [
-    ("well", Pace::Well),
+    ("well", Pace::Normal),
     ("1ms", Pace::Slower(Duration::from_millis(1))),
     ("5ms", Pace::Slower(Duration::from_millis(5))),
     ("20ms", Pace::Slower(Duration::from_millis(20))),
     ("starved", Pace::Starved),
-    ("recovered", Pace::Well),
+    ("recovered", Pace::Normal),
 ];
 
 const METHODS: [(&str, Balancer, &str); 9] = [
@@ -60,7 +60,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         concurrency: options.concurrency.unwrap_or(CONCURRENCY),
         any_length: false,
         keep_alive: false,
-        answer_bytes: 3,
+        response_bytes: 3,
         timed: Some(Timed {
             disturbed: false,
             wrk: None,
@@ -71,7 +71,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let trial = |(name, balancer, scheduler): (&str, Balancer, &str)| Trial {
         method: Method::new(name, balancer, scheduler),
         plan: Plan {
-            replies_by_director: balancer == Balancer::Weir(Forward::Nat),
+            replies_through_director: balancer == Balancer::Weir(Forward::Nat),
             ..balancer.plan(SERVERS, options.rate)
         },
         site: Site::Paced,

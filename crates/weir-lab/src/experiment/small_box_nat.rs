@@ -1,5 +1,5 @@
-//! Experiment 5: NAT through a small director, with short requests of many concurrent clients. The peers are one server
-//! alone, and the kernel's NAT with nftables and conntrack.
+//! Experiment 5: NAT through a small director, with short requests of many concurrent clients. The peers are a single
+//! server, and the kernel's NAT with nftables and conntrack.
 
 use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};
@@ -26,14 +26,14 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         .map_or(CONCURRENCIES.to_vec(), |one| vec![one]);
     let work = |concurrency: &u32| Work {
         name: Some(format!("c{concurrency}")),
-        ..Work::of(options, nginx::HELLO, (REQUESTS, *concurrency), 3)
+        ..Work::for_page(options, nginx::HELLO, (REQUESTS, *concurrency), 3)
     };
     let works: Vec<Work> = concurrencies.iter().map(work).collect();
     let trial = |(name, balancer): (&str, Balancer)| Trial {
         method: Method::new(name, balancer, &scheduler),
         plan: Plan {
-            // With NAT, responses must pass the director; one server alone has no director.
-            replies_by_director: balancer != Balancer::OneServer,
+            // With NAT, responses must pass through the director; a single server has no director.
+            replies_through_director: balancer != Balancer::OneServer,
             ..balancer.plan(SERVERS, options.rate)
         },
         site: Site::Pages,

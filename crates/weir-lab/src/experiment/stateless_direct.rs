@@ -48,14 +48,14 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
 }
 
 fn works(options: &RunOptions) -> Vec<Work> {
-    let work = |name: String, path: String, requests: u32, answer_bytes: u64| Work {
+    let work = |name: String, path: String, requests: u32, response_bytes: u64| Work {
         name: Some(name),
         path,
         requests: options.requests.unwrap_or(requests),
         concurrency: options.concurrency.unwrap_or(CONCURRENCY),
         any_length: true,
         keep_alive: false,
-        answer_bytes,
+        response_bytes,
         timed: None,
         pace: Pace::default(),
     };

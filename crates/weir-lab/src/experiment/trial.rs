@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use self::start::Running;
 use super::RunOptions;
-use super::disturbance::{self, By, Disturbed, Subject};
+use super::disturbance::{self, Disturbance, Disturbed, Subject};
 use crate::cgroup::Cgroup;
 use crate::error::{LabError, Result};
 use crate::peer::paced::{self, Pace};
@@ -39,7 +39,7 @@ pub(super) enum Balancer {
     /// Direct routing by Weir, managed by ldirectord.
     Ldirectord,
     /// A balancer that is repeatedly disturbed under load.
-    Disturbed(Subject, By),
+    Disturbed(Subject, Disturbance),
 }
 
 impl Balancer {
@@ -48,7 +48,7 @@ impl Balancer {
         Plan {
             servers: if self == Self::OneServer { 1 } else { servers },
             link,
-            replies_by_director: false,
+            replies_through_director: false,
         }
     }
 
@@ -93,7 +93,7 @@ pub(super) enum Site {
     Pages,
     /// PHP pages, served by nginx and FPM.
     Php,
-    /// A page that takes a given time, served by the lab itself.
+    /// A page whose response takes a given time, served by the lab itself.
     Paced,
 }
 
@@ -102,11 +102,11 @@ pub(super) enum Site {
 pub(super) struct Timed {
     /// Whether the balancer is disturbed during the run.
     pub(super) disturbed: bool,
-    /// The client is wrk, which keeps its connections, for this time.
+    /// Duration of a run with wrk, which keeps its connections; `None` = the client is `ab`.
     pub(super) wrk: Option<Duration>,
 }
 
-/// `wrk` runs for a time, not for a number of requests: one second per this number of requests of `ab`.
+/// Number of requests of `ab` for which `wrk` runs one second: it runs for a time, not for a number of requests.
 const REQUESTS_PER_SECOND_OF_WRK: u32 = 20_000;
 
 /// A run of `ab`.
@@ -122,7 +122,7 @@ pub(super) struct Work {
     /// Whether connections are kept for several requests.
     pub(super) keep_alive: bool,
     /// Length of a response, to compute the transfer time.
-    pub(super) answer_bytes: u64,
+    pub(super) response_bytes: u64,
     /// `None` = only rates are reported.
     pub(super) timed: Option<Timed>,
     /// What the first server does during the run, for [`Site::Paced`].
@@ -130,13 +130,13 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Requests for one page, each over a new connection. Options can change the number of requests and the
-    /// concurrency.
-    pub(super) fn of(
+    /// Creates a run of requests for one page, each over a new connection. Options can change the number of requests
+    /// and the concurrency.
+    pub(super) fn for_page(
         options: &RunOptions,
         page: &str,
         (requests, concurrency): (u32, u32),
-        answer_bytes: u64,
+        response_bytes: u64,
     ) -> Self {
         Self {
             name: None,
@@ -145,16 +145,19 @@ impl Work {
             concurrency: options.concurrency.unwrap_or(concurrency),
             any_length: false,
             keep_alive: false,
-            answer_bytes,
+            response_bytes,
             timed: None,
             pace: Pace::default(),
         }
     }
 
-    /// Four runs: undisturbed and disturbed, each with a new connection per request (`ab`) and with kept connections
-    /// (`wrk`). Options can change the number of requests and the concurrency.
-    pub(super) fn quiet_and_disturbed(options: &RunOptions, numbers: (u32, u32)) -> Vec<Self> {
-        let run = Self::of(options, nginx::HELLO, numbers, 3);
+    /// Creates four runs: undisturbed and disturbed, each with a new connection per request (`ab`) and with kept
+    /// connections (`wrk`). Options can change the number of requests and the concurrency.
+    pub(super) fn undisturbed_and_disturbed(
+        options: &RunOptions,
+        numbers: (u32, u32),
+    ) -> Vec<Self> {
+        let run = Self::for_page(options, nginx::HELLO, numbers, 3);
         let seconds = (run.requests / REQUESTS_PER_SECOND_OF_WRK).max(2);
         let wrk = Some(Duration::from_secs(seconds.into()));
         [
@@ -227,7 +230,7 @@ impl Trial {
             Balancer::Disturbed(subject, by) => {
                 programs.push(WRK);
                 programs.extend(subject.programs());
-                programs.extend((by == By::ReloadWithoutSyns).then_some(NFT));
+                programs.extend((by == Disturbance::ReloadWithoutSyns).then_some(NFT));
             }
             Balancer::OneServer
             | Balancer::NginxFastCgi(_)
@@ -253,7 +256,7 @@ impl Trial {
         let Some(link) = self.plan.link else {
             return UNSHAPED_LIMIT;
         };
-        let bits = work.answer_bytes * u64::from(work.requests) * 8;
+        let bits = work.response_bytes * u64::from(work.requests) * 8;
         Duration::from_secs(bits / link.bits_per_second() * SHAPED_SLACK + SHAPED_MARGIN_SECONDS)
     }
 
@@ -285,7 +288,7 @@ impl Trial {
             servers.extend(self.start_server(&launcher, setting.pages)?);
         }
         let director = directory_of(&topology.director)?;
-        // Before the balancer, so that it is removed after it.
+        // Created before the balancer, so that it is removed after the balancer.
         let cgroup = self.local.then(|| Cgroup::create(setting.session));
         let cgroup = cgroup.transpose()?;
         let balancer =

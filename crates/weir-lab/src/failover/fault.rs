@@ -1,23 +1,23 @@
-//! Failures of the active director.
+//! The faults of the active director.
 
 use super::Vrrp;
 
-/// A way in which the active director fails.
+/// A fault of the active director.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Its programs are stopped in order.
+    /// The director's programs are stopped with SIGTERM.
     Stop,
-    /// Its link carries nothing in either direction, and keeps its carrier.
+    /// The director's link drops all frames in both directions; its carrier remains up.
     Cut,
-    /// What it sends is lost, and it still receives.
+    /// All frames that the director sends are dropped; it still receives.
     OneWay,
     /// The directors do not receive each other's advertisements; both reach client and server.
     Partition,
-    /// All its processes are stopped by SIGSTOP.
+    /// All processes of the director are stopped by SIGSTOP.
     Pause,
     /// `kill -9` of the process that runs VRRP.
     KillVrrp,
-    /// `kill -9` of the process above it.
+    /// `kill -9` of the parent of the process that runs VRRP.
     KillKeeper,
     /// `kill -9` of Weir's daemon.
     KillDaemon,
@@ -60,8 +60,9 @@ impl Fault {
         }
     }
 
-    /// Whether the directors can be used again once it is undone. Otherwise programs have ended or were replaced.
-    pub(crate) const fn is_undone(self) -> bool {
+    /// Returns whether the directors can be used again after the fault is reverted. If not, programs have exited or
+    /// were replaced.
+    pub(crate) const fn is_reversible(self) -> bool {
         match self {
             Self::Cut
             | Self::OneWay
@@ -74,8 +75,8 @@ impl Fault {
         }
     }
 
-    /// Whether it can happen to a director with this VRRP.
-    pub(crate) const fn concerns(self, vrrp: Vrrp) -> bool {
+    /// Returns whether a director with this VRRP can have the fault.
+    pub(crate) const fn applies_to(self, vrrp: Vrrp) -> bool {
         match self {
             Self::KillHelper => matches!(vrrp, Vrrp::Weir),
             _ => true,

@@ -1,6 +1,6 @@
-//! `weir lab run director-failover`: how long a VIP is not reachable, and how many flows break, when the active one of
-//! two directors fails in different ways. VRRP is keepalived's on both directors, Weir's on both, or one of each; the
-//! data plane is Weir's in all cases.
+//! `weir lab run director-failover`: measures how long a VIP is unreachable, and how many flows break, when the active
+//! one of two directors fails in different ways. Both directors run keepalived's VRRP, both run Weir's, or one of each;
+//! the data plane is always Weir's.
 
 mod fault;
 mod probe;
@@ -15,7 +15,7 @@ use crate::error::{LabError, Result};
 use crate::experiment::RunOptions;
 use crate::interrupt;
 use crate::progress::Progress;
-use crate::report::faults::{self, About, FaultRow, chosen, milliseconds};
+use crate::report::faults::{self, Description, FaultRow, milliseconds, select};
 use crate::requirement;
 use crate::session::Session;
 use fault::Fault;
@@ -23,16 +23,16 @@ use rig::Rig;
 
 /// The experiment's name.
 pub(crate) const NAME: &str = "director-failover";
-/// What it does.
+/// The experiment's summary.
 pub(crate) const SUMMARY: &str =
     "outage and broken flows when the active of two directors fails: keepalived, Weir, both";
 
-/// How long the VIP is watched after a fault.
-const WATCHED: Duration = Duration::from_secs(3);
-/// Open connections.
+/// Time for which the VIP is monitored after a fault.
+const MONITORING_TIME: Duration = Duration::from_secs(3);
+/// Number of open connections.
 const FLOWS: usize = 50;
 
-/// Whose VRRP the directors run, the active one first.
+/// The VRRP programs of the two directors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) name: &'static str,
@@ -42,7 +42,7 @@ pub(crate) struct Pair {
     pub(crate) interval_cs: u8,
 }
 
-/// Whose VRRP a director runs.
+/// The VRRP program of a director.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vrrp {
     Keepalived,
@@ -87,11 +87,11 @@ const PAIRS: [Pair; 5] = [
 pub(crate) struct Row {
     fault: &'static str,
     pair: &'static str,
-    /// Median of the longest time without an answer, in milliseconds.
+    /// Median of the longest time without a response, in milliseconds.
     outage_ms: Option<u64>,
-    /// The time that 95 % of the runs do not exceed.
+    /// 95th percentile of that time, in milliseconds.
     p95_ms: Option<u64>,
-    /// The longest one.
+    /// Maximum of that time, in milliseconds.
     worst_ms: Option<u64>,
     /// Maximum number of broken flows of a run.
     broken: Option<usize>,
@@ -106,8 +106,8 @@ pub(crate) struct Row {
 /// # Errors
 /// Wrong options, missing root or programs; Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
-    let pairs = chosen(NAME, "--methods", &PAIRS, |it| it.name, &options.methods)?;
-    let faults = chosen(
+    let pairs = select(NAME, "--methods", &PAIRS, |it| it.name, &options.methods)?;
+    let faults = select(
         NAME,
         "--faults",
         &Fault::ALL,
@@ -126,36 +126,36 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let progress = Progress::new();
     let repeat = options.repeat.max(1);
     let mut rows = Vec::new();
-    let mut benches: Vec<Bench> = pairs.into_iter().map(Bench::new).collect();
+    let mut all_runs: Vec<PairRuns> = pairs.into_iter().map(PairRuns::new).collect();
     for fault in faults {
-        let concerned = |bench: &&mut Bench| fault.concerns(bench.pair.active);
-        // In turn, so that what else the machine does affects all pairs.
+        let affected = |pair_runs: &&mut PairRuns| fault.applies_to(pair_runs.pair.active);
+        // The pairs run in turn, so that other load on the machine affects all of them.
         for _ in 0..repeat {
-            for bench in benches.iter_mut().filter(concerned) {
-                bench.run(&session, &weir, fault)?;
+            for pair_runs in all_runs.iter_mut().filter(affected) {
+                pair_runs.run(&session, &weir, fault)?;
             }
         }
-        for bench in benches.iter_mut().filter(concerned) {
-            let row = bench.take_row(fault);
-            progress.line(&faults::line(&about(&rows), &row));
+        for pair_runs in all_runs.iter_mut().filter(affected) {
+            let row = pair_runs.take_row(fault);
+            progress.line(&faults::line(&description(&rows), &row));
             rows.push(row);
         }
     }
     // The last directors are removed before the report.
-    drop(benches);
-    faults::finish(&about(&rows), &rows, &options.report, json, &progress)
+    drop(all_runs);
+    faults::finish(&description(&rows), &rows, &options.report, json, &progress)
 }
 
-/// A pair with its results of a fault. Its directors are used again where the fault is undone: loading the data plane
-/// is most of the work of a start.
-struct Bench {
+/// A pair, with the results of its runs with a fault. The directors are used again if the fault is reversible, because
+/// loading the data plane takes most of the time of a start.
+struct PairRuns {
     pair: Pair,
     rig: Option<Rig>,
     runs: Vec<probe::Measured>,
     error: Option<String>,
 }
 
-impl Bench {
+impl PairRuns {
     fn new(pair: Pair) -> Self {
         Self {
             pair,
@@ -165,10 +165,10 @@ impl Bench {
         }
     }
 
-    /// One run. What fails is kept for the row.
+    /// Runs the fault once. The row reports an error.
     ///
     /// # Errors
-    /// [`LabError::Interrupted`] alone.
+    /// Only [`LabError::Interrupted`].
     fn run(&mut self, session: &Session, weir: &Path, fault: Fault) -> Result<()> {
         match self.measure(session, weir, fault) {
             Ok(measured) => self.runs.push(measured),
@@ -184,8 +184,8 @@ impl Bench {
             None => Rig::build(session, weir, self.pair)?,
         };
         let measured = rig.measure(fault)?;
-        // One that does not become whole again is replaced in the next run.
-        if fault.is_undone() && rig.restore(fault).is_ok() {
+        // A rig that cannot be restored is replaced in the next run.
+        if fault.is_reversible() && rig.restore(fault).is_ok() {
             self.rig = Some(rig);
         }
         Ok(measured)
@@ -261,14 +261,14 @@ impl FaultRow for Row {
     }
 }
 
-/// Bars are shares of the longest median.
-fn about(rows: &[Row]) -> About<'static> {
-    About {
+/// Describes the experiment. A full bar is the longest median.
+fn description(rows: &[Row]) -> Description<'static> {
+    Description {
         name: NAME,
         summary: SUMMARY,
         heads: [("FAULT", 14), ("VRRP", 16)],
         columns: "  MEDIAN       P95     WORST  BROKEN FLOWS",
-        most: rows.iter().map(FaultRow::length).fold(1.0, f64::max),
+        full_bar: rows.iter().map(FaultRow::length).fold(1.0, f64::max),
         note: "Version 3, advertisements every 100 ms, or 10 ms, priorities 200 and 100. Outage: the longest time \
                without an\nanswer to a UDP client that sends once per millisecond. Flows: open TCP connections, \
                maglev, direct.",
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn row_has_the_median_and_the_worst_run() {
+    fn row_contains_median_and_maximum() {
         let run = |outage, broken| probe::Measured {
             outage: Duration::from_millis(outage),
             broken,
@@ -296,7 +296,7 @@ mod tests {
             (Some(200), Some(300), Some(300), Some(2))
         );
         assert_eq!(
-            faults::line(&about(&[]), &row),
+            faults::line(&description(&[]), &row),
             "cut            weir               200 ms    300 ms    300 ms  2 of 50"
         );
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Client and server: datagrams once per millisecond, and open connections.
+//! The client and the server: datagrams once per millisecond, and open connections.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -9,17 +9,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::rig::VIP;
-use super::{FLOWS, WATCHED};
+use super::{FLOWS, MONITORING_TIME};
 use crate::error::{LabError, Result};
 use crate::namespace::Namespace;
 use crate::process;
 
 const PORT: u16 = 80;
-const INTERVAL: Duration = Duration::from_millis(1);
-/// Answers before the fault.
-const ANSWERS_BEFORE: u32 = 200;
-/// How long a connection may take to answer after the fault.
-const PATIENCE: Duration = Duration::from_secs(3);
+const DATAGRAM_INTERVAL: Duration = Duration::from_millis(1);
+/// Number of responses before the fault.
+const RESPONSES_BEFORE_FAULT: u32 = 200;
+/// Time limit for a response on a connection after the fault.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The result of one run.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ fn failed(source: std::io::Error) -> LabError {
     LabError::file("socket")(source)
 }
 
-/// Threads that answer with what they receive, until it is dropped.
+/// Threads that return the data that they receive. Dropping it stops the threads.
 pub(super) struct Server {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -41,10 +41,10 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn start(namespace: &Namespace) -> Result<Self> {
         let (udp, tcp) = namespace.enter(|| {
-            let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
-            // Bound to the VIP, so that answers have it as their source.
+            let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+            // Bound to the VIP, so that responses have the VIP as their source.
             let udp = UdpSocket::bind((VIP, PORT)).map_err(failed)?;
-            let tcp = TcpListener::bind(any).map_err(failed)?;
+            let tcp = TcpListener::bind(unspecified).map_err(failed)?;
             Ok((udp, tcp))
         })?;
         udp.set_read_timeout(Some(Duration::from_millis(100)))
@@ -53,7 +53,7 @@ impl Server {
         let stop = Arc::new(AtomicBool::new(false));
         let (udp_stop, tcp_stop) = (Arc::clone(&stop), Arc::clone(&stop));
         let datagrams = std::thread::spawn(move || {
-            run_first();
+            set_real_time_priority();
             let mut bytes = [0; 16];
             while !udp_stop.load(Ordering::Relaxed) {
                 if let Ok((length, from)) = udp.recv_from(&mut bytes) {
@@ -68,8 +68,8 @@ impl Server {
                     let _ = stream.set_nonblocking(true);
                     open.push(stream);
                 }
-                open.retain_mut(is_served);
-                std::thread::sleep(INTERVAL);
+                open.retain_mut(echo);
+                std::thread::sleep(DATAGRAM_INTERVAL);
             }
         });
         Ok(Self {
@@ -88,8 +88,8 @@ impl Drop for Server {
     }
 }
 
-/// Sends back what a connection has received. Returns whether it is still open.
-fn is_served(stream: &mut TcpStream) -> bool {
+/// Returns the data that a connection has received to the client. Returns whether the connection is still open.
+fn echo(stream: &mut TcpStream) -> bool {
     let mut bytes = [0; 16];
     match stream.read(&mut bytes) {
         Ok(0) => false,
@@ -98,9 +98,9 @@ fn is_served(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// Lets this thread run before those of normal priority: what is measured is the time of the directors, not how long
-/// the client and the server wait for a CPU. Without the right to do so, a busy machine adds to the outage.
-fn run_first() {
+/// Gives this thread real-time priority, so that the time that client and server wait for a CPU is not measured. If the
+/// lab lacks the privilege, a busy machine extends the outage.
+fn set_real_time_priority() {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
     let _ = process::run("chrt", &["--fifo", "--pid", "1", &thread]);
 }
@@ -112,7 +112,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Opens all connections, with one answer each.
+    /// Opens all connections, and waits for one response on each.
     pub(super) fn open(namespace: &Namespace) -> Result<Self> {
         namespace.enter(|| {
             let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
@@ -120,8 +120,10 @@ impl Client {
             let mut streams = Vec::new();
             for _ in 0..FLOWS {
                 let mut stream = TcpStream::connect((VIP, PORT)).map_err(failed)?;
-                stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-                if !answers(&mut stream) {
+                stream
+                    .set_read_timeout(Some(RESPONSE_TIMEOUT))
+                    .map_err(failed)?;
+                if !responds(&mut stream) {
                     return Err(failed(ErrorKind::ConnectionReset.into()));
                 }
                 streams.push(stream);
@@ -130,8 +132,8 @@ impl Client {
         })
     }
 
-    /// Whether the VIP answers.
-    pub(super) fn is_answered(namespace: &Namespace) -> Result<bool> {
+    /// Returns whether the VIP responds.
+    pub(super) fn vip_responds(namespace: &Namespace) -> Result<bool> {
         namespace.enter(|| {
             let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
             udp.set_read_timeout(Some(Duration::from_millis(50)))
@@ -141,14 +143,14 @@ impl Client {
         })
     }
 
-    /// Watches the VIP while the fault happens.
+    /// Monitors the VIP while `fault` injects a fault.
     pub(super) fn measure(mut self, fault: impl FnOnce() -> Result<()> + Send) -> Result<Measured> {
         self.udp.set_nonblocking(true).map_err(failed)?;
         let outage = std::thread::scope(|scope| {
             let (ready, watched) = std::sync::mpsc::channel();
             let client = &self;
             let watching = scope.spawn(move || {
-                run_first();
+                set_real_time_priority();
                 client.watch(&ready)
             });
             // Nothing arrives if the thread has failed.
@@ -160,38 +162,38 @@ impl Client {
         let broken = self
             .streams
             .iter_mut()
-            .map(answers)
+            .map(responds)
             .filter(|answered| !answered)
             .count();
         Ok(Measured { outage, broken })
     }
 
-    /// The longest time between two answers, up to the end. Reports by `ready` that the VIP answers.
+    /// Returns the longest time between two responses, up to the end. Sends to `ready` when the VIP responds.
     fn watch(&self, ready: &Sender<()>) -> Duration {
-        let mut end = Instant::now() + WATCHED;
+        let mut end = Instant::now() + MONITORING_TIME;
         let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
         let mut next = Instant::now();
-        let mut answers = 0_u32;
+        let mut responses = 0_u32;
         while Instant::now() < end {
             let _ = self.udp.send(b"a");
             while self.udp.recv(&mut [0; 1]).is_ok() {
                 let now = Instant::now();
                 longest = longest.max(now - last);
                 last = now;
-                answers = answers.saturating_add(1);
-                if answers == ANSWERS_BEFORE {
-                    (longest, end) = (Duration::ZERO, now + WATCHED);
+                responses = responses.saturating_add(1);
+                if responses == RESPONSES_BEFORE_FAULT {
+                    (longest, end) = (Duration::ZERO, now + MONITORING_TIME);
                     let _ = ready.send(());
                 }
             }
-            next += INTERVAL;
+            next += DATAGRAM_INTERVAL;
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
         }
         longest.max(last.elapsed())
     }
 }
 
-/// One byte, and its answer.
-fn answers(stream: &mut TcpStream) -> bool {
+/// Sends one byte and waits for the response. Returns whether it arrives.
+fn responds(stream: &mut TcpStream) -> bool {
     stream.write_all(b"a").is_ok() && stream.read_exact(&mut [0; 1]).is_ok()
 }

@@ -16,13 +16,13 @@ use crate::process::{self, Daemon, Launcher};
 use crate::session::Session;
 
 pub(super) const VIP: &str = "10.77.0.100";
-/// Loading the programs takes most of it on a busy machine.
-const LIMIT: Duration = Duration::from_secs(120);
-/// Advertisement intervals for which the first director must be the active one, alone: more than two periods after
-/// which a standby that receives none takes over.
+/// Time limit for a start. On a busy machine, loading the programs takes most of it.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// Number of advertisement intervals for which only the first director must be active: more than two of the periods
+/// after which a standby without advertisements takes over.
 const SETTLED_INTERVALS: u32 = 8;
-/// The least such time, for timers that are late on a busy machine.
-const SETTLED: Duration = Duration::from_millis(300);
+/// Minimum of that time, because timers are late on a busy machine.
+const MIN_SETTLED_TIME: Duration = Duration::from_millis(300);
 
 /// A director: Weir's data plane, and VRRP by Weir or keepalived.
 struct Director {
@@ -52,7 +52,7 @@ fn ip(namespace: &Namespace, words: &str) -> Result<()> {
     process::run("ip", &arguments).map(drop)
 }
 
-/// A namespace with `eth0` on the switch; the port has the host's name.
+/// Creates a namespace with `eth0` on the switch. The port has the host's name.
 fn host(session: &Session, wire: &Namespace, name: &str, number: u8) -> Result<Namespace> {
     let unique = format!("{}-{}{name}", session.tag(), session.next_number());
     let namespace = Namespace::create(&unique)?;
@@ -94,7 +94,7 @@ impl Rig {
         ];
         let mut arguments: Vec<_> = arguments.map(std::ffi::OsString::from).into();
         arguments.push(runtime.into_os_string());
-        launcher.run("real-server", weir, &arguments, LIMIT)?;
+        launcher.run("real-server", weir, &arguments, START_TIMEOUT)?;
         let server = Server::start(&server_namespace)?;
         let director = |name: &str, number, vrrp| -> Result<Director> {
             let unique = format!("{name}{}", session.next_number());
@@ -123,25 +123,31 @@ impl Rig {
         for (director, priority) in rig.directors.iter_mut().zip([200, 100]) {
             director.start(priority, pair.interval_cs)?;
             let client = &rig.client;
-            let is_answered = || Ok(Client::is_answered(client)?.then_some(()));
-            wait_for("an active director", LIMIT, is_answered, String::new)?;
+            let vip_responds = || Ok(Client::vip_responds(client)?.then_some(()));
+            wait_for(
+                "an active director",
+                START_TIMEOUT,
+                vip_responds,
+                String::new,
+            )?;
         }
         rig.settle()?;
         Ok(rig)
     }
 
-    /// Waits until both run VRRP, and the first one alone has been active, and used by the client, for some time.
+    /// Waits until both directors run VRRP, and until only the first one has been active and used by the client for a
+    /// while.
     fn settle(&self) -> Result<()> {
         for director in &self.directors {
             let running = || Ok(director.runs_vrrp().then_some(()));
-            wait_for("VRRP", LIMIT, running, String::new)?;
+            wait_for("VRRP to start", START_TIMEOUT, running, String::new)?;
         }
-        let needed = (self.interval * SETTLED_INTERVALS).max(SETTLED);
+        let needed = (self.interval * SETTLED_INTERVALS).max(MIN_SETTLED_TIME);
         let mut since = Instant::now();
         let settled = || {
             let [first, second] = &self.directors;
-            let is_alone = first.holds_vip()? && !second.holds_vip()?;
-            if is_alone && !self.is_used(first)? {
+            let is_alone = first.has_vip()? && !second.has_vip()?;
+            if is_alone && !self.is_used_by_client(first)? {
                 self.resolve_again();
             } else if is_alone {
                 return Ok((since.elapsed() >= needed).then_some(()));
@@ -150,21 +156,21 @@ impl Rig {
             Ok(None)
         };
         wait_for(
-            "the client to use the first director, active alone",
-            LIMIT,
+            "the client to use the first director, and only this director to be active",
+            START_TIMEOUT,
             settled,
             String::new,
         )
     }
 
-    /// Lets the client ask for the MAC address of the VIP: not every director announces it after a partition.
+    /// Makes the client resolve the VIP again, because not every director announces it after a partition.
     fn resolve_again(&self) {
         let _ = ip(&self.client, &format!("neigh flush to {VIP}"));
-        let _ = Client::is_answered(&self.client);
+        let _ = Client::vip_responds(&self.client);
     }
 
-    /// Whether the client sends to this director.
-    fn is_used(&self, director: &Director) -> Result<bool> {
+    /// Returns whether the client sends to this director.
+    fn is_used_by_client(&self, director: &Director) -> Result<bool> {
         let show = |namespace: &Namespace, words: &[&str]| {
             process::run("ip", &[&["-n", namespace.name(), "-o"], words].concat())
         };
@@ -175,7 +181,7 @@ impl Rig {
         Ok(words.next().is_some_and(|mac| known.contains(mac)))
     }
 
-    /// Undoes a fault and waits until the first director is active again.
+    /// Reverts a fault and waits until the first director is active again.
     pub(super) fn restore(&self, fault: Fault) -> Result<()> {
         match fault {
             Fault::Cut | Fault::OneWay | Fault::Partition => {
@@ -196,7 +202,7 @@ impl Rig {
     pub(super) fn measure(&mut self, fault: Fault) -> Result<Measured> {
         let client = Client::open(&self.client)?;
         let (wire, active) = (&self.wire, &self.directors[0]);
-        client.measure(|| active.fail(fault, wire))
+        client.measure(|| active.inject(fault, wire))
     }
 }
 
@@ -234,7 +240,7 @@ impl Director {
         self.keeper = Some(self.launcher().start("weir", &self.weir, &arguments)?);
         wait_for(
             "weir",
-            LIMIT,
+            START_TIMEOUT,
             || Ok(self.run("status", &["status"]).ok()),
             || process::tail(&self.directory.join("weir.log")),
         )?;
@@ -278,14 +284,15 @@ impl Director {
 
     fn run(&self, name: &str, words: &[&str]) -> Result<String> {
         let arguments = self.arguments(words);
-        self.launcher().run(name, &self.weir, &arguments, LIMIT)
+        self.launcher()
+            .run(name, &self.weir, &arguments, START_TIMEOUT)
     }
 
     fn keeper(&self) -> Option<Pid> {
         pid(self.keeper.as_ref()?)
     }
 
-    /// The parent of the process that runs VRRP.
+    /// Returns the parent of the process that runs VRRP.
     fn parent(&self) -> Option<Pid> {
         match self.vrrp {
             Vrrp::Weir => self.keeper(),
@@ -293,7 +300,7 @@ impl Director {
         }
     }
 
-    /// The child of Weir's keeper with this word in its command line. A standby is none.
+    /// Returns the child of Weir's keeper with this word in its command line, except a standby.
     fn child(&self, word: &str) -> Option<Pid> {
         let parent = u32::try_from(self.keeper()?.as_raw_nonzero().get()).ok()?;
         process::children(parent).into_iter().find(|child| {
@@ -316,14 +323,14 @@ impl Director {
         }
     }
 
-    /// All of its processes.
+    /// Returns all processes of the director.
     fn processes(&self) -> Vec<Option<Pid>> {
         let mut all = vec![self.keeper(), self.parent(), self.vrrp_process()];
         all.extend(["run", "helper"].map(|word| self.child(word)));
         all
     }
 
-    /// Whether the process with VRRP has read its configuration.
+    /// Returns whether the process that runs VRRP has read its configuration.
     fn runs_vrrp(&self) -> bool {
         match self.vrrp {
             Vrrp::Weir => self
@@ -334,14 +341,14 @@ impl Director {
         }
     }
 
-    fn holds_vip(&self) -> Result<bool> {
+    fn has_vip(&self) -> Result<bool> {
         let namespace = self.namespace.name();
         let shown = process::run("ip", &["-n", namespace, "-o", "addr", "show", "to", VIP])?;
         Ok(!shown.trim().is_empty())
     }
 
-    /// Lets the director fail.
-    fn fail(&self, fault: Fault, wire: &Namespace) -> Result<()> {
+    /// Injects a fault.
+    fn inject(&self, fault: Fault, wire: &Namespace) -> Result<()> {
         match fault {
             Fault::Stop => signal([self.parent()], Signal::TERM),
             Fault::Cut => drop_frames(wire, ACTIVE, &["ingress", "egress"], ALL_FRAMES),
@@ -367,7 +374,7 @@ fn pid(daemon: &Daemon) -> Option<Pid> {
     Pid::from_raw(i32::try_from(daemon.pid()).ok()?)
 }
 
-/// Sends a signal to the processes that exist; one must.
+/// Sends a signal to those processes that exist. Fails if none exists.
 fn signal(processes: impl IntoIterator<Item = Option<Pid>>, signal: Signal) -> Result<()> {
     let mut sent = false;
     for process in processes.into_iter().flatten() {
@@ -383,7 +390,7 @@ fn signal(processes: impl IntoIterator<Item = Option<Pid>>, signal: Signal) -> R
 
 impl Drop for Director {
     fn drop(&mut self) {
-        // What is paused cannot end.
+        // A paused process cannot exit.
         let _ = signal(self.processes(), Signal::CONT);
         self.keepalived = None;
         self.keeper = None;

@@ -1,8 +1,8 @@
-//! The cluster's configuration: that of the fourth report, with Weir instead of ldirectord.
+//! The cluster's configuration: like that of the fourth report, with Weir instead of ldirectord.
 
 use std::path::Path;
 
-/// The nodes' paths in the configuration.
+/// Paths on the nodes, for the configuration.
 pub(super) struct Paths<'a> {
     pub(super) weir: &'a Path,
     pub(super) config: &'a Path,
@@ -10,7 +10,7 @@ pub(super) struct Paths<'a> {
     pub(super) node: &'a Path,
 }
 
-/// Sections of the configuration, in the order in which they are written.
+/// Returns the sections of the configuration, in the order in which they are written.
 pub(super) fn sections(vip: &str, paths: &Paths<'_>) -> [(&'static str, String); 3] {
     let options = "<crm_config><cluster_property_set id=\"options\">\
                    <nvpair id=\"stonith\" name=\"stonith-enabled\" value=\"false\"/>\
@@ -30,7 +30,7 @@ const CONSTRAINTS: &str = "<constraints>\
     <rsc_order id=\"vip-then-weir\" first=\"vip\" then=\"weir\"/>\
     </constraints>";
 
-/// A primitive of class ocf.
+/// Returns a primitive of class ocf.
 fn primitive(id: &str, agent: (&str, &str), parameters: &[(&str, &str)], monitor: &str) -> String {
     let mut attributes = String::new();
     for (name, value) in parameters {
@@ -72,7 +72,7 @@ fn resources(vip: &str, paths: &Paths<'_>) -> String {
         &[
             ("binary", &text(paths.weir)),
             ("config", &text(paths.config)),
-            // Each node has a /run and a bpffs of its own.
+            // Each node has its own /run and bpffs.
             ("runtime_dir", "/run/weir"),
             ("pin_dir", "/run/bpf/weir"),
         ],

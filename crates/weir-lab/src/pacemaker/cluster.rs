@@ -14,11 +14,11 @@ use crate::namespace::Namespace;
 use crate::process::{self, Daemon, Launcher};
 use crate::session::Session;
 
-/// The report's port.
+/// The application's port, as in the report.
 pub(super) const PORT: u16 = 3000;
 pub(super) const VIP: &str = "10.78.0.100";
 /// Time for the cluster to form, and for all resources to start.
-const LIMIT: Duration = Duration::from_secs(90);
+const START_TIMEOUT: Duration = Duration::from_secs(90);
 const NODES: u8 = 3;
 const NODE_SCRIPT: &str = include_str!("node.sh");
 const LOOPBACK_AGENT: &str = include_str!("loopback.sh");
@@ -31,8 +31,8 @@ struct Node {
     port: String,
     namespace: Namespace,
     directory: PathBuf,
-    /// unshare; its child is the first process of the node.
-    first: Option<Daemon>,
+    /// `unshare`, whose child is the first process of the node.
+    unshare: Option<Daemon>,
 }
 
 /// The hosts of a Pacemaker trial.
@@ -86,7 +86,7 @@ fn corosync_configuration() -> String {
 }
 
 impl Cluster {
-    /// Starts the cluster, and waits until the application answers through the VIP from two nodes.
+    /// Starts the cluster, and waits until two nodes respond through the VIP.
     pub(super) fn start(session: &Session, weir: &Path) -> Result<Self> {
         let wire = Namespace::create(&format!("{}-{}wire", session.tag(), session.next_number()))?;
         ip(
@@ -127,9 +127,9 @@ impl Cluster {
             let file = shared.join(format!("{scope}.xml"));
             write(&file, &text, 0o644)?;
             let file = file.to_string_lossy();
-            let first = &cluster.nodes[0];
+            let unshare = &cluster.nodes[0];
             let arguments = ["--replace", "--scope", scope, "--xml-file", &*file];
-            first.run("cibadmin", &arguments)?;
+            unshare.run("cibadmin", &arguments)?;
         }
         cluster.wait_for_service(2)?;
         Ok(cluster)
@@ -139,38 +139,47 @@ impl Cluster {
         let nodes: Vec<&str> = self.nodes.iter().map(|it| it.name.as_str()).collect();
         let online = format!("Online: [ {} ]", nodes.join(" "));
         let is_online = || {
-            let shown = self.nodes[0].run("crm_mon", &["-1"]).unwrap_or_default();
-            let is_ready = shown.contains(&online) && shown.contains("with quorum");
+            let resource_status = self.nodes[0].run("crm_mon", &["-1"]).unwrap_or_default();
+            let is_ready =
+                resource_status.contains(&online) && resource_status.contains("with quorum");
             Ok(is_ready.then_some(()))
         };
-        wait_for("the cluster", LIMIT, is_online, || self.nodes[0].logs())
+        wait_for("the cluster to form", START_TIMEOUT, is_online, || {
+            self.nodes[0].logs()
+        })
     }
 
-    /// Waits until that many nodes answer through the VIP.
+    /// Waits until this number of nodes respond through the VIP.
     pub(super) fn wait_for_service(&self, nodes: usize) -> Result<()> {
-        let mut found = std::collections::BTreeSet::new();
-        let mut asked = 0;
+        let mut responding = std::collections::BTreeSet::new();
+        let mut requests = 0;
         let is_served = || {
-            // What answered long ago may not answer any more.
-            asked += 1;
-            if asked % 40 == 0 {
-                found.clear();
+            // A node that responded long ago may no longer respond.
+            requests += 1;
+            if requests % 40 == 0 {
+                responding.clear();
             }
-            found.extend(load::ask(&self.client)?);
-            Ok((found.len() >= nodes).then_some(()))
+            responding.extend(load::request_from(&self.client)?);
+            Ok((responding.len() >= nodes).then_some(()))
         };
-        wait_for("the application", LIMIT, is_served, || self.shown())
+        wait_for(
+            "the application to respond",
+            START_TIMEOUT,
+            is_served,
+            || self.resource_status(),
+        )
     }
 
-    /// The resources, for errors.
-    fn shown(&self) -> String {
-        let running = self.nodes.iter().filter(|it| it.first.is_some());
-        let shown = running.map(|it| it.run("crm_mon", &["-1", "-r", "-f"]).unwrap_or_default());
-        shown.into_iter().next().unwrap_or_default()
+    /// Returns the status of the resources, for errors.
+    fn resource_status(&self) -> String {
+        let running = self.nodes.iter().filter(|it| it.unshare.is_some());
+        let resource_status =
+            running.map(|it| it.run("crm_mon", &["-1", "-r", "-f"]).unwrap_or_default());
+        resource_status.into_iter().next().unwrap_or_default()
     }
 
-    /// The node that has the VIP on its link.
-    pub(super) fn holder(&self) -> Option<usize> {
+    /// Returns the node that has the VIP on its link.
+    pub(super) fn node_with_vip(&self) -> Option<usize> {
         self.nodes.iter().position(|node| {
             let arguments = [
                 "-n",
@@ -181,13 +190,13 @@ impl Cluster {
                 "dev",
                 "eth0",
             ];
-            node.first.is_some()
+            node.unshare.is_some()
                 && process::run("ip", &arguments)
-                    .is_ok_and(|shown| shown.contains(&format!(" {VIP}/")))
+                    .is_ok_and(|resource_status| resource_status.contains(&format!(" {VIP}/")))
         })
     }
 
-    /// Ends a node: its link is cut, and all its processes are killed.
+    /// Sets a node's link down and kills all its processes.
     pub(super) fn kill(&mut self, node: usize) -> Result<()> {
         let node = &mut self.nodes[node];
         ip(&self.wire, &format!("link set {} down", node.port))?;
@@ -195,7 +204,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets another node take over, in order.
+    /// Puts a node on standby, so that another node takes over.
     pub(super) fn put_on_standby(&self, node: usize) -> Result<()> {
         let node = &self.nodes[node];
         let arguments = ["--node", &node.name, "--name", "standby", "--update", "on"];
@@ -203,7 +212,8 @@ impl Cluster {
     }
 }
 
-/// The report's: `lc`, a check every 10 s there; here every second, so that the application's move is noticed.
+/// Returns Weir's configuration as in the report, with a shorter check interval, so that a moved application is
+/// detected.
 fn configuration() -> String {
     let servers: Vec<String> = (1..=NODES)
         .map(|number| format!("\"10.78.0.{number}:{PORT}\""))
@@ -231,8 +241,8 @@ impl Node {
             ("net/ipv4/conf/all/arp_announce", "2"),
         ])?;
         let directory = shared.join(&name);
-        for part in ["corosync", "agents/lab", "agents/weir"] {
-            let path = directory.join(part);
+        for directory_name in ["corosync", "agents/lab", "agents/weir"] {
+            let path = directory.join(directory_name);
             std::fs::create_dir_all(&path).map_err(LabError::file(&path))?;
         }
         write(
@@ -259,19 +269,19 @@ impl Node {
             directory.clone().into(),
             name.clone().into(),
         ]);
-        let first = launcher.start("node", Path::new("unshare"), &arguments)?;
+        let unshare = launcher.start("node", Path::new("unshare"), &arguments)?;
         Ok(Self {
             port: name.clone(),
             name,
             namespace,
             directory,
-            first: Some(first),
+            unshare: Some(unshare),
         })
     }
 
-    /// The first process.
+    /// Returns the first process of the node.
     fn pid(&self) -> Option<Pid> {
-        let parent = self.first.as_ref()?.pid();
+        let parent = self.unshare.as_ref()?.pid();
         process::children(parent).into_iter().next()
     }
 
@@ -280,7 +290,7 @@ impl Node {
         let Some(pid) = self.pid() else {
             return Err(LabError::Failed {
                 program: self.name.clone(),
-                status: "it has ended".to_owned(),
+                status: "the node has exited".to_owned(),
                 message: self.logs(),
             });
         };
@@ -296,12 +306,12 @@ impl Node {
         format!(": {}", tails.join("\n"))
     }
 
-    /// With the first process all others of the node end.
+    /// Kills the first process of the node, and with it all others.
     fn kill(&mut self) {
         if let Some(pid) = self.pid() {
             let _ = kill_process(pid, Signal::KILL);
         }
-        self.first = None;
+        self.unshare = None;
     }
 }
 

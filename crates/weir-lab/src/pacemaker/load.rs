@@ -1,4 +1,4 @@
-//! Requests to the application, each on a connection of its own, as those of `ab`.
+//! Sends requests to the application, each on a new connection, like `ab`.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
@@ -12,10 +12,10 @@ use crate::error::{LabError, Result};
 use crate::namespace::Namespace;
 
 const CLIENTS: usize = 8;
-/// How long a request may take.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Time limit for a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The outcome of a load.
+/// The results of a load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Measured {
     pub(super) outage: Duration,
@@ -23,13 +23,13 @@ pub(super) struct Measured {
     pub(super) failed: u64,
 }
 
-/// When a request ended, and whether it was answered.
+/// The end of a request, and whether it was answered.
 type Ended = (Instant, bool);
 
-/// One request; returns the node's name.
+/// Sends a request and returns the name of the node that responds.
 fn request(to: SocketAddr) -> Option<String> {
-    let mut stream = TcpStream::connect_timeout(&to, PATIENCE).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut stream = TcpStream::connect_timeout(&to, REQUEST_TIMEOUT).ok()?;
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT)).ok()?;
     stream
         .write_all(b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         .ok()?;
@@ -45,12 +45,12 @@ fn address() -> Option<SocketAddr> {
     Some(SocketAddr::new(vip, PORT))
 }
 
-/// One request from the client; the name of the node that answers.
-pub(super) fn ask(client: &Namespace) -> Result<Option<String>> {
+/// Sends a request from the client and returns the name of the node that responds.
+pub(super) fn request_from(client: &Namespace) -> Result<Option<String>> {
     client.enter(|| Ok(address().and_then(request)))
 }
 
-/// Sends requests while the fault happens, until it returns.
+/// Sends requests while `fault` runs.
 pub(super) fn measure(client: &Namespace, fault: impl FnOnce() -> Result<()>) -> Result<Measured> {
     let stop = AtomicBool::new(false);
     let all: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
@@ -86,12 +86,12 @@ fn send(stop: &AtomicBool, all: &Mutex<Vec<Ended>>) {
         all.lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(ended);
-        // A refused connection takes no time.
+        // A refused connection fails at once.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// The longest time between two answers, and counts.
+/// Returns the longest time between two responses, and the counts.
 fn outcome(started: Instant, end: Instant, all: &[Ended]) -> Measured {
     let answers = all
         .iter()
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outage_is_the_longest_time_without_an_answer() {
+    fn outage_is_the_longest_time_without_a_response() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let all = [

@@ -1,7 +1,7 @@
 //! `weir lab run clustered-rest --pacemaker`: the fourth report's cluster under Corosync and Pacemaker. The VIP
 //! and Weir are on one node, the application is on the others; the active node fails while clients send requests.
 //!
-//! Three nodes: with two, none would be left for the application, which is kept off the director.
+//! There are three nodes, because the application must not run on the director, and one node fails.
 
 mod cib;
 mod cluster;
@@ -20,21 +20,21 @@ use crate::requirement;
 use crate::session::Session;
 use cluster::Cluster;
 
-/// The experiment to which it belongs.
+/// The experiment with the option `--pacemaker`.
 pub(crate) const EXPERIMENT: &str = "clustered-rest";
 
-/// Time for another node to take over.
-const LIMIT: Duration = Duration::from_secs(60);
-/// How long requests are sent before and after.
-const BEFORE: Duration = Duration::from_secs(1);
-const AFTER: Duration = Duration::from_secs(3);
+/// Time limit for another node to take over.
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Duration of the load before and after the fault.
+const LOAD_BEFORE: Duration = Duration::from_secs(1);
+const LOAD_AFTER: Duration = Duration::from_secs(3);
 
-/// What happens to the active node.
+/// The faults of the active node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Its resources move in order (`standby`).
+    /// The node is put on standby: its resources move to another node.
     Standby,
-    /// Its link is cut, and all its processes are killed.
+    /// The node's link is set down, and all its processes are killed.
     Kill,
 }
 
@@ -49,13 +49,13 @@ impl Fault {
     }
 }
 
-/// All runs of a fault.
+/// The results of all runs of a fault.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     fault: &'static str,
-    /// Median of the longest time without an answer, in milliseconds.
+    /// Median of the longest time without a response, in milliseconds.
     outage_ms: Option<u64>,
-    /// The longest one.
+    /// Maximum of that time, in milliseconds.
     worst_ms: Option<u64>,
     requests: u64,
     /// Requests that were refused, reset or not answered within 500 ms.
@@ -70,7 +70,7 @@ struct Row {
 /// # Errors
 /// Missing root or programs; Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
-    let faults = chosen(&options.faults)?;
+    let faults = select_faults(&options.faults)?;
     requirement::root()?;
     requirement::programs(requirement::BASE.into_iter().chain(requirement::PACEMAKER))?;
     let weir = requirement::weir(options.weir.as_deref())?;
@@ -101,19 +101,19 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     Ok(rows.iter().all(|row| row.error.is_none()))
 }
 
-fn chosen(names: &[String]) -> Result<Vec<Fault>> {
+fn select_faults(names: &[String]) -> Result<Vec<Fault>> {
     let known = Fault::ALL.map(Fault::name);
     if let Some(wrong) = names.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(LabError::Usage {
             option: "--faults",
             reason: format!(
-                "unknown fault \"{wrong}\"; those with --pacemaker are: {}",
+                "unknown fault \"{wrong}\"; the faults with --pacemaker are: {}",
                 known.join(", ")
             ),
         });
     }
-    let is_chosen = |fault: &Fault| names.is_empty() || names.iter().any(|it| it == fault.name());
-    Ok(Fault::ALL.into_iter().filter(is_chosen).collect())
+    let is_selected = |fault: &Fault| names.is_empty() || names.iter().any(|it| it == fault.name());
+    Ok(Fault::ALL.into_iter().filter(is_selected).collect())
 }
 
 fn measure(cluster: &mut Cluster, fault: Fault) -> Result<load::Measured> {
@@ -121,19 +121,19 @@ fn measure(cluster: &mut Cluster, fault: Fault) -> Result<load::Measured> {
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
         LabError::file("the node with the VIP")(missing)
     };
-    let active = cluster.holder().ok_or_else(holder)?;
+    let active = cluster.node_with_vip().ok_or_else(holder)?;
     let client = std::sync::Arc::clone(&cluster.client);
     load::measure(&client, || {
-        std::thread::sleep(BEFORE);
+        std::thread::sleep(LOAD_BEFORE);
         match fault {
             Fault::Standby => cluster.put_on_standby(active)?,
             Fault::Kill => cluster.kill(active)?,
         }
-        let moved = || Ok(cluster.holder().filter(|it| *it != active));
-        wait_for("another active node", LIMIT, moved, String::new)?;
-        // One node is the director, and one is left for the application.
+        let moved = || Ok(cluster.node_with_vip().filter(|it| *it != active));
+        wait_for("another active node", TAKEOVER_TIMEOUT, moved, String::new)?;
+        // One of the two remaining nodes is the director, the other one runs the application.
         cluster.wait_for_service(1)?;
-        std::thread::sleep(AFTER);
+        std::thread::sleep(LOAD_AFTER);
         Ok(())
     })
 }
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn row_has_the_median_and_all_failures() {
+    fn row_contains_median_and_all_failures() {
         let run = |ms, failed| load::Measured {
             outage: Duration::from_millis(ms),
             requests: 100,
@@ -200,8 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn wrong_fault_is_a_usage_error() {
-        assert!(chosen(&["cut".to_owned()]).is_err());
-        assert_eq!(chosen(&["kill".to_owned()]).ok(), Some(vec![Fault::Kill]));
+    fn unknown_fault_is_usage_error() {
+        assert!(select_faults(&["cut".to_owned()]).is_err());
+        assert_eq!(
+            select_faults(&["kill".to_owned()]).ok(),
+            Some(vec![Fault::Kill])
+        );
     }
 }

@@ -11,7 +11,7 @@ use crate::latency::Latency;
 use crate::process::Launcher;
 use crate::requirement::{self, AB};
 
-/// The requests.
+/// The requests to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) url: String,
@@ -43,27 +43,28 @@ pub(crate) struct Outcome {
 const SOCKET_TIMEOUT: &str = "60";
 
 /// Output of `ab` when it aborts: a connection was refused, and there were at least this many failures of any kind
-/// (`bad++ > 10`).
-const GAVE_UP: &str = "Test aborted after 10 failures";
-const GIVES_UP_AT: u64 = 12;
+/// (`bad_responses++ > 10`).
+const ABORT_MESSAGE: &str = "Test aborted after 10 failures";
+const MIN_FAILURES_AT_ABORT: u64 = 12;
 
 /// Maximum number of restarts for the remaining requests.
-const PARTS: u32 = 100;
+const MAX_RESTARTS: u32 = 100;
 
-/// Runs `ab` and waits for its end, at most `limit` per run. If it aborts, another run sends the remaining requests.
+/// Runs `ab` until it exits, at most `limit` per run. If it aborts, another run sends the remaining requests.
 /// Rates and latencies are then those of the last run, and the failures of the other runs are their minimum.
 pub(crate) fn run(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let mut load = load.clone();
-    for given_up in 0..PARTS {
-        let why = match once(launcher, &load, limit) {
-            Err(LabError::Failed { message, .. }) if message.contains(GAVE_UP) => message,
-            Ok(outcome) if given_up > 0 => {
+    for aborts in 0..MAX_RESTARTS {
+        let message = match run_once(launcher, &load, limit) {
+            Err(LabError::Failed { message, .. }) if message.contains(ABORT_MESSAGE) => message,
+            Ok(outcome) if aborts > 0 => {
                 return Ok(Outcome {
-                    failed: outcome.failed + u64::from(given_up) * GIVES_UP_AT,
-                    seconds: begun.elapsed().as_secs_f64(),
+                    failed: outcome.failed + u64::from(aborts) * MIN_FAILURES_AT_ABORT,
+                    seconds: started_at.elapsed().as_secs_f64(),
                     breakdown: format!(
-                        "ab aborted {given_up} times, each after {GIVES_UP_AT} failures or more; then {} failed: {}",
+                        "ab aborted {aborts} times, each after {MIN_FAILURES_AT_ABORT} failures or more; then {} \
+                         failed: {}",
                         outcome.failed, outcome.breakdown
                     ),
                     ..outcome
@@ -71,19 +72,19 @@ pub(crate) fn run(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Resu
             }
             other => return other,
         };
-        match completed(&why) {
+        match completed(&message) {
             Some(done @ 1..) => load.requests = load.requests.saturating_sub(done).max(1),
             _ => break,
         }
     }
     Err(LabError::Failed {
         program: AB.name.to_owned(),
-        status: format!("it aborted, {} requests before the end", load.requests),
-        message: GAVE_UP.to_owned(),
+        status: format!("aborted, {} requests remaining", load.requests),
+        message: ABORT_MESSAGE.to_owned(),
     })
 }
 
-/// Waits until one request of `ab` succeeds, where only programs that the lab starts are served.
+/// Waits until one request of `ab` succeeds. For services that only clients started by the lab can use.
 ///
 /// # Errors
 /// [`LabError::Deadline`] with the last error.
@@ -99,7 +100,7 @@ pub(crate) fn wait_until_served(launcher: &Launcher<'_>, url: &str, limit: Durat
     let mut last = String::new();
     let end = Instant::now() + limit;
     while Instant::now() < end {
-        match once(launcher, &load, limit) {
+        match run_once(launcher, &load, limit) {
             Ok(outcome) if outcome.failed == 0 => return Ok(()),
             Ok(outcome) => last = outcome.breakdown,
             Err(LabError::Interrupted) => return Err(LabError::Interrupted),
@@ -113,13 +114,13 @@ pub(crate) fn wait_until_served(launcher: &Launcher<'_>, url: &str, limit: Durat
     })
 }
 
-/// Returns the number of completed requests when it aborted.
+/// Returns the number of completed requests in the output of a run that aborted.
 fn completed(message: &str) -> Option<u32> {
     let (_, rest) = message.split_once("Total of ")?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-fn once(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
+fn run_once(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
     let program = requirement::locate(AB).unwrap_or_else(|| PathBuf::from(AB.name));
     // ab rejects a concurrency that is higher than the number of requests.
     let concurrency = load.concurrency.min(load.requests).to_string();
@@ -203,9 +204,9 @@ fn parse(output: &str) -> Result<Outcome> {
             .collect();
         optional(label).ok_or(LabError::AbOutput { field: label, tail })
     };
-    let bad = required("Failed requests:")?;
+    let bad_responses = required("Failed requests:")?;
     let other_status = optional("Non-2xx responses:").unwrap_or(0.0);
-    let unwritten = optional("Write errors:").unwrap_or(0.0);
+    let write_errors = optional("Write errors:").unwrap_or(0.0);
     let kinds = output
         .lines()
         .map(str::trim)
@@ -213,12 +214,13 @@ fn parse(output: &str) -> Result<Outcome> {
         .unwrap_or_default();
     let wrong_length = wrong_lengths(kinds);
     // An error page usually also has another length; ab counts such a response twice.
-    let failed = (bad - wrong_length + wrong_length.max(other_status) + unwritten) as u64;
+    let failed =
+        (bad_responses - wrong_length + wrong_length.max(other_status) + write_errors) as u64;
     let breakdown = if failed == 0 {
         String::new()
     } else {
         format!(
-            "{other_status} responses other than 2xx, {unwritten} write errors, {bad} bad {kinds}"
+            "{other_status} responses other than 2xx, {write_errors} write errors, {bad_responses} bad {kinds}"
         )
     };
     Ok(Outcome {
@@ -259,7 +261,7 @@ Transfer rate:          4596.12 [Kbytes/sec] received
 ";
 
     #[test]
-    fn reads_the_reports_own_figures() {
+    fn output_of_the_report_is_parsed() {
         let expected = Outcome {
             requests_per_second: 1.0,
             kbytes_per_second: 4596.12,
@@ -272,7 +274,7 @@ Transfer rate:          4596.12 [Kbytes/sec] received
     }
 
     #[test]
-    fn every_kind_of_failure_counts() {
+    fn every_kind_of_failure_is_counted() {
         let text = CLEAN.replace(
             "Failed requests:        0\n",
             "Failed requests:        3\n   (Connect: 0, Receive: 1, Length: 2, Exceptions: 0)\nWrite errors:           \
@@ -293,7 +295,7 @@ Transfer rate:          4596.12 [Kbytes/sec] received
     }
 
     #[test]
-    fn percents_are_fine_and_the_tail_is_every_requests() {
+    fn whole_percentiles_are_combined_with_single_requests() {
         let shares = "Percentage served,Time in ms\n0,0.100\n50,1.250\n99,2.600\n100,30.125\n";
         let mut requests = String::from("starttime\tseconds\tctime\tdtime\tttime\twait\n");
         for at in 0..10_000 {
@@ -308,7 +310,7 @@ Transfer rate:          4596.12 [Kbytes/sec] received
     }
 
     #[test]
-    fn how_far_it_came_is_read_where_it_gave_up() {
+    fn completed_requests_are_read_from_aborted_run() {
         let text = "Test aborted after 10 failures\n\napr_socket_connect(): Connection reset by peer (104)\nTotal of \
          61362 requests completed\n";
         assert_eq!(completed(text), Some(61_362));
@@ -316,7 +318,7 @@ Transfer rate:          4596.12 [Kbytes/sec] received
     }
 
     #[test]
-    fn output_that_ends_early_names_what_is_missing() {
+    fn error_about_incomplete_output_names_missing_line() {
         let error = parse("apr_socket_recv: Connection refused (111)").expect_err("no summary");
         assert!(
             matches!(&error, LabError::AbOutput { field: "Failed requests:", tail } if tail.contains("refused"))

@@ -1,4 +1,4 @@
-//! HAProxy as in the first report: the defaults of its packaged configuration, port 5000, `check` for each server.
+//! Starts HAProxy as in the first report: defaults of its packaged configuration, port 5000, `check` for each server.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -38,14 +38,14 @@ pub(crate) fn start(
     )
 }
 
-/// Writes the configuration for [`old_style`] and [`start_master`].
+/// Writes the configuration for [`daemon_command`] and [`start_master`].
 pub(crate) fn write(directory: &Path, servers: &[Ipv4Addr]) -> Result<()> {
     let file = directory.join("haproxy.cfg");
     std::fs::write(&file, configuration("roundrobin", servers)).map_err(LabError::file(&file))
 }
 
 /// Returns the shell command that starts HAProxy in the background and asks the previous process to finish.
-pub(crate) fn old_style(directory: &Path) -> String {
+pub(crate) fn daemon_command(directory: &Path) -> String {
     let program = requirement::locate(HAPROXY).unwrap_or_else(|| PathBuf::from(HAPROXY.name));
     format!(
         "{} -D -f {dir}/haproxy.cfg -p {dir}/haproxy.pid -sf $(cat {dir}/haproxy.pid 2>/dev/null)",
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_is_the_reports() {
+    fn configuration_matches_the_report() {
         let servers = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
         insta::assert_snapshot!(configuration("roundrobin", &servers));
     }

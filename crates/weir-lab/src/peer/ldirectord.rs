@@ -1,6 +1,6 @@
-//! ldirectord as in the fourth report, unmodified: Weir is available as `ipvsadm`.
+//! Starts ldirectord as in the fourth report, unmodified: Weir is available as `ipvsadm`.
 //!
-//! It runs in a separate mount namespace, in which the program is mounted with this name and `/var` is empty, and in a
+//! ldirectord runs in a mount namespace in which Weir is mounted with this name and `/var` is empty, and in a
 //! separate PID namespace. No process outlives the guard, and the host is not changed.
 
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use crate::process::{Daemon, Launcher};
 use crate::requirement::{self, LDIRECTORD};
 use crate::topology::VIP;
 
-/// The two paths that it tries; with a merged `/usr` they are the same file.
-const NAMES: [&str; 2] = ["/sbin/ipvsadm", "/usr/sbin/ipvsadm"];
+/// The two paths at which ldirectord looks for ipvsadm; with a merged `/usr` they are the same file.
+const IPVSADM_PATHS: [&str; 2] = ["/sbin/ipvsadm", "/usr/sbin/ipvsadm"];
 
-/// The state directories of the director that it manages.
+/// The program and the state directories of the director that ldirectord manages.
 pub(crate) struct Instance<'a> {
     /// The `weir` program.
     pub(crate) weir: &'a Path,
@@ -59,7 +59,7 @@ pub(crate) fn start(
     ];
     arguments.extend(words.map(str::to_owned));
     arguments.extend([instance.weir, &program, &file].map(|path| path.display().to_string()));
-    arguments.extend(NAMES.map(str::to_owned));
+    arguments.extend(IPVSADM_PATHS.map(str::to_owned));
     launcher.start("ldirectord", Path::new("env"), &arguments)
 }
 
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_the_reports() {
+    fn configuration_matches_the_report() {
         let servers = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
         insta::assert_snapshot!(configuration(Path::new("/x/log"), "lc", &servers));
     }

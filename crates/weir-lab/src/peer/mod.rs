@@ -1,4 +1,4 @@
-//! The programs of the experiments, one module each: configures, starts, waits for and stops them.
+//! Configures, starts, waits for and stops the programs of the experiments, one module each.
 //!
 //! These modules do not depend on experiments. All files are in the run's directory, never in `/etc`; all state is in
 //! namespaces.

@@ -1,4 +1,4 @@
-//! nftables in two roles: stateless direct routing (the third report), and DNAT with conntrack (the peer of `nat`).
+//! Loads nftables rules: for stateless direct routing (the third report), and DNAT with conntrack (the peer of `nat`).
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -9,13 +9,13 @@ use crate::peer::nginx::PORT;
 use crate::process;
 use crate::topology::{Topology, VIP};
 
-/// The table of [`drop_syns`].
-const SYNS: &str = "weir-lab-syns";
+/// The name of the table of [`drop_syns`].
+const SYN_TABLE: &str = "weir-lab-syns";
 
 /// Loads the rules of stateless direct routing: the director sets the destination address by a hash of the client's
 /// port and forwards the packet; the servers set the service's address as the source of their responses.
 pub(crate) fn direct(topology: &Topology) -> Result<()> {
-    let servers = addresses(topology);
+    let servers = server_addresses(topology);
     load(&topology.director.namespace, &direct_director(&servers))?;
     forward_packets(&topology.director.namespace)?;
     topology
@@ -28,7 +28,7 @@ pub(crate) fn direct(topology: &Topology) -> Result<()> {
 pub(crate) fn dnat(topology: &Topology) -> Result<()> {
     load(
         &topology.director.namespace,
-        &dnat_director(&addresses(topology)),
+        &dnat_director(&server_addresses(topology)),
     )?;
     forward_packets(&topology.director.namespace)
 }
@@ -38,18 +38,18 @@ pub(crate) fn drop_syns(host: &Namespace, port: u16) -> Result<()> {
     load(
         host,
         &format!(
-            "add table inet {SYNS}\nadd chain inet {SYNS} in {{ type filter hook input priority 0; }}\n\
-             add rule inet {SYNS} in tcp dport {port} tcp flags & (syn | ack) == syn drop\n"
+            "add table inet {SYN_TABLE}\nadd chain inet {SYN_TABLE} in {{ type filter hook input priority 0; }}\n\
+             add rule inet {SYN_TABLE} in tcp dport {port} tcp flags & (syn | ack) == syn drop\n"
         ),
     )
 }
 
-/// Stops dropping them.
+/// Ends [`drop_syns`].
 pub(crate) fn pass_syns(host: &Namespace) -> Result<()> {
-    load(host, &format!("delete table inet {SYNS}\n"))
+    load(host, &format!("delete table inet {SYN_TABLE}\n"))
 }
 
-fn addresses(topology: &Topology) -> Vec<Ipv4Addr> {
+fn server_addresses(topology: &Topology) -> Vec<Ipv4Addr> {
     topology
         .servers
         .iter()
@@ -70,8 +70,8 @@ fn load(namespace: &Namespace, rules: &str) -> Result<()> {
     process::run_with_input("nsenter", &[&network, "--", "nft", "-f", "-"], rules).map(drop)
 }
 
-/// `{ 0 : 10.0.0.5, 1 : 10.0.0.6 }`
-fn numbered(servers: &[Ipv4Addr]) -> String {
+/// Returns a map from index to server, such as `{ 0 : 10.0.0.5, 1 : 10.0.0.6 }`.
+fn numbered_map(servers: &[Ipv4Addr]) -> String {
     let mut text = String::from("{");
     for (index, address) in servers.iter().enumerate() {
         let comma = if index == 0 { "" } else { "," };
@@ -86,7 +86,7 @@ fn direct_director(servers: &[Ipv4Addr]) -> String {
         "table ip lab {{\n chain prerouting {{\n  type filter hook prerouting priority -300; policy accept;\n  \
          ip daddr {VIP} tcp dport {PORT} ip daddr set jhash tcp sport mod {} map {}\n }}\n}}\n",
         servers.len(),
-        numbered(servers)
+        numbered_map(servers)
     )
 }
 
@@ -102,7 +102,7 @@ fn dnat_director(servers: &[Ipv4Addr]) -> String {
         "table ip lab {{\n chain prerouting {{\n  type nat hook prerouting priority dstnat; policy accept;\n  \
          ip daddr {VIP} tcp dport {PORT} dnat to numgen inc mod {} map {}\n }}\n}}\n",
         servers.len(),
-        numbered(servers)
+        numbered_map(servers)
     )
 }
 
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_name_every_server_once() {
+    fn rules_contain_every_server_once() {
         let servers = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
         let text = [
             direct_director(&servers),

@@ -1,4 +1,4 @@
-//! nginx in two roles: the web server of the real servers, and the FastCGI balancer of the third report.
+//! Starts nginx: as the web server of the real servers, as an HTTP balancer, or as the FastCGI balancer of report 3.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use crate::topology::BACKLOG;
 
 /// Port of every nginx in the lab.
 pub(crate) const PORT: u16 = 80;
-/// The file that experiment 1 requests.
+/// Name of the file that experiment 1 requests.
 pub(crate) const IMAGE: &str = "image.bmp";
-/// A page of one line.
+/// Name of a page with one line.
 pub(crate) const HELLO: &str = "hello";
-/// A page of some kilobytes, as a typical response.
+/// Name of a page of some kilobytes, like a typical response.
 pub(crate) const REST: &str = "rest";
 /// Length of this page.
 pub(crate) const REST_BYTES: usize = 4096;
@@ -30,14 +30,14 @@ pub(crate) enum Role<'a> {
     /// Forwards `*.php` to FPM workers: local ones (`127.0.0.1`), or those of several hosts.
     FastCgi {
         /// Directive inside `upstream`: `hash $remote_port;`, `least_conn;`, or empty.
-        choice: &'a str,
+        method: &'a str,
         /// Addresses of the hosts of the workers.
         workers: &'a [Ipv4Addr],
     },
     /// Balances requests.
     Proxy {
         /// Directive inside `upstream`; empty = round robin.
-        choice: &'a str,
+        method: &'a str,
         /// Addresses of the servers.
         servers: &'a [Ipv4Addr],
     },
@@ -59,7 +59,7 @@ pub(crate) fn start(launcher: &Launcher<'_>, root: &Path, role: &Role<'_>) -> Re
     let mut daemon = launcher.start("nginx", &program, &arguments)?;
     // nginx writes its PID file after its sockets are listening.
     let pid = launcher.directory.join("nginx.pid");
-    daemon.wait_ready("nginx's start", START_LIMIT, || Ok(pid.exists()))?;
+    daemon.wait_ready("nginx to start", START_LIMIT, || Ok(pid.exists()))?;
     Ok(daemon)
 }
 
@@ -78,8 +78,8 @@ fn configuration(directory: &Path, root: &Path, role: &Role<'_>) -> String {
         .collect();
     let (upstream, location) = match role {
         Role::Files => (String::new(), String::new()),
-        Role::FastCgi { choice, workers } => fast_cgi(choice, workers),
-        Role::Proxy { choice, servers } => proxy(choice, servers),
+        Role::FastCgi { method, workers } => fast_cgi(method, workers),
+        Role::Proxy { method, servers } => proxy(method, servers),
     };
     format!(
         "daemon off;\nuser root;\nworker_processes 1;\nworker_rlimit_nofile 65536;\npid {directory}/nginx.pid;\n\
@@ -91,35 +91,35 @@ fn configuration(directory: &Path, root: &Path, role: &Role<'_>) -> String {
     )
 }
 
-fn proxy(choice: &str, servers: &[Ipv4Addr]) -> (String, String) {
-    let choice = directive(choice);
+fn proxy(method: &str, servers: &[Ipv4Addr]) -> (String, String) {
+    let method = directive(method);
     let servers: String = servers
         .iter()
         .map(|address| format!("    server {address}:{PORT};\n"))
         .collect();
     (
-        format!("  upstream app {{\n{choice}{servers}  }}\n"),
+        format!("  upstream app {{\n{method}{servers}  }}\n"),
         "    location / {\n      proxy_pass http://app;\n    }\n".into(),
     )
 }
 
-/// A line inside `upstream`.
-fn directive(choice: &str) -> String {
-    if choice.is_empty() {
+/// Returns a line inside `upstream`.
+fn directive(method: &str) -> String {
+    if method.is_empty() {
         String::new()
     } else {
-        format!("    {choice}\n")
+        format!("    {method}\n")
     }
 }
 
-fn fast_cgi(choice: &str, workers: &[Ipv4Addr]) -> (String, String) {
+fn fast_cgi(method: &str, workers: &[Ipv4Addr]) -> (String, String) {
     let port = super::php::PORT;
     let servers: String = workers
         .iter()
         .map(|address| format!("    server {address}:{port};\n"))
         .collect();
-    let choice = directive(choice);
-    let upstream = format!("  upstream workers {{\n{choice}{servers}  }}\n");
+    let method = directive(method);
+    let upstream = format!("  upstream workers {{\n{method}{servers}  }}\n");
     let parameters: String = [
         ("SCRIPT_FILENAME", "$document_root$fastcgi_script_name"),
         ("QUERY_STRING", "$query_string"),
@@ -146,7 +146,7 @@ pub(crate) fn write_pages(root: &Path) -> Result<()> {
     write(IMAGE, &image(IMAGE_SIZE.0, IMAGE_SIZE.1))
 }
 
-/// Length of the image's body in bytes.
+/// Returns the length of the image in bytes.
 pub(crate) fn image_bytes() -> u64 {
     u64::from(BMP_HEADER) + u64::from(IMAGE_SIZE.0) * u64::from(IMAGE_SIZE.1) * 3
 }
@@ -154,7 +154,7 @@ pub(crate) fn image_bytes() -> u64 {
 /// Bytes before the first pixel: file header and BITMAPINFOHEADER.
 const BMP_HEADER: u32 = 54;
 
-/// An uncompressed 24-bit BMP whose pixels do not repeat. `width` must be a multiple of 4, so that rows need no
+/// Returns an uncompressed 24-bit BMP whose pixels do not repeat. `width` must be a multiple of 4, so that rows need no
 /// padding.
 fn image(width: u32, height: u32) -> Vec<u8> {
     let pixels = width * height * 3;
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_image_is_a_bitmap_of_the_announced_length() {
+    fn image_is_a_bitmap_of_the_expected_length() {
         let bytes = image(8, 2);
         assert_eq!(bytes.len(), 54 + 48);
         assert_eq!(&bytes[..6], [b'B', b'M', 102, 0, 0, 0]);
@@ -202,10 +202,10 @@ mod tests {
     }
 
     #[test]
-    fn the_fastcgi_peer_names_all_workers() {
+    fn fastcgi_configuration_contains_all_workers() {
         let workers = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
         let role = Role::FastCgi {
-            choice: "least_conn;",
+            method: "least_conn;",
             workers: &workers,
         };
         insta::assert_snapshot!(configuration(

@@ -1,7 +1,7 @@
-//! A web server whose answers take a given time, as threads of the lab.
+//! A web server whose responses take a given time, as threads of the lab.
 //!
-//! A thread sleeps for the time of an answer, which is exact to about 0.1 ms. Each server has a fixed number of
-//! threads, more than any method sends requests at a time.
+//! A thread sleeps for the time of a response, which is exact to about 0.1 ms. Each server has a fixed number of
+//! threads, more than the number of concurrent requests of any method.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,28 +14,28 @@ use crate::namespace::Namespace;
 use crate::peer::nginx;
 use crate::sample::Shares;
 
-/// Time of an answer of a server that is well.
-pub(crate) const USUAL: Duration = Duration::from_millis(4);
-/// Time of an answer of a server without processor time; it handles one request at a time.
-pub(crate) const STARVED: Duration = Duration::from_millis(8);
+/// Response time of a normal server.
+pub(crate) const NORMAL_TIME: Duration = Duration::from_millis(4);
+/// Response time of a server that lacks processor time and handles one request at a time.
+pub(crate) const STARVED_TIME: Duration = Duration::from_millis(8);
 
 const THREADS: usize = 48;
 const STACK_BYTES: usize = 128 * 1024;
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
 const REQUEST_BYTES: usize = 4096;
-const ANSWER: &[u8] = b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nUp\n";
-/// Interval of the shares.
-const PERIOD: Duration = Duration::from_millis(100);
+const RESPONSE: &[u8] = b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nUp\n";
+/// Interval at which the shares are sampled.
+const SAMPLING_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the first server does.
+/// The speed of the first server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// It is like the others.
+    /// The server is as fast as the others.
     #[default]
-    Well,
-    /// Its answers take so much longer.
+    Normal,
+    /// The server's responses take this much longer.
     Slower(Duration),
-    /// It handles one request at a time.
+    /// The server handles one request at a time.
     Starved,
 }
 
@@ -44,7 +44,7 @@ struct Shared {
     extra_us: AtomicU64,
     starved: AtomicBool,
     processor: Mutex<()>,
-    answers: AtomicU64,
+    responses: AtomicU64,
     stopped: AtomicBool,
 }
 
@@ -84,7 +84,7 @@ impl Server {
     fn set(&self, pace: Pace) {
         let extra = match pace {
             Pace::Slower(extra) => extra,
-            Pace::Well | Pace::Starved => Duration::ZERO,
+            Pace::Normal | Pace::Starved => Duration::ZERO,
         };
         let extra_us = u64::try_from(extra.as_micros()).unwrap_or(u64::MAX);
         self.shared.extra_us.store(extra_us, Ordering::Relaxed);
@@ -92,8 +92,8 @@ impl Server {
         self.shared.starved.store(starved, Ordering::Relaxed);
     }
 
-    fn answers(&self) -> u64 {
-        self.shared.answers.load(Ordering::Relaxed)
+    fn responses(&self) -> u64 {
+        self.shared.responses.load(Ordering::Relaxed)
     }
 }
 
@@ -109,21 +109,21 @@ impl Shared {
     fn serve(&self, listener: &TcpListener) {
         while !self.stopped.load(Ordering::Relaxed) {
             match listener.accept() {
-                // A client that ended early does not matter.
-                Ok((stream, _)) => drop(self.answer(stream)),
+                // Ignore clients that have closed their connection.
+                Ok((stream, _)) => drop(self.respond(stream)),
                 Err(_) => std::thread::sleep(Duration::from_millis(1)),
             }
         }
     }
 
-    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
+    fn respond(&self, mut stream: TcpStream) -> std::io::Result<()> {
         stream.set_read_timeout(Some(IDLE_LIMIT))?;
         let mut request = [0; REQUEST_BYTES];
         let mut length = 0;
         while !request[..length].ends_with(b"\r\n\r\n") {
             match stream.read(&mut request[length..])? {
                 0 => return Ok(()),
-                more => length += more,
+                increase => length += increase,
             }
         }
         if self.starved.load(Ordering::Relaxed) {
@@ -131,18 +131,18 @@ impl Shared {
                 .processor
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            std::thread::sleep(STARVED);
+            std::thread::sleep(STARVED_TIME);
         } else {
             let extra = Duration::from_micros(self.extra_us.load(Ordering::Relaxed));
-            std::thread::sleep(USUAL + extra);
+            std::thread::sleep(NORMAL_TIME + extra);
         }
-        stream.write_all(ANSWER)?;
-        self.answers.fetch_add(1, Ordering::Relaxed);
+        stream.write_all(RESPONSE)?;
+        self.responses.fetch_add(1, Ordering::Relaxed);
         stream.shutdown(Shutdown::Write)
     }
 }
 
-/// Sets the pace of the first server, runs `work`, and returns the first server's share meanwhile.
+/// Sets the pace of the first server, runs `work`, and returns its result and the first server's share of responses.
 pub(crate) fn during<T: Send>(
     servers: &[Server],
     pace: Pace,
@@ -164,17 +164,17 @@ pub(crate) fn during<T: Send>(
 }
 
 fn collect(servers: &[Server], done: &AtomicBool) -> Shares {
-    let read = || -> Vec<u64> { servers.iter().map(Server::answers).collect() };
-    let begun = Instant::now();
+    let read = || -> Vec<u64> { servers.iter().map(Server::responses).collect() };
+    let started_at = Instant::now();
     let first = read();
     let mut before = first.clone();
     let mut shares = Shares::default();
     let mut last = 0.0;
     while !done.load(Ordering::Acquire) {
-        std::thread::sleep(PERIOD);
+        std::thread::sleep(SAMPLING_INTERVAL);
         let now = read();
         last = share(&before, &now).unwrap_or(last);
-        shares.seconds.push(begun.elapsed().as_secs_f64());
+        shares.seconds.push(started_at.elapsed().as_secs_f64());
         shares.shares.push(last);
         before = now;
     }
@@ -182,12 +182,12 @@ fn collect(servers: &[Server], done: &AtomicBool) -> Shares {
     shares
 }
 
-/// The first server's part of the answers between two counts; `None` = there were none.
+/// Returns the first server's share of the responses between two counts; `None` = there were no responses.
 fn share(before: &[u64], now: &[u64]) -> Option<f64> {
-    let more = |(now, before): (&u64, &u64)| (now - before) as f64;
-    let all: f64 = now.iter().zip(before).map(more).sum();
-    let own = now.iter().zip(before).next().map_or(0.0, more);
-    (all > 0.0).then(|| own / all)
+    let increase = |(now, before): (&u64, &u64)| (now - before) as f64;
+    let all: f64 = now.iter().zip(before).map(increase).sum();
+    let first_server = now.iter().zip(before).next().map_or(0.0, increase);
+    (all > 0.0).then(|| first_server / all)
 }
 
 #[cfg(test)]
@@ -195,24 +195,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn share_is_of_the_answers_between() {
+    fn share_is_of_the_responses_between_two_counts() {
         assert_eq!(share(&[1, 1, 1, 1], &[2, 2, 3, 1]), Some(0.25));
         assert_eq!(share(&[1, 1], &[1, 1]), None);
     }
 
     #[test]
-    fn answer_takes_its_time_and_is_counted() {
+    fn response_takes_the_given_time_and_is_counted() {
         let shared = Arc::new(Shared::default());
         shared.extra_us.store(10_000, Ordering::Relaxed);
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind a port");
+        let address = listener.local_addr().expect("read the local address");
         let other = shared.clone();
         let thread = std::thread::spawn(move || {
-            let (stream, _) = listener.accept().expect("a client");
-            other.answer(stream)
+            let (stream, _) = listener.accept().expect("accept a client");
+            other.respond(stream)
         });
-        let begun = Instant::now();
-        let mut stream = TcpStream::connect(address).expect("connected");
+        let started_at = Instant::now();
+        let mut stream = TcpStream::connect(address).expect("connect");
         stream
             .write_all(b"GET / HTTP/1.0\r\n\r\n")
             .expect("written");
@@ -220,7 +220,7 @@ mod tests {
         stream.read_to_string(&mut text).expect("read");
         thread.join().expect("ended").expect("answered");
         assert!(text.starts_with("HTTP/1.0 200") && text.ends_with("Up\n"));
-        assert!(begun.elapsed() >= USUAL + Duration::from_millis(10));
-        assert_eq!(shared.answers.load(Ordering::Relaxed), 1);
+        assert!(started_at.elapsed() >= NORMAL_TIME + Duration::from_millis(10));
+        assert_eq!(shared.responses.load(Ordering::Relaxed), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! php-fpm and the three pages of the third report: `small`, `rand` and `size`.
+//! Starts php-fpm with the three pages of the third report: `small`, `rand` and `size`.
 
 use std::path::{Path, PathBuf};
 
@@ -54,6 +54,6 @@ pub(crate) fn start(launcher: &Launcher<'_>) -> Result<Daemon> {
     ];
     let mut daemon = launcher.start("php-fpm", &program, &arguments)?;
     let pid = launcher.directory.join("php-fpm.pid");
-    daemon.wait_ready("php-fpm's start", START_LIMIT, || Ok(pid.exists()))?;
+    daemon.wait_ready("php-fpm to start", START_LIMIT, || Ok(pid.exists()))?;
     Ok(daemon)
 }

@@ -1,4 +1,4 @@
-//! Weir itself, as an operator runs it: a configuration file, `weir run`, `weir real-server up` on the servers.
+//! Starts Weir as an operator does: a configuration file, `weir run`, `weir real-server up` on the servers.
 //!
 //! Each director has a separate runtime and pin directory, so that several can run on one machine, each in its network
 //! namespace. `clean` and `down` at the end remove Weir's objects from the kernel. The run removes any remaining
@@ -182,7 +182,7 @@ impl<'a> Director<'a> {
                 // Recorded before the command runs, so that a failed command is reverted as well.
                 director.servers.push(instance(host)?);
                 if let Some(server) = director.servers.last() {
-                    set_up(server, forward)?;
+                    prepare_server(server, forward)?;
                 }
             }
         }
@@ -200,7 +200,7 @@ impl<'a> Director<'a> {
     }
 
     /// Returns the number of servers in the ipvsadm table.
-    pub(crate) fn made_by_ipvsadm(&self) -> Result<usize> {
+    pub(crate) fn ipvsadm_server_count(&self) -> Result<usize> {
         let instance = &self.instance;
         let mut arguments = instance.arguments(&[]);
         arguments.extend(["ipvsadm", "-S", "-n"].map(OsString::from));
@@ -233,7 +233,7 @@ impl<'a> Director<'a> {
             .launcher()
             .start("weir-run", instance.program, &arguments)?;
         let socket = instance.runtime.join("weir.sock");
-        daemon.wait_ready("weir's start", START_LIMIT, || {
+        daemon.wait_ready("weir to start", START_LIMIT, || {
             // The socket is checked first, because this is cheap. A response shows that the configuration is active.
             Ok(socket.exists() && instance.run("weir-status", &["status", "--json"]).is_ok())
         })?;
@@ -246,7 +246,7 @@ impl<'a> Director<'a> {
         let file = self.instance.directory.join("weir.toml");
         let scheduler = self.scheduler.as_deref().unwrap_or("rr");
         let text = text(
-            &listed(servers),
+            &server_list(servers),
             self.forward,
             scheduler,
             self.cgroup.as_deref(),
@@ -255,7 +255,7 @@ impl<'a> Director<'a> {
         self.instance.run("weir-reload", &["reload"]).map(drop)
     }
 
-    /// Adds a server to the pool or removes it, by the API.
+    /// Adds a server to the pool or removes it, through the API.
     pub(crate) fn set_member(&self, address: Ipv4Addr, present: bool) -> Result<()> {
         let socket = self.instance.runtime.join("weir.sock");
         let (method, body) = if present {
@@ -268,7 +268,7 @@ impl<'a> Director<'a> {
             "{method} /v1/servers/images/{address} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\
              Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
         );
-        let ask = || -> std::io::Result<String> {
+        let send_request = || -> std::io::Result<String> {
             let mut stream = UnixStream::connect(&socket)?;
             stream.set_read_timeout(Some(COMMAND_LIMIT))?;
             stream.write_all(request.as_bytes())?;
@@ -276,7 +276,7 @@ impl<'a> Director<'a> {
             stream.read_to_string(&mut reply)?;
             Ok(reply)
         };
-        let reply = ask().map_err(LabError::file(&socket))?;
+        let reply = send_request().map_err(LabError::file(&socket))?;
         if reply.starts_with("HTTP/1.1 2") {
             return Ok(());
         }
@@ -296,26 +296,26 @@ impl<'a> Director<'a> {
     pub(crate) fn kill_daemon(&self) -> Result<()> {
         let keeper = self.daemon.as_ref().map_or(0, Daemon::pid);
         for pid in process::children(keeper) {
-            // If the daemon has just ended, the next round finds its successor.
+            // If the daemon has just exited, the next round finds its successor.
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
         Ok(())
     }
 
     /// Waits until the daemon responds.
-    pub(crate) fn await_answer(&self, limit: Duration) -> Result<()> {
-        let answers = || {
+    pub(crate) fn wait_until_responding(&self, limit: Duration) -> Result<()> {
+        let responds = || {
             Ok(self
                 .instance
                 .run("weir-status", &["status", "--json"])
                 .is_ok()
                 .then_some(()))
         };
-        wait_for("a response from weir", limit, answers, String::new)
+        wait_for("a response from weir", limit, responds, String::new)
     }
 }
 
-fn set_up(server: &Instance<'_>, forward: Forward) -> Result<()> {
+fn prepare_server(server: &Instance<'_>, forward: Forward) -> Result<()> {
     let vip = format!("{VIP}:{}", nginx::PORT);
     let mut words = vec![
         "real-server",
@@ -334,7 +334,7 @@ fn set_up(server: &Instance<'_>, forward: Forward) -> Result<()> {
 impl Drop for Director<'_> {
     fn drop(&mut self) {
         self.daemon = None;
-        // The run removes remaining objects by its tag, also if Ctrl-C interrupts these commands. A failure must not
+        // The run removes remaining objects by its tag, even if Ctrl-C interrupts these commands. A failure must not
         // hide the trial's result.
         let _ = self.instance.run("weir-clean", &["clean"]);
         for server in &self.servers {
@@ -343,7 +343,7 @@ impl Drop for Director<'_> {
     }
 }
 
-/// Returns the part of the configuration without services.
+/// The part of the configuration without services.
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\n";
 
 fn configuration(
@@ -357,10 +357,10 @@ fn configuration(
         .iter()
         .map(|server| server.address)
         .collect();
-    text(&listed(&servers), forward, scheduler, cgroup)
+    text(&server_list(&servers), forward, scheduler, cgroup)
 }
 
-fn listed(servers: &[Ipv4Addr]) -> String {
+fn server_list(servers: &[Ipv4Addr]) -> String {
     let quoted = servers.iter().map(|server| format!("\"{server}\""));
     quoted.collect::<Vec<_>>().join(", ")
 }
@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_the_products() {
+    fn configuration_has_the_expected_text() {
         insta::assert_snapshot!(text(
             "\"10.0.0.5\", \"10.0.0.6\"",
             Forward::Direct,

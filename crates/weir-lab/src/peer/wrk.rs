@@ -1,4 +1,4 @@
-//! wrk: clients that keep their connections, for a given time instead of a number of requests.
+//! Runs wrk: clients that keep their connections, for a given time instead of a number of requests.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,7 +25,7 @@ end
 /// Time limit in addition to the requested time.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// Runs wrk for `time` and waits for its end.
+/// Runs wrk for `time` and waits until it exits.
 pub(crate) fn run(
     launcher: &Launcher<'_>,
     url: &str,
@@ -107,7 +107,7 @@ mod tests {
     fn output_of_the_script_is_parsed() {
         let output = "Running 2s test\ntotals 2000 1024000 2000000\nerrors 0 3 0 1 0\nshare 0.5 1500\nshare 0.99 2500\n\
                       share 0.99900 4000\nshare 1 9000\n";
-        let outcome = parse(output).expect("a summary");
+        let outcome = parse(output).expect("contains the summary");
         assert_eq!((outcome.requests_per_second, outcome.failed), (1000.0, 4));
         assert_eq!(outcome.kbytes_per_second, 500.0);
         assert!(outcome.breakdown.contains("3 not read"));

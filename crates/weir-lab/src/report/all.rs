@@ -1,4 +1,4 @@
-//! `weir lab report`: all experiments in one HTML file, next to the figures of the field reports.
+//! `weir lab report`: writes all experiments to one HTML file, next to the figures of the field reports.
 
 use std::fmt::Write as _;
 
@@ -12,22 +12,22 @@ pub(crate) struct Comparison {
     experiment: String,
     what: &'static str,
     unit: &'static str,
-    /// The author's value.
+    /// The author's value; `None` = the report has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     reported: Option<f64>,
-    /// The peer and Weir, measured here.
+    /// The values of the peer and of Weir, measured by the lab.
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     weir: Option<f64>,
 }
 
-/// The comparisons of a report with its field report.
+/// Returns the comparisons of a report with its field report.
 pub(crate) fn comparisons(report: &Report) -> Vec<Comparison> {
-    let Some(field) = field::of(&report.experiment) else {
+    let Some(field) = field::field_report(&report.experiment) else {
         return Vec::new();
     };
-    let measured = |name: Option<&str>, figure: &Figure| figure.metric.of(name?, &report.rows);
+    let measured = |name: Option<&str>, figure: &Figure| figure.metric.value(name?, &report.rows);
     let lines = field.figures.iter().map(|figure| Comparison {
         experiment: report.experiment.clone(),
         what: figure.what,
@@ -39,7 +39,7 @@ pub(crate) fn comparisons(report: &Report) -> Vec<Comparison> {
     lines.collect()
 }
 
-/// The whole file; `missing` are the experiments without results.
+/// Returns the file. `missing` are the experiments without results.
 pub(crate) fn render(reports: &[Report], missing: &[&str]) -> String {
     let mut content = String::from(
         "<h1>weir lab: all experiments</h1>\n<p>Figures of five field reports, and the same work measured on this \
@@ -51,12 +51,12 @@ pub(crate) fn render(reports: &[Report], missing: &[&str]) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(
             content,
-            "<p class=\"busy\">{name}: no results; `weir lab run {name} --report DIR` makes them.</p>"
+            "<p class=\"busy\">{name}: no results; `weir lab run {name} --report DIR` creates them.</p>"
         );
     }
     for report in reports {
         content.push_str("<hr/>\n<section>\n");
-        let field = field::of(&report.experiment);
+        let field = field::field_report(&report.experiment);
         if let Some(field) = field {
             introduction(&mut content, field);
             table(&mut content, report);
@@ -86,11 +86,11 @@ fn introduction(content: &mut String, field: &FieldReport) {
     );
 }
 
-/// The headline of each experiment.
+/// Writes the headline of each experiment.
 fn summary(content: &mut String, reports: &[Report]) {
     content.push_str("<ul>\n");
     for report in reports {
-        let headline = super::headline::of(report).unwrap_or_default();
+        let headline = super::headline::summarize(report).unwrap_or_default();
         let _ = writeln!(
             content,
             "<li>{}: {}</li>",
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_has_the_reports_figures_and_the_measured_ones() {
+    fn file_contains_reported_and_measured_figures() {
         let mut report = example::report();
         report.rows.push(example::row("haproxy", 0.25, 400.0));
         let page = render(&[report, example::timed_report()], &["slow-server"]);

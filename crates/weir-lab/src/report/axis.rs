@@ -1,4 +1,4 @@
-//! What charts over two axes share: size, margins, axes and lines.
+//! Size, margins, axes and lines of charts with two axes.
 
 use std::fmt::Write as _;
 
@@ -11,13 +11,13 @@ pub(super) const RIGHT: f64 = 12.0;
 pub(super) const TOP: f64 = 14.0;
 pub(super) const BOTTOM: f64 = 38.0;
 
-/// One axis: positions and labels of its ticks, and what it counts.
+/// One axis: positions and labels of its ticks, and its quantity.
 pub(super) struct Axis<'a> {
     pub(super) ticks: Vec<(f64, String)>,
     pub(super) title: &'a str,
 }
 
-/// Both axes of a chart of that height, with a line across at each tick of the vertical one.
+/// Draws both axes of a chart of this height, with a horizontal line at each tick of the vertical axis.
 pub(super) fn draw(svg: &mut String, height: f64, horizontal: &Axis<'_>, vertical: &Axis<'_>) {
     let (bottom, right) = (height - BOTTOM, WIDTH - RIGHT);
     for (y, label) in &vertical.ticks {
@@ -49,7 +49,7 @@ pub(super) fn draw(svg: &mut String, height: f64, horizontal: &Axis<'_>, vertica
     );
 }
 
-/// A line through points of the picture.
+/// Draws a line through points, in the coordinates of the picture.
 pub(super) fn line(
     svg: &mut String,
     class: &str,

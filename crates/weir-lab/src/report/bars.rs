@@ -1,4 +1,4 @@
-//! Bar charts as HTML elements, so that the text has the page's font size on small screens too, unlike in a scaled
+//! Bar charts as HTML elements, so that the text has the page's font size even on small screens, unlike in a scaled
 //! image.
 
 use std::fmt::Write as _;
@@ -10,10 +10,10 @@ use super::{BASE, Report, Row};
 struct Bar<'a> {
     name: &'a str,
     value: f64,
-    shown: String,
+    label: String,
 }
 
-/// Returns a section of bars for each kind of run of a report.
+/// Writes a section of bars for each kind of run of a report.
 pub(super) fn render(page: &mut String, report: &Report) {
     if report.is_timed() {
         let (share, title) = if report.has_shares() {
@@ -26,7 +26,7 @@ pub(super) fn render(page: &mut String, report: &Report) {
             Some(Bar {
                 name: &row.name,
                 value,
-                shown: format!("{value:.2} ms"),
+                label: format!("{value:.2} ms"),
             })
         });
         section(page, title, &bars.collect::<Vec<_>>());
@@ -56,7 +56,7 @@ fn bar(row: &Row) -> Bar<'_> {
     Bar {
         name: row.method(),
         value: rate,
-        shown: format!("{rate:.digits$}{}", ratio.unwrap_or_default()),
+        label: format!("{rate:.digits$}{}", ratio.unwrap_or_default()),
     }
 }
 
@@ -64,20 +64,20 @@ fn section(page: &mut String, title: &str, bars: &[Bar<'_>]) {
     if bars.is_empty() {
         return;
     }
-    let most = bars.iter().map(|bar| bar.value);
-    let most = most.fold(f64::MIN_POSITIVE, f64::max);
+    let max = bars.iter().map(|bar| bar.value);
+    let max = max.fold(f64::MIN_POSITIVE, f64::max);
     // Writing to a String cannot fail.
     let _ = writeln!(page, "<section class=\"bars\"><h2>{}</h2>", escape(title));
     for bar in bars {
         let class = if bar.name == BASE { "bar base" } else { "bar" };
-        let percent = (bar.value / most * 100.0).clamp(0.0, 100.0);
+        let percent = (bar.value / max * 100.0).clamp(0.0, 100.0);
         let _ = writeln!(
             page,
             "<div><span>{}</span><span class=\"track\"><span class=\"{class}\" style=\"width: \
              {percent:.1}%\"></span></span>\
              <span>{}</span></div>",
             escape(bar.name),
-            escape(&bar.shown)
+            escape(&bar.label)
         );
     }
     page.push_str("</section>\n");
@@ -95,12 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn every_row_has_its_bar() {
+    fn every_row_has_a_bar() {
         insta::assert_snapshot!(page(&example::report()));
     }
 
     #[test]
-    fn works_are_compared_apart_and_latencies_with_each_other() {
+    fn each_kind_of_run_and_the_latencies_have_a_section() {
         let mut report = example::report();
         for (row, name) in report
             .rows

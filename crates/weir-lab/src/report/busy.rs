@@ -5,9 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 /// Share of CPU time above which the machine counts as busy.
-const BUSY: f64 = 0.25;
+const BUSY_SHARE: f64 = 0.25;
 /// Time for which CPU usage is measured if the load average is high.
-const MEASURED: Duration = Duration::from_millis(500);
+const MEASUREMENT_TIME: Duration = Duration::from_millis(500);
 
 /// Checks the machine before a run. Returns a note for the report if it is busy.
 pub(crate) fn note() -> Option<String> {
@@ -16,14 +16,14 @@ pub(crate) fn note() -> Option<String> {
     if !is_high(load, processors) {
         return None;
     }
-    // The load average also includes a build that has just ended.
+    // The load average also includes work that has just finished, such as a build.
     let times = || {
         std::fs::read_to_string("/proc/stat")
             .ok()
-            .and_then(|text| busy_and_all(&text))
+            .and_then(|text| busy_and_total(&text))
     };
     let before = times();
-    thread::sleep(MEASURED);
+    thread::sleep(MEASUREMENT_TIME);
     note_for(load, processors, share(before, times()))
 }
 
@@ -37,7 +37,7 @@ fn is_high(load: f64, processors: usize) -> bool {
 }
 
 /// Returns the busy and the total CPU ticks since boot.
-fn busy_and_all(text: &str) -> Option<(u64, u64)> {
+fn busy_and_total(text: &str) -> Option<(u64, u64)> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().flat_map(str::parse).collect();
     // proc_stat(5): the fourth and fifth are idle, the ninth and tenth are parts of the first two.
@@ -54,7 +54,7 @@ fn share(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f64> {
 }
 
 fn note_for(load: f64, processors: usize, share: Option<f64>) -> Option<String> {
-    if !is_high(load, processors) || share.is_some_and(|share| share <= BUSY) {
+    if !is_high(load, processors) || share.is_some_and(|share| share <= BUSY_SHARE) {
         return None;
     }
     let plural = if processors == 1 { "" } else { "s" };
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn load_of_half_the_cpus_counts_as_busy() {
+    fn load_of_half_the_cpus_is_reported() {
         assert_eq!(note_for(0.9, 2, Some(1.0)), None);
         assert_eq!(note_for(1.1, 4, None), None);
         let note = note_for(1.1, 2, Some(0.6)).expect("busy");
@@ -82,19 +82,19 @@ mod tests {
     }
 
     #[test]
-    fn work_that_has_ended_is_no_load() {
+    fn finished_work_is_not_reported() {
         assert_eq!(note_for(2.4, 2, Some(0.1)), None);
     }
 
     #[test]
-    fn the_kernels_files_are_read() {
+    fn kernel_files_are_parsed() {
         assert_eq!(load_average("2.30 0.90 0.35 2/312 5998\n"), Some(2.3));
         assert_eq!(load_average(""), None);
-        let before = busy_and_all("cpu  100 0 50 800 50 0 0 0 30 0\ncpu0 1 1 1 1\n");
+        let before = busy_and_total("cpu  100 0 50 800 50 0 0 0 30 0\ncpu0 1 1 1 1\n");
         assert_eq!(before, Some((150, 1000)));
-        let after = busy_and_all("cpu  130 0 60 850 60 0 0 0 40 0\n");
+        let after = busy_and_total("cpu  130 0 60 850 60 0 0 0 40 0\n");
         assert_eq!(share(before, after), Some(0.4));
         assert_eq!(share(before, before), None);
-        assert_eq!(busy_and_all("intr 1\n"), None);
+        assert_eq!(busy_and_total("intr 1\n"), None);
     }
 }

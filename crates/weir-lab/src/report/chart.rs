@@ -10,9 +10,9 @@ use crate::sample::HostSeries;
 /// Height of a panel, in CSS pixels.
 const HEIGHT: f64 = 240.0;
 /// Maximum number of points of a line: about one for four pixels.
-const POINTS: usize = 150;
+const MAX_POINTS: usize = 150;
 /// Maximum number of ticks on an axis.
-const TICKS: f64 = 6.0;
+const MAX_TICKS: f64 = 6.0;
 
 /// The scale of one panel.
 struct Scale {
@@ -30,9 +30,9 @@ impl Scale {
     }
 }
 
-/// Returns a round step that divides `range` into at most [`TICKS`] parts.
+/// Returns a round step that divides `range` into at most [`MAX_TICKS`] parts.
 fn step(range: f64) -> f64 {
-    let rough = (range / TICKS).max(1e-9);
+    let rough = (range / MAX_TICKS).max(1e-9);
     let power = 10_f64.powf(rough.log10().floor());
     [1.0, 2.0, 5.0, 10.0]
         .map(|factor| factor * power)
@@ -58,7 +58,7 @@ fn ticks(end: f64, place: impl Fn(f64) -> f64) -> Vec<(f64, String)> {
 
 /// Draws the transmit rate of each host, and the receive rate of the director, over time.
 pub(super) fn traffic(panel: &Panel) -> String {
-    let series = panel.series.thinned(POINTS);
+    let series = panel.series.downsampled(MAX_POINTS);
     // The link's rate is at the same height in all panels; the client's transmit rate is lower.
     let scale = Scale {
         seconds: series.seconds.last().copied().unwrap_or(1.0).max(1e-3),
@@ -140,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_range_gets_few_ticks(end in 0.01_f64..1e6) {
+        fn every_range_has_two_to_seven_ticks(end in 0.01_f64..1e6) {
             let ticks = ticks(end, |value| value);
             prop_assert!((2..=7).contains(&ticks.len()), "{} ticks for {}", ticks.len(), end);
             prop_assert!(ticks.iter().all(|(value, _)| *value <= end * 1.000_001));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_have_their_classes() {
+    fn hosts_have_distinct_classes() {
         let class = |name: &str| {
             class_of(&HostSeries {
                 host: name.into(),

@@ -1,4 +1,4 @@
-//! The output of experiments in which something fails: a line, a bar and a JSON object for each fault and method.
+//! The output of experiments that inject faults: a line, a bar and a JSON object for each fault and method.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,40 +12,40 @@ use crate::progress::Progress;
 
 /// The result of one fault with one method.
 pub(crate) trait FaultRow: Serialize {
-    /// Rows of one fault follow each other, and have a section of the chart.
+    /// Returns the name of the fault. Rows of one fault follow each other, and share a section of the chart.
     fn fault(&self) -> &str;
-    /// What is compared.
+    /// Returns the name of the method.
     fn method(&self) -> &str;
-    /// Whether Weir is compared with this method.
+    /// Returns whether this is a method with which Weir is compared.
     fn is_base(&self) -> bool;
-    /// The length of its bar. The unit does not matter: bars are shares of [`About::most`].
+    /// Returns the length of the bar. The unit does not matter: bars are shares of [`Description::full_bar`].
     fn length(&self) -> f64;
-    /// The text of its bar; `None` = there is no result.
+    /// Returns the text of the bar; `None` = there is no result.
     fn label(&self) -> Option<String>;
-    /// The columns of the table between the method and the error, aligned with [`About::columns`].
+    /// Returns the columns of the table between the method and the error, aligned with [`Description::columns`].
     fn columns(&self) -> String;
-    /// Why a run failed.
+    /// Returns why a run failed; `None` = all runs succeeded.
     fn error(&self) -> Option<&str>;
 }
 
-/// An experiment, for its output.
+/// The description of an experiment in its output.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct About<'a> {
+pub(crate) struct Description<'a> {
     pub(crate) name: &'a str,
     pub(crate) summary: &'a str,
-    /// The names of the first two columns with their widths.
+    /// Names and widths of the first two columns.
     pub(crate) heads: [(&'a str, usize); 2],
-    /// The heads of [`FaultRow::columns`].
+    /// The heading of [`FaultRow::columns`].
     pub(crate) columns: &'a str,
     /// The length of a full bar.
-    pub(crate) most: f64,
-    /// What the figures mean, below the table.
+    pub(crate) full_bar: f64,
+    /// An explanation of the figures, below the table.
     pub(crate) note: &'a str,
 }
 
-/// A row of the table without its line break.
-pub(crate) fn line<R: FaultRow>(about: &About<'_>, row: &R) -> String {
-    let [(_, fault), (_, method)] = about.heads;
+/// Returns a row of the table without its line break.
+pub(crate) fn line<R: FaultRow>(description: &Description<'_>, row: &R) -> String {
+    let [(_, fault), (_, method)] = description.heads;
     let text = format!(
         "{:<fault$} {:<method$} {}  {}",
         row.fault(),
@@ -56,14 +56,17 @@ pub(crate) fn line<R: FaultRow>(about: &About<'_>, row: &R) -> String {
     text.trim_end().to_owned()
 }
 
-fn table<R: FaultRow>(about: &About<'_>, rows: &[R]) -> String {
-    let [(first, fault), (second, method)] = about.heads;
-    let mut text = format!("{first:<fault$} {second:<method$} {}\n", about.columns);
+fn table<R: FaultRow>(description: &Description<'_>, rows: &[R]) -> String {
+    let [(first, fault), (second, method)] = description.heads;
+    let mut text = format!(
+        "{first:<fault$} {second:<method$} {}\n",
+        description.columns
+    );
     for row in rows {
-        text.push_str(&line(about, row));
+        text.push_str(&line(description, row));
         text.push('\n');
     }
-    text.push_str(about.note);
+    text.push_str(description.note);
     text.push('\n');
     text
 }
@@ -73,33 +76,37 @@ fn table<R: FaultRow>(about: &About<'_>, rows: &[R]) -> String {
 /// # Errors
 /// The directory of the chart or standard output cannot be written.
 pub(crate) fn finish<R: FaultRow>(
-    about: &About<'_>,
+    description: &Description<'_>,
     rows: &[R],
     directory: &Path,
     json: bool,
     progress: &Progress,
 ) -> Result<bool> {
-    let page = write(about, rows, directory)?;
+    let page = write(description, rows, directory)?;
     progress.line(&format!("report: {}", page.display()));
     if json {
-        let document = serde_json::json!({ "experiment": about.name, "rows": rows });
+        let document = serde_json::json!({ "experiment": description.name, "rows": rows });
         output::print(&format!("{document}\n"))?;
     } else {
-        output::print(&table(about, rows))?;
+        output::print(&table(description, rows))?;
     }
     Ok(rows.iter().all(|row| row.error().is_none()))
 }
 
-fn write<R: FaultRow>(about: &About<'_>, rows: &[R], directory: &Path) -> Result<PathBuf> {
+fn write<R: FaultRow>(
+    description: &Description<'_>,
+    rows: &[R],
+    directory: &Path,
+) -> Result<PathBuf> {
     std::fs::create_dir_all(directory).map_err(LabError::file(directory))?;
-    let path = directory.join(format!("{}.html", about.name));
-    std::fs::write(&path, page(about, rows)).map_err(LabError::file(&path))?;
+    let path = directory.join(format!("{}.html", description.name));
+    std::fs::write(&path, page(description, rows)).map_err(LabError::file(&path))?;
     Ok(std::fs::canonicalize(&path).unwrap_or(path))
 }
 
-fn page<R: FaultRow>(about: &About<'_>, rows: &[R]) -> String {
-    let mut body = format!("<p>{}</p>\n", html::escape(about.summary));
-    for group in rows.chunk_by(|one, other| one.fault() == other.fault()) {
+fn page<R: FaultRow>(description: &Description<'_>, rows: &[R]) -> String {
+    let mut body = format!("<p>{}</p>\n", html::escape(description.summary));
+    for group in rows.chunk_by(|wanted, other| wanted.fault() == other.fault()) {
         // Writing to a String cannot fail.
         let _ = writeln!(
             body,
@@ -107,17 +114,17 @@ fn page<R: FaultRow>(about: &About<'_>, rows: &[R]) -> String {
             html::escape(group[0].fault())
         );
         for row in group {
-            bar(&mut body, about, row);
+            bar(&mut body, description, row);
         }
         body.push_str("</section>\n");
     }
-    let _ = writeln!(body, "<p>{}</p>", html::escape(about.note));
-    html::document(about.name, &body)
+    let _ = writeln!(body, "<p>{}</p>", html::escape(description.note));
+    html::document(description.name, &body)
 }
 
-fn bar<R: FaultRow>(body: &mut String, about: &About<'_>, row: &R) {
-    let most = about.most.max(f64::MIN_POSITIVE);
-    let percent = (row.length() / most * 100.0).clamp(0.0, 100.0);
+fn bar<R: FaultRow>(body: &mut String, description: &Description<'_>, row: &R) {
+    let full_bar = description.full_bar.max(f64::MIN_POSITIVE);
+    let percent = (row.length() / full_bar * 100.0).clamp(0.0, 100.0);
     let class = if row.is_base() { "bar base" } else { "bar" };
     let shown = row.label();
     let shown = shown.unwrap_or_else(|| row.error().unwrap_or_default().to_owned());
@@ -130,16 +137,16 @@ fn bar<R: FaultRow>(body: &mut String, about: &About<'_>, row: &R) {
     );
 }
 
-/// A time in a table, or `-`.
+/// Formats a time in a table; `-` = there is none.
 pub(crate) fn milliseconds(value: Option<u64>) -> String {
     value.map_or_else(|| "-".to_owned(), |it| format!("{it} ms"))
 }
 
-/// The entries of an experiment with these names; no names = all.
+/// Returns the entries of an experiment with these names; no names = all entries.
 ///
 /// # Errors
-/// An unknown name, with the known ones.
-pub(crate) fn chosen<T: Copy>(
+/// A name is unknown. The error lists the known names.
+pub(crate) fn select<T: Copy>(
     experiment: &str,
     option: &'static str,
     all: &[T],
@@ -156,8 +163,8 @@ pub(crate) fn chosen<T: Copy>(
             ),
         });
     }
-    let is_chosen = |it: &&T| names.is_empty() || names.iter().any(|one| one == name(it));
-    Ok(all.iter().filter(is_chosen).copied().collect())
+    let is_selected = |it: &&T| names.is_empty() || names.iter().any(|wanted| wanted == name(it));
+    Ok(all.iter().filter(is_selected).copied().collect())
 }
 
 #[cfg(test)]
@@ -198,12 +205,12 @@ mod tests {
         }
     }
 
-    const ABOUT: About<'_> = About {
+    const ABOUT: Description<'_> = Description {
         name: "example",
         summary: "what < breaks",
         heads: [("FAULT", 6), ("METHOD", 7)],
         columns: "BROKEN",
-        most: 400.0,
+        full_bar: 400.0,
         note: "A note.",
     };
 
@@ -239,10 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn names_select_entries() {
+    fn entries_are_selected_by_name() {
         let choose = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|&it| it.to_owned()).collect();
-            chosen("example", "--faults", &["cut", "stop"], |it| *it, &names)
+            select("example", "--faults", &["cut", "stop"], |it| *it, &names)
         };
         assert_eq!(choose(&[]).map(|it| it.len()).ok(), Some(2));
         assert_eq!(choose(&["stop"]).ok(), Some(vec!["stop"]));

@@ -1,5 +1,5 @@
-//! The field reports that the experiments reproduce: what their authors measured, next to the same figures measured
-//! here, and why they differ.
+//! The field reports that the experiments reproduce: the figures of their authors, the rows of the lab that measure the
+//! same, and why they differ.
 
 use super::Row;
 
@@ -8,12 +8,12 @@ use super::Row;
 pub(crate) struct FieldReport {
     /// The experiment that reproduces it.
     pub(crate) experiment: &'static str,
-    /// What was compared, with what.
+    /// The compared methods or programs.
     pub(crate) title: &'static str,
     /// The author's machines and load.
     pub(crate) setup: &'static str,
     pub(crate) figures: &'static [Figure],
-    /// What differs here, and why.
+    /// Differences between the lab and the report, and their reasons.
     pub(crate) differences: &'static [&'static str],
 }
 
@@ -24,19 +24,19 @@ pub(crate) struct Figure {
     /// The author's value; `None` = the report has none.
     pub(crate) reported: Option<f64>,
     pub(crate) metric: Metric,
-    /// The rows that measure the same here: the peer, then Weir.
+    /// The rows of the lab that measure the same: of the peer, then of Weir.
     pub(crate) peer: Option<&'static str>,
     pub(crate) weir: Option<&'static str>,
 }
 
-/// How a row gives the figure.
+/// How a figure is calculated from a row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Metric {
     RequestsPerSecond,
     KbytesPerSecond,
     Seconds,
     Failed,
-    /// The latency of this share of the requests, milliseconds.
+    /// The latency of this share of the requests, in milliseconds.
     Latency(f64),
     /// The throughput divided by that of another row.
     Times(&'static str),
@@ -54,8 +54,8 @@ impl Metric {
         }
     }
 
-    /// The value of a row.
-    pub(crate) fn of(self, name: &str, rows: &[Row]) -> Option<f64> {
+    /// Returns the value of the row with this name; `None` = it was not measured.
+    pub(crate) fn value(self, name: &str, rows: &[Row]) -> Option<f64> {
         let find = |name: &str| rows.iter().find(|row| row.name == name);
         let row = find(name)?;
         Some(match self {
@@ -83,13 +83,13 @@ const fn figure(
         what,
         reported: Some(reported),
         metric,
-        peer: some(peer),
-        weir: some(weir),
+        peer: non_empty(peer),
+        weir: non_empty(weir),
     }
 }
 
-/// A figure that the report does not have.
-const fn open(
+/// Creates a figure that the report does not have.
+const fn unreported(
     what: &'static str,
     metric: Metric,
     peer: &'static str,
@@ -99,12 +99,12 @@ const fn open(
         what,
         reported: None,
         metric,
-        peer: some(peer),
-        weir: some(weir),
+        peer: non_empty(peer),
+        weir: non_empty(weir),
     }
 }
 
-const fn some(name: &'static str) -> Option<&'static str> {
+const fn non_empty(name: &'static str) -> Option<&'static str> {
     if name.is_empty() { None } else { Some(name) }
 }
 
@@ -262,25 +262,25 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "nftables/small",
                 "l3dsr-sh/small",
             ),
-            open(
+            unreported(
                 "small pages: against nginx hash",
                 Times("nginx-hash/small"),
                 "nftables/small",
                 "l3dsr-sh/small",
             ),
-            open(
+            unreported(
                 "sleeping pages: against nginx hash",
                 Times("nginx-hash/rand"),
                 "nftables/rand",
                 "l3dsr-wlc/rand",
             ),
-            open(
+            unreported(
                 "64 KB: against nginx hash",
                 Times("nginx-hash/size-65535"),
                 "nftables/size-65535",
                 "l3dsr-sh/size-65535",
             ),
-            open(
+            unreported(
                 "640 KB: against nginx hash",
                 Times("nginx-hash/size-655350"),
                 "nftables/size-655350",
@@ -408,25 +408,25 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         setup: "The report's clients reach HAProxy over loopback on every host. It has no figures for a \
                 balancer without a proxy.",
         figures: &[
-            open(
+            unreported(
                 "quiet: 99 %",
                 Latency(0.99),
                 "haproxy/quiet",
                 "socket/quiet",
             ),
-            open(
+            unreported(
                 "members change: 99 %",
                 Latency(0.99),
                 "haproxy/disturbed",
                 "socket/disturbed",
             ),
-            open(
+            unreported(
                 "members change: failed",
                 Failed,
                 "haproxy/disturbed",
                 "socket/disturbed",
             ),
-            open(
+            unreported(
                 "requests against a direct connection",
                 Times("one-server/quiet"),
                 "haproxy/quiet",
@@ -443,19 +443,19 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         setup: "The author names least connections and least time for direct routing, where the balancer never sees \
                 replies, as a later article.",
         figures: &[
-            open(
+            unreported(
                 "5 ms slower: 99 %",
                 Latency(0.99),
                 "haproxy-leastconn/5ms",
                 "direct-least-time/5ms",
             ),
-            open(
+            unreported(
                 "20 ms slower: 99 %",
                 Latency(0.99),
                 "haproxy-leastconn/20ms",
                 "direct-least-time/20ms",
             ),
-            open(
+            unreported(
                 "lack of processor time: 99 %",
                 Latency(0.99),
                 "haproxy-leastconn/starved",
@@ -468,8 +468,8 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
     },
 ];
 
-/// The field report of an experiment.
-pub(crate) fn of(experiment: &str) -> Option<&'static FieldReport> {
+/// Returns the field report of an experiment.
+pub(crate) fn field_report(experiment: &str) -> Option<&'static FieldReport> {
     REPORTS
         .iter()
         .find(|report| report.experiment == experiment)
@@ -481,13 +481,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_taken_from_their_rows() {
+    fn figures_are_calculated_from_their_rows() {
         let report = example::report();
-        let value = |metric: Metric, name| metric.of(name, &report.rows);
+        let value = |metric: Metric, name| metric.value(name, &report.rows);
         assert_eq!(value(KbytesPerSecond, "nat"), Some(0.245 * 4096.0));
         assert_eq!(value(Times("one-server"), "direct"), Some(0.998 / 0.25));
         assert_eq!(value(Seconds, "haproxy"), None, "not measured");
         let timed = example::timed_report();
-        assert_eq!(Latency(0.99).of("proxy/disturbed", &timed.rows), Some(2.5));
+        assert_eq!(
+            Latency(0.99).value("proxy/disturbed", &timed.rows),
+            Some(2.5)
+        );
     }
 }

@@ -3,18 +3,18 @@
 use super::{BASE, DIRECTOR, Panel, Report, Row};
 
 /// Share of the link's rate above which the director's link counts as saturated.
-pub(super) const CEILING: f64 = 0.9;
+pub(super) const SATURATION_SHARE: f64 = 0.9;
 
 /// Returns the summary; `None` = nothing was measured.
-pub(crate) fn of(report: &Report) -> Option<String> {
+pub(crate) fn summarize(report: &Report) -> Option<String> {
     let outcome = if report.has_shares() {
-        slowed(report)?
+        slow_server_latency(report)?
     } else if report.is_timed() {
-        slowest(report)?
+        slowest_request(report)?
     } else if !report.events.is_empty() {
-        story(report)?
+        fail_outcome(report)?
     } else {
-        compared(report).or_else(|| most(report))?
+        compare_with_one_server(report).or_else(|| fastest_method(report))?
     };
     let failed: u64 = report.rows.iter().map(|row| row.failed).sum();
     let failed = match failed {
@@ -32,12 +32,12 @@ pub(crate) fn of(report: &Report) -> Option<String> {
 }
 
 /// Returns whether the director's link is saturated.
-pub(super) fn is_at_ceiling(panel: &Panel) -> bool {
+pub(super) fn is_saturated(panel: &Panel) -> bool {
     let (sends, _) = panel.series.mean(DIRECTOR).unwrap_or_default();
-    sends >= CEILING * panel.link
+    sends >= SATURATION_SHARE * panel.link
 }
 
-fn compared(report: &Report) -> Option<String> {
+fn compare_with_one_server(report: &Report) -> Option<String> {
     let ratio = |row: &&Row| row.ratio.unwrap_or_default();
     let others = || {
         let rows = report.rows.iter();
@@ -53,14 +53,14 @@ fn compared(report: &Report) -> Option<String> {
     );
     if worst.name != best.name {
         text += &format!(", {} {:.2} times", worst.name, times(worst));
-        if report.panel(worst).is_some_and(is_at_ceiling) {
+        if report.panel(worst).is_some_and(is_saturated) {
             text += ", because its replies fill the director's link";
         }
     }
     Some(text)
 }
 
-fn most(report: &Report) -> Option<String> {
+fn fastest_method(report: &Report) -> Option<String> {
     let by_rate = |a: &&Row, b: &&Row| a.requests_per_second.total_cmp(&b.requests_per_second);
     let best = report.rows.iter().max_by(by_rate)?;
     let rate = best.requests_per_second;
@@ -73,8 +73,8 @@ fn most(report: &Report) -> Option<String> {
     })
 }
 
-/// Of the runs in which something was done to the balancer, or of all.
-fn slowest(report: &Report) -> Option<String> {
+/// Returns the slowest request of the disturbed runs, or of all runs if none was disturbed.
+fn slowest_request(report: &Report) -> Option<String> {
     let disturbed = |row: &&Row| {
         let timing = row.timing.as_ref();
         timing.is_some_and(|timing| !timing.disturbances.is_empty())
@@ -103,9 +103,9 @@ fn slowest(report: &Report) -> Option<String> {
     ))
 }
 
-/// Of the runs in which the first server was slow, the best and the worst 99th percentile.
-fn slowed(report: &Report) -> Option<String> {
-    let work = super::share::HEADLINE;
+/// Returns the best and the worst 99th percentile of the runs in which the first server was slow.
+fn slow_server_latency(report: &Report) -> Option<String> {
+    let work = super::share::HEADLINE_RUN;
     let rows = report.rows.iter().filter(|row| row.work() == Some(work));
     let timed = rows.filter_map(|row| Some((row.method(), row.timing.as_ref()?.latency.at(0.99))));
     let all: Vec<(&str, f64)> = timed.collect();
@@ -117,7 +117,7 @@ fn slowed(report: &Report) -> Option<String> {
     ))
 }
 
-fn story(report: &Report) -> Option<String> {
+fn fail_outcome(report: &Report) -> Option<String> {
     let after = |begin: &str| {
         let mut events = report.events.iter();
         let event = events.find(|event| event.event.starts_with(begin));
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     fn headline(report: &Report) -> String {
-        of(report).unwrap_or_default()
+        summarize(report).unwrap_or_default()
     }
 
     #[test]
@@ -184,6 +184,6 @@ mod tests {
         );
         report.rows.clear();
         report.events.clear();
-        assert_eq!(of(&report), None);
+        assert_eq!(summarize(&report), None);
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn body(report: &Report) -> String {
 
 /// Writes the summary, the notes and the bar charts.
 fn head(page: &mut String, report: &Report) {
-    if let Some(headline) = headline::of(report) {
+    if let Some(headline) = headline::summarize(report) {
         // Writing to a String cannot fail.
         let _ = writeln!(page, "<p class=\"headline\">{}</p>", escape(&headline));
     }
@@ -243,8 +243,8 @@ fn failures(page: &mut String, report: &Report) {
 }
 
 fn panels(page: &mut String, report: &Report) {
-    let most = report.panels.iter().map(|panel| servers(panel).count());
-    let most = most.max().unwrap_or(0);
+    let max = report.panels.iter().map(|panel| servers(panel).count());
+    let max = max.max().unwrap_or(0);
     let server = |number: usize| match number {
         1 => ("s1".into(), "server 1 sends".into()),
         _ => (format!("s{number}"), format!("server {number}")),
@@ -253,7 +253,7 @@ fn panels(page: &mut String, report: &Report) {
         ("director".into(), "director sends".into()),
         ("receive".into(), "director receives".into()),
     ];
-    keys.extend((1..=most).map(server));
+    keys.extend((1..=max).map(server));
     keys.push(("client".into(), "client sends".into()));
     legend(page, keys);
     page.push_str("<div class=\"panels\">\n");
@@ -262,7 +262,7 @@ fn panels(page: &mut String, report: &Report) {
             page,
             "<figure><figcaption><h2>{}</h2><p>{}</p></figcaption>\n{}</figure>",
             escape(&panel.name),
-            finding(panel),
+            limit_sentence(panel),
             chart::traffic(panel)
         );
     }
@@ -277,24 +277,24 @@ fn servers(panel: &Panel) -> impl Iterator<Item = f64> {
 }
 
 /// Returns a sentence about the limit of a method.
-fn finding(panel: &Panel) -> String {
+fn limit_sentence(panel: &Panel) -> String {
     let (sends, receives) = panel.series.mean(DIRECTOR).unwrap_or_default();
     let busiest = servers(panel).fold(0.0, f64::max);
     let link = panel.link;
-    if headline::is_at_ceiling(panel) {
+    if headline::is_saturated(panel) {
         return format!(
             "The director's uplink is the ceiling: it sends {sends:.1} of {link:.1} Mbit/s and receives {receives:.1}, \
              while \
              the busiest server sends {busiest:.1}."
         );
     }
-    let who = match servers(panel).count() {
+    let subject = match servers(panel).count() {
         1 => "The server sends".to_owned(),
         count => format!("The {count} servers send together"),
     };
     let all: f64 = servers(panel).sum();
     format!(
-        "{who} {all:.1} Mbit/s over links of {link:.1}; the director sends {sends:.1} and receives {receives:.1}."
+        "{subject} {all:.1} Mbit/s over links of {link:.1}; the director sends {sends:.1} and receives {receives:.1}."
     )
 }
 
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outcome_comes_first() {
+    fn outcome_precedes_charts_and_table() {
         let mut report = example::report();
         report.busy = Some("busy <much>".into());
         let mut head = String::new();
@@ -413,13 +413,13 @@ mod tests {
 
     /// Converts to CIELAB, in which a distance of about 2 is just noticeable.
     fn lab([red, green, blue]: [f64; 3]) -> [f64; 3] {
-        let bend = |t: f64| match t > 0.008856 {
+        let nonlinear = |t: f64| match t > 0.008856 {
             true => t.cbrt(),
             false => 7.787 * t + 16.0 / 116.0,
         };
-        let x = bend((0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505);
-        let y = bend(luminance([red, green, blue]));
-        let z = bend((0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089);
+        let x = nonlinear((0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505);
+        let y = nonlinear(luminance([red, green, blue]));
+        let z = nonlinear((0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089);
         [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
     }
 
@@ -464,18 +464,18 @@ mod tests {
             for (at, one) in LINES.iter().enumerate() {
                 for other in &LINES[at + 1..] {
                     for matrix in SIGHT {
-                        let seen = |colour: [f64; 3]| {
+                        let simulated = |colour: [f64; 3]| {
                             lab(matrix.map(|row| {
                                 let sum: f64 = row.iter().zip(colour).map(|(a, b)| a * b).sum();
                                 sum.clamp(0.0, 1.0)
                             }))
                         };
-                        let (a, b) = (seen(of(one)), seen(of(other)));
-                        let apart: f64 = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum();
+                        let (a, b) = (simulated(of(one)), simulated(of(other)));
+                        let distance: f64 = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum();
                         assert!(
-                            apart.sqrt() >= 25.0,
+                            distance.sqrt() >= 25.0,
                             "{one} and {other}: {:.1}",
-                            apart.sqrt()
+                            distance.sqrt()
                         );
                     }
                 }
@@ -494,10 +494,13 @@ mod tests {
     fn limiting_link_is_named() {
         let report = example::report();
         assert!(
-            finding(&report.panels[0])
+            limit_sentence(&report.panels[0])
                 .starts_with("The director's uplink is the ceiling: it sends 10.2 of 10.2")
         );
-        assert!(finding(&report.panels[1]).starts_with("The 2 servers send together 20.4 Mbit/s"));
+        assert!(
+            limit_sentence(&report.panels[1])
+                .starts_with("The 2 servers send together 20.4 Mbit/s")
+        );
     }
 
     #[test]

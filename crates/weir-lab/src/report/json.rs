@@ -28,7 +28,7 @@ mod tests {
     use super::super::example;
 
     #[test]
-    fn the_shape_is_the_contracts() {
+    fn fields_match_the_documented_ones() {
         insta::assert_snapshot!(super::render(&example::report()));
     }
 

@@ -1,5 +1,5 @@
-//! Reports that `weir lab run` keeps next to the HTML file, for `weir lab report`: all numbers, those of the charts
-//! included.
+//! Reports that `weir lab run` stores next to the HTML file, for `weir lab report`: all numbers, including those of the
+//! charts.
 
 use std::path::Path;
 
@@ -10,59 +10,59 @@ use crate::error::{LabError, Result};
 use crate::latency::Latency;
 use crate::sample::{HostSeries, Series, Shares};
 
-/// Changes with every incompatible change of the format.
+/// Version of the format, incremented with every incompatible change.
 const VERSION: u32 = 1;
 
-/// The file.
+/// The content of the file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct Stored {
     version: u32,
     experiment: String,
     summary: String,
-    rows: Vec<KeptRow>,
+    rows: Vec<StoredRow>,
     failures: Vec<(String, String)>,
-    panels: Vec<KeptPanel>,
+    panels: Vec<StoredPanel>,
     events: Vec<(String, f64)>,
     notes: Vec<String>,
     busy: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptRow {
+struct StoredRow {
     name: String,
     requests_per_second: f64,
     kbytes_per_second: f64,
     failed: u64,
     seconds: f64,
     ratio: Option<f64>,
-    timing: Option<KeptTiming>,
-    shares: Option<KeptShares>,
+    timing: Option<StoredTiming>,
+    shares: Option<StoredShares>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptTiming {
+struct StoredTiming {
     points: Vec<(f64, f64)>,
     disturbances: Vec<f64>,
     refused: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptShares {
+struct StoredShares {
     mean: f64,
     seconds: Vec<f64>,
     shares: Vec<f64>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptPanel {
+struct StoredPanel {
     name: String,
     link: f64,
     seconds: Vec<f64>,
-    hosts: Vec<KeptHost>,
+    hosts: Vec<StoredHost>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptHost {
+struct StoredHost {
     host: String,
     transmit: Vec<f64>,
     receive: Vec<f64>,
@@ -72,14 +72,14 @@ struct KeptHost {
 pub(super) fn write(report: &Report, directory: &Path) -> Result<()> {
     let path = directory.join(format!("{}.json", report.experiment));
     // Serialization can fail only for maps with non-string keys and for writers, which are not used.
-    let text = serde_json::to_string(&Kept::from(report)).unwrap_or_default();
+    let text = serde_json::to_string(&Stored::from(report)).unwrap_or_default();
     std::fs::write(&path, text).map_err(LabError::file(&path))
 }
 
 /// Reads the report of an experiment; `None` = there is none.
 ///
 /// # Errors
-/// The file cannot be read, or is not one of this version.
+/// The file cannot be read, or has another version.
 pub(crate) fn read(directory: &Path, experiment: &str) -> Result<Option<Report>> {
     let path = directory.join(format!("{experiment}.json"));
     let text = match std::fs::read_to_string(&path) {
@@ -87,28 +87,28 @@ pub(crate) fn read(directory: &Path, experiment: &str) -> Result<Option<Report>>
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(LabError::file(&path)(error)),
     };
-    let kept: Kept = serde_json::from_str(&text)
+    let stored: Stored = serde_json::from_str(&text)
         .map_err(|error| LabError::file(&path)(std::io::Error::other(error)))?;
-    if kept.version != VERSION || kept.experiment != experiment {
+    if stored.version != VERSION || stored.experiment != experiment {
         let error = "it was written by another version of weir; run the experiment again";
         return Err(LabError::file(&path)(std::io::Error::other(error)));
     }
-    Ok(Some(kept.into()))
+    Ok(Some(stored.into()))
 }
 
-impl From<&Report> for Kept {
+impl From<&Report> for Stored {
     fn from(report: &Report) -> Self {
         Self {
             version: VERSION,
             experiment: report.experiment.clone(),
             summary: report.summary.clone(),
-            rows: report.rows.iter().map(KeptRow::from).collect(),
+            rows: report.rows.iter().map(StoredRow::from).collect(),
             failures: report
                 .failures
                 .iter()
                 .map(|it| (it.method.clone(), it.error.clone()))
                 .collect(),
-            panels: report.panels.iter().map(KeptPanel::from).collect(),
+            panels: report.panels.iter().map(StoredPanel::from).collect(),
             events: report
                 .events
                 .iter()
@@ -120,25 +120,25 @@ impl From<&Report> for Kept {
     }
 }
 
-impl From<Kept> for Report {
-    fn from(kept: Kept) -> Self {
+impl From<Stored> for Report {
+    fn from(stored: Stored) -> Self {
         let failure = |(method, error)| Failure { method, error };
         let event = |(event, seconds)| Event { event, seconds };
         Self {
-            experiment: kept.experiment,
-            summary: kept.summary,
-            rows: kept.rows.into_iter().map(Row::from).collect(),
-            failures: kept.failures.into_iter().map(failure).collect(),
-            panels: kept.panels.into_iter().map(Panel::from).collect(),
-            events: kept.events.into_iter().map(event).collect(),
-            notes: kept.notes,
-            busy: kept.busy,
+            experiment: stored.experiment,
+            summary: stored.summary,
+            rows: stored.rows.into_iter().map(Row::from).collect(),
+            failures: stored.failures.into_iter().map(failure).collect(),
+            panels: stored.panels.into_iter().map(Panel::from).collect(),
+            events: stored.events.into_iter().map(event).collect(),
+            notes: stored.notes,
+            busy: stored.busy,
             html: None,
         }
     }
 }
 
-impl From<&Row> for KeptRow {
+impl From<&Row> for StoredRow {
     fn from(row: &Row) -> Self {
         Self {
             name: row.name.clone(),
@@ -147,12 +147,12 @@ impl From<&Row> for KeptRow {
             failed: row.failed,
             seconds: row.seconds,
             ratio: row.ratio,
-            timing: row.timing.as_ref().map(|timing| KeptTiming {
+            timing: row.timing.as_ref().map(|timing| StoredTiming {
                 points: timing.latency.points().to_vec(),
                 disturbances: timing.disturbances.clone(),
                 refused: timing.refused,
             }),
-            shares: row.shares.as_ref().map(|shares| KeptShares {
+            shares: row.shares.as_ref().map(|shares| StoredShares {
                 mean: shares.mean,
                 seconds: shares.seconds.clone(),
                 shares: shares.shares.clone(),
@@ -161,21 +161,21 @@ impl From<&Row> for KeptRow {
     }
 }
 
-impl From<KeptRow> for Row {
-    fn from(kept: KeptRow) -> Self {
+impl From<StoredRow> for Row {
+    fn from(stored: StoredRow) -> Self {
         Self {
-            name: kept.name,
-            requests_per_second: kept.requests_per_second,
-            kbytes_per_second: kept.kbytes_per_second,
-            failed: kept.failed,
-            seconds: kept.seconds,
-            ratio: kept.ratio,
-            timing: kept.timing.map(|timing| Timing {
+            name: stored.name,
+            requests_per_second: stored.requests_per_second,
+            kbytes_per_second: stored.kbytes_per_second,
+            failed: stored.failed,
+            seconds: stored.seconds,
+            ratio: stored.ratio,
+            timing: stored.timing.map(|timing| Timing {
                 latency: Latency::new(timing.points),
                 disturbances: timing.disturbances,
                 refused: timing.refused,
             }),
-            shares: kept.shares.map(|shares| Shares {
+            shares: stored.shares.map(|shares| Shares {
                 mean: shares.mean,
                 seconds: shares.seconds,
                 shares: shares.shares,
@@ -184,9 +184,9 @@ impl From<KeptRow> for Row {
     }
 }
 
-impl From<&Panel> for KeptPanel {
+impl From<&Panel> for StoredPanel {
     fn from(panel: &Panel) -> Self {
-        let host = |it: &HostSeries| KeptHost {
+        let host = |it: &HostSeries| StoredHost {
             host: it.host.clone(),
             transmit: it.transmit.clone(),
             receive: it.receive.clone(),
@@ -200,19 +200,19 @@ impl From<&Panel> for KeptPanel {
     }
 }
 
-impl From<KeptPanel> for Panel {
-    fn from(kept: KeptPanel) -> Self {
-        let host = |it: KeptHost| HostSeries {
+impl From<StoredPanel> for Panel {
+    fn from(stored: StoredPanel) -> Self {
+        let host = |it: StoredHost| HostSeries {
             host: it.host,
             transmit: it.transmit,
             receive: it.receive,
         };
         Self {
-            name: kept.name,
-            link: kept.link,
+            name: stored.name,
+            link: stored.link,
             series: Series {
-                seconds: kept.seconds,
-                hosts: kept.hosts.into_iter().map(host).collect(),
+                seconds: stored.seconds,
+                hosts: stored.hosts.into_iter().map(host).collect(),
             },
         }
     }
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kept_report_is_the_same() {
+    fn stored_report_is_read_unchanged() {
         let mut with_shares = example::report();
         with_shares.rows[0].shares = Some(Shares {
             mean: 0.25,
@@ -232,16 +232,16 @@ mod tests {
             shares: vec![0.3],
         });
         for report in [with_shares, example::timed_report()] {
-            let text = serde_json::to_string(&Kept::from(&report)).expect("JSON");
-            let kept: Kept = serde_json::from_str(&text).expect("the same format");
-            assert_eq!(Report::from(kept), report);
+            let text = serde_json::to_string(&Stored::from(&report)).expect("JSON");
+            let stored: Stored = serde_json::from_str(&text).expect("the same format");
+            assert_eq!(Report::from(stored), report);
         }
     }
 
     #[test]
-    fn absent_report_is_none_and_foreign_file_is_an_error() {
+    fn missing_report_is_none_and_invalid_file_is_an_error() {
         let directory = std::env::temp_dir().join(format!("weir-kept-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).expect("a directory");
+        std::fs::create_dir_all(&directory).expect("create the directory");
         assert!(
             read(&directory, "saturated-uplink")
                 .expect("absent")

@@ -9,7 +9,7 @@ use serde::ser::{SerializeMap, Serializer};
 use super::axis::{self, Axis, BOTTOM, LEFT, RIGHT, TOP, WIDTH};
 use super::html::escape;
 use super::{Report, Row};
-use crate::latency::{Latency, SHOWN};
+use crate::latency::{Latency, TABLE_SHARES};
 
 /// Latency results of a row.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,7 +25,7 @@ pub struct Timing {
 /// `{"latency_ms": {"50": 1.2, …, "100": 9.0}, "disturbances": 12, "disturbance_ms": 3.5, "refused": 0}`
 impl Serialize for Timing {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let shares: serde_json::Map<String, serde_json::Value> = SHOWN
+        let shares: serde_json::Map<String, serde_json::Value> = TABLE_SHARES
             .iter()
             .map(|share| (percent(*share), self.latency.at(*share).into()))
             .collect();
@@ -47,7 +47,7 @@ impl Timing {
     }
 }
 
-/// `99.99` for 0.9999.
+/// Formats a share as percent: `99.99` for 0.9999.
 fn percent(share: f64) -> String {
     // Rounded, because 0.9999 * 100 is not exact.
     format!("{}", (share * 1e8).round() / 1e6)
@@ -56,7 +56,11 @@ fn percent(share: f64) -> String {
 /// Returns the column titles.
 pub(super) fn titles(report: &Report) -> Vec<String> {
     let mut titles = vec!["requests/s".to_owned(), "failed".to_owned()];
-    titles.extend(SHOWN.iter().map(|share| format!("{}% ms", percent(*share))));
+    titles.extend(
+        TABLE_SHARES
+            .iter()
+            .map(|share| format!("{}% ms", percent(*share))),
+    );
     if report.has_shares() {
         titles.push("slow share %".to_owned());
     } else {
@@ -75,7 +79,7 @@ pub(super) fn cells(row: &Row) -> Vec<String> {
         return cells;
     };
     cells.extend(
-        SHOWN
+        TABLE_SHARES
             .iter()
             .map(|share| format!("{:.2}", timing.latency.at(*share))),
     );
@@ -98,15 +102,15 @@ const HEIGHT: f64 = 260.0;
 /// The axis ends at five nines, where the slowest request is drawn.
 const NINES: f64 = 5.0;
 /// Limits of the vertical axis, in milliseconds.
-const LEAST_MS: f64 = 0.1;
-const MOST_MS: f64 = 10_000.0;
+const MIN_MS: f64 = 0.1;
+const MAX_MS: f64 = 10_000.0;
 
 fn nines(share: f64) -> f64 {
-    let rest = (1.0 - share).max(0.0);
-    if rest < 1e-9 {
+    let slowest = (1.0 - share).max(0.0);
+    if slowest < 1e-9 {
         return NINES;
     }
-    (-rest.log10()).clamp(0.0, NINES)
+    (-slowest.log10()).clamp(0.0, NINES)
 }
 
 fn x(share: f64) -> f64 {
@@ -114,9 +118,9 @@ fn x(share: f64) -> f64 {
 }
 
 fn y(milliseconds: f64) -> f64 {
-    let value = milliseconds.clamp(LEAST_MS, MOST_MS);
-    let part = (value / LEAST_MS).log10() / (MOST_MS / LEAST_MS).log10();
-    HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
+    let value = milliseconds.clamp(MIN_MS, MAX_MS);
+    let fraction = (value / MIN_MS).log10() / (MAX_MS / MIN_MS).log10();
+    HEIGHT - BOTTOM - fraction * (HEIGHT - TOP - BOTTOM)
 }
 
 /// Draws the distributions of a method's runs in one chart, with the classes of their lines.
@@ -181,11 +185,14 @@ mod tests {
 
     #[test]
     fn shares_are_written_as_percent() {
-        assert_eq!(SHOWN.map(percent), ["50", "95", "99", "99.99", "100"]);
+        assert_eq!(
+            TABLE_SHARES.map(percent),
+            ["50", "95", "99", "99.99", "100"]
+        );
     }
 
     #[test]
-    fn nines_are_of_equal_width_and_everything_stays_inside() {
+    fn nines_have_equal_width_and_values_stay_inside_the_chart() {
         let width = x(0.9) - x(0.0);
         assert!((x(0.999) - x(0.99) - width).abs() < 1e-6);
         assert_eq!(x(1.0), WIDTH - RIGHT);
@@ -193,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_row_shows_dashes_and_fully_refused_row_does_not() {
+    fn undisturbed_row_shows_dashes_and_fully_rejected_row_does_not() {
         let quiet = example::timed("proxy/quiet", &[]);
         let cells = |row: &Row| super::cells(row).split_off(7);
         assert_eq!(cells(&quiet), ["–", "–", "–"]);

@@ -159,7 +159,7 @@ impl Report {
         self.panels.iter().find(|panel| panel.name == row.name)
     }
 
-    /// Writes `DIRECTORY/EXPERIMENT.html` and stores its absolute path; the numbers are kept next to it.
+    /// Writes `DIRECTORY/EXPERIMENT.html` and stores its absolute path. Writes the numbers to a file next to it.
     pub(crate) fn write_html(&mut self, directory: &Path) -> Result<()> {
         std::fs::create_dir_all(directory).map_err(LabError::file(directory))?;
         let path = directory.join(format!("{}.html", self.experiment));
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_compare_the_same_work_only() {
+    fn ratios_compare_only_the_same_kind_of_run() {
         let mut report = Report::new("small-box-nat", "");
         report.rows = [
             "one-server/c100",

@@ -1,4 +1,4 @@
-//! The conditions of a run as sentences, which a reader needs to interpret the results.
+//! Describes the conditions of a run, which a reader needs to interpret the results.
 
 use std::path::Path;
 
@@ -44,26 +44,25 @@ pub(crate) fn of_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -
     }
     if facts.disturbed {
         notes.push(
-            "A reload every 100 ms, with one server more or less each time; one without SYNs a second after the one \
-             before; an \
-             upgrade or a kill -9 of the daemon every second. \"kept\": wrk, whose connections stay; else ab, one for \
-             each \
-             request, which counts a connection that broke up to three times."
+            "A reload every 100 ms, each with one server more or less than before; without SYNs, one second after \
+             the end of the previous one; an upgrade or a kill -9 of the daemon every second. \"kept\": wrk, which \
+             keeps its connections; otherwise ab, with one connection per request, which counts a broken connection \
+             up to three times."
                 .into(),
         );
     }
     if facts.members {
         notes.push(
-            "Clients run on the director. In disturbed runs one server joins or leaves every 60 ms: by Weir's API, by \
-             a reload of HAProxy, which takes longer. \"kept\": wrk, whose connections stay; else ab, one for each \
-             request."
+            "Clients run on the director. In disturbed runs, one server joins or leaves every 60 ms: through \
+             Weir's API, or by a reload of HAProxy, which takes longer. \"kept\": wrk, which keeps its connections; \
+             otherwise ab, with one connection per request."
                 .into(),
         );
     }
     if facts.paced {
         notes.push(
-            "Servers are part of the lab: an answer takes 4 ms, at the first server 1, 5 or 20 ms more. Without \
-             processor time it answers one request after another, each in 8 ms. ab opens one connection for each \
+            "Servers are part of the lab: a response takes 4 ms, and 1, 5 or 20 ms more at the first server. Without \
+             processor time, the server handles one request after another, each in 8 ms. ab opens one connection per \
              request."
                 .into(),
         );
@@ -78,8 +77,8 @@ pub(crate) fn of_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -
 fn link(facts: &Facts) -> String {
     match facts.link {
         Some(rate) => format!(
-            "Links: {rate} for every host in both directions, shaped outside the host; what the client receives is not \
-             limited."
+            "Links: {rate} for every host in both directions, shaped outside the host; the client's receive direction \
+             is not limited."
         ),
         None => {
             "Links: not limited; the processors are the limit, and all hosts share them.".into()
@@ -147,7 +146,7 @@ mod tests {
                 members: false,
                 paced: false,
             };
-            schedulers(&facts).expect("a note")
+            schedulers(&facts).expect("has a note")
         };
         assert!(of("mh").contains("no equivalent"));
         assert!(of("wlc").contains("leastconn"));

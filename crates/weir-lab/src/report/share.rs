@@ -8,13 +8,13 @@ use super::html::escape;
 
 const HEIGHT: f64 = 220.0;
 /// Upper end of the vertical axis: twice the fair share of one of four servers.
-const MOST: f64 = 0.5;
-const FAIR: f64 = 0.25;
+const MAX_SHARE: f64 = 0.5;
+const FAIR_SHARE: f64 = 0.25;
 /// The run that the report's headline compares.
-pub(super) const HEADLINE: &str = "20ms";
+pub(super) const HEADLINE_RUN: &str = "20ms";
 
 fn y(share: f64) -> f64 {
-    HEIGHT - BOTTOM - (share / MOST).clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM)
+    HEIGHT - BOTTOM - (share / MAX_SHARE).clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM)
 }
 
 /// Draws the share in all runs of a method, with a line and a label at the start of each run.
@@ -40,7 +40,7 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
         start += length(&shares.seconds);
     }
     let vertical = Axis {
-        ticks: [0.0, FAIR, MOST]
+        ticks: [0.0, FAIR_SHARE, MAX_SHARE]
             .map(|share| (y(share), format!("{:.0}", share * 100.0)))
             .into(),
         title: "percent",
@@ -77,7 +77,7 @@ mod tests {
     use crate::sample::Shares;
 
     #[test]
-    fn runs_follow_each_other_within_the_picture() {
+    fn runs_are_drawn_one_after_another_within_the_picture() {
         let rows = ["direct-lc/well", "direct-lc/20ms"].map(|name| Row {
             shares: Some(Shares {
                 mean: 0.25,

@@ -6,7 +6,7 @@ use super::{Report, Row};
 
 const HEIGHT: f64 = 300.0;
 
-/// The size of a row's run, from `size-N`.
+/// Returns the size of a row's run, from `size-N`.
 fn size(row: &Row) -> Option<f64> {
     row.work()?.strip_prefix("size-")?.parse().ok()
 }
@@ -14,7 +14,7 @@ fn size(row: &Row) -> Option<f64> {
 /// Classes of lines: colours and dash patterns of other charts.
 const CLASSES: [&str; 6] = ["director", "s1", "s2", "receive", "client", "s3"];
 
-/// The methods that were measured with several sizes, each with the class of its line.
+/// Returns the methods that were measured with several sizes, each with the class of its line.
 pub(super) fn methods(report: &Report) -> Vec<(&str, &'static str)> {
     let mut methods: Vec<&str> = Vec::new();
     for row in report.rows.iter().filter(|row| size(row).is_some()) {
@@ -29,7 +29,7 @@ pub(super) fn methods(report: &Report) -> Vec<(&str, &'static str)> {
         .collect()
 }
 
-/// The chart; `None` = no run has a size.
+/// Returns the chart; `None` = no run has a size.
 pub(super) fn chart(report: &Report) -> Option<String> {
     let methods = methods(report);
     let sized: Vec<(&Row, f64)> = report

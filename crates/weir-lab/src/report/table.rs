@@ -7,7 +7,7 @@ use super::{BASE, DIRECTOR, Report, Row, headline, latency};
 /// Returns the summary, the table, the failures and the notes.
 pub(crate) fn render(report: &Report) -> String {
     let mut text = format!("{}: {}\n\n", report.experiment, report.summary);
-    for line in headline::of(report).iter().chain(&report.busy) {
+    for line in headline::summarize(report).iter().chain(&report.busy) {
         text += &format!("{line}\n\n");
     }
     let width = report
@@ -93,12 +93,12 @@ mod tests {
     use super::super::example;
 
     #[test]
-    fn latencies_have_columns_of_their_own() {
+    fn latencies_have_separate_columns() {
         insta::assert_snapshot!(super::render(&example::timed_report()));
     }
 
     #[test]
-    fn the_table_aligns() {
+    fn columns_are_aligned() {
         let mut report = example::report();
         report.busy = Some("The machine was busy.".into());
         insta::assert_snapshot!(super::render(&report));

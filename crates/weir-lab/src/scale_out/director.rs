@@ -1,4 +1,4 @@
-//! A director: BIRD, and Weir or rules of nftables.
+//! A director: BIRD, and Weir or nftables rules.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::rig::{Fabric, GROUP, LIMIT, ROUTER, etcd_address, host};
+use super::rig::{Fabric, GROUP, ROUTER, START_TIMEOUT, etcd_address, host};
 use super::{Balancer, Method, VIP};
 use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
@@ -38,11 +38,11 @@ pub(super) fn name(number: u8) -> String {
 }
 
 impl Director {
-    /// Starts the director of a number. It announces the VIP when its servers are usable.
+    /// Starts the director with this number. It announces the VIP when its servers are usable.
     pub(super) fn start(
         fabric: &Fabric<'_>,
         number: u8,
-        (method, most): (Method, u8),
+        (method, max_directors): (Method, u8),
         servers: &[Ipv4Addr],
     ) -> Result<Self> {
         let name = name(number);
@@ -71,7 +71,9 @@ impl Director {
                 director.load_rules(servers)?;
                 director.announce_rules(true)?;
             }
-            Balancer::Weir { has_sync, .. } => director.start_weir(number, most, has_sync)?,
+            Balancer::Weir { has_sync, .. } => {
+                director.start_weir(number, max_directors, has_sync)?
+            }
         }
         Ok(director)
     }
@@ -95,10 +97,11 @@ impl Director {
     }
 
     fn start_bird(&mut self) -> Result<()> {
-        let own = self.address;
+        let address = self.address;
         let text = format!(
-            "router id {own};\ninclude \"{}\";\nprotocol device {{ }}\n{}protocol bgp upstream {{\n  local {own} as \
-             65001;\n  neighbor {ROUTER} as 65000;\n{}  ipv4 {{ import none; export where proto = \"weir4\"; }};\n}}\n",
+            "router id {address};\ninclude \"{}\";\nprotocol device {{ }}\n{}protocol bgp upstream {{\n  \
+             local {address} as 65001;\n  neighbor {ROUTER} as 65000;\n{}  \
+             ipv4 {{ import none; export where proto = \"weir4\"; }};\n}}\n",
             self.path("weir*.conf"),
             super::rig::BFD,
             super::rig::SESSION,
@@ -109,12 +112,12 @@ impl Director {
             .launcher()
             .start("bird", Path::new("bird"), &arguments)?;
         let socket = self.directory.join("bird.ctl");
-        bird.wait_ready("BIRD", LIMIT, || Ok(socket.exists()))?;
+        bird.wait_ready("BIRD", START_TIMEOUT, || Ok(socket.exists()))?;
         self.bird = Some(bird);
         Ok(())
     }
 
-    fn start_weir(&mut self, number: u8, most: u8, has_sync: bool) -> Result<()> {
+    fn start_weir(&mut self, number: u8, max_directors: u8, has_sync: bool) -> Result<()> {
         let etcd: Vec<String> = (0..3)
             .map(|n| format!("\"http://{}:2379\"", etcd_address(n)))
             .collect();
@@ -128,7 +131,7 @@ impl Director {
             self.path("weir.conf"),
         );
         if has_sync {
-            let peers = (1..=most).filter(|it| *it != number);
+            let peers = (1..=max_directors).filter(|it| *it != number);
             let peers: Vec<String> = peers
                 .map(|it| format!("\"{}:{SYNC_PORT}\"", address(it)))
                 .collect();
@@ -145,7 +148,7 @@ impl Director {
         self.balancer = Some(self.launcher().start("weir", &self.weir, &arguments)?);
         wait_for(
             "weir",
-            LIMIT,
+            START_TIMEOUT,
             || Ok(self.run("status", &["status"]).ok()),
             || process::tail(&self.directory.join("weir.log")),
         )
@@ -162,17 +165,18 @@ impl Director {
     /// Runs a command of Weir on this director.
     pub(super) fn run(&self, name: &str, words: &[&str]) -> Result<String> {
         let arguments = self.arguments(words);
-        self.launcher().run(name, &self.weir, &arguments, LIMIT)
+        self.launcher()
+            .run(name, &self.weir, &arguments, START_TIMEOUT)
     }
 
-    /// Publishes a configuration of the group.
+    /// Publishes a configuration for the group.
     pub(super) fn publish(&self, text: &str) -> Result<()> {
         let file = self.write("published.toml", text)?;
         let words = ["cluster", "publish", &file, "--guard", "0s"];
         self.run("publish", &words).map(drop)
     }
 
-    /// Replaces the rules of nftables.
+    /// Replaces the nftables rules.
     pub(super) fn load_rules(&self, servers: &[Ipv4Addr]) -> Result<()> {
         let network = format!("--net={}", self.namespace.path().display());
         let arguments = [&network, "--", "nft", "-f", "-"];
@@ -193,7 +197,7 @@ impl Director {
         process::run("birdc", &["-s", &socket, "configure"]).map(drop)
     }
 
-    /// Moves the traffic of this director away in order.
+    /// Drains this director.
     pub(super) fn drain(&self, method: Method) -> Result<()> {
         match method.balancer {
             Balancer::Rules => self.announce_rules(false),
@@ -217,12 +221,12 @@ impl Director {
             all.extend(process::children(daemon.pid()));
         }
         for pid in all {
-            // It may have ended with its parent.
+            // The process may have exited with its parent.
             let _ = kill_process(pid, Signal::KILL);
         }
     }
 
-    /// What the log of the balancer ends with.
+    /// Returns the end of the balancer's log.
     pub(super) fn tail(&self) -> String {
         process::tail(&self.directory.join("weir.log"))
     }
@@ -259,8 +263,8 @@ fn rules(servers: &[Ipv4Addr]) -> String {
     )
 }
 
-/// How long the router may take to remove the path of a director that is gone.
-pub(super) const GONE: Duration = Duration::from_secs(20);
+/// Time limit for the router to remove the path of a director that is gone.
+pub(super) const PATH_REMOVAL_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
 mod tests {

@@ -9,9 +9,9 @@ pub(crate) enum Event {
     DirectorDrained,
     /// `kill -9` of the BGP speaker and of all processes of the balancer.
     DirectorKilled,
-    /// The link of a director carries nothing: the router learns it by BFD.
+    /// The link of a director drops all frames; the router detects it with BFD.
     DirectorCut,
-    /// Two of three members of etcd are killed, and start again.
+    /// Two of three members of etcd are killed, and started again.
     MajorityLost,
     /// Another server joins, and a director is killed at once.
     ServerAddedDirectorKilled,
@@ -42,7 +42,7 @@ impl Event {
         }
     }
 
-    /// Whether only a group with etcd has it.
+    /// Returns whether the event requires a group with etcd.
     pub(crate) const fn needs_etcd(self) -> bool {
         match self {
             Self::MajorityLost => true,
@@ -55,8 +55,8 @@ impl Event {
         }
     }
 
-    /// By how much the number of announced paths changes.
-    pub(crate) const fn paths(self) -> i8 {
+    /// Returns the change of the number of announced paths.
+    pub(crate) const fn path_change(self) -> i8 {
         match self {
             Self::DirectorAdded | Self::ServerDrainedDirectorAdded => 1,
             Self::DirectorDrained

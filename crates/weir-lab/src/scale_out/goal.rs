@@ -1,6 +1,6 @@
-//! How many connections may break, by event and method.
+//! Calculates how many connections may break, by event and method.
 
-use weir_scaling::router::moved_by_last;
+use weir_scaling::router::share_moved_by_last_region;
 use weir_scaling::simulation::Step;
 use weir_scaling::{Design, Group, Router, Scenario, Simulation};
 
@@ -10,11 +10,11 @@ use super::{Balancer, Method};
 
 /// The measured share may exceed the product by this factor.
 const TOLERANCE: f64 = 1.1;
-/// Simulated connections.
+/// Number of simulated connections.
 const SAMPLE: u32 = 200_000;
 
-/// Most broken connections of a run; `None` = there is no goal for this method.
-pub(super) fn most_broken(
+/// Returns the maximum number of broken connections of a run; `None` = there is no goal for this method.
+pub(super) fn max_broken(
     event: Event,
     method: Method,
     directors: u8,
@@ -27,7 +27,7 @@ pub(super) fn most_broken(
     let step = match event {
         Event::ServerAddedDirectorKilled => Step::ServerAdded,
         Event::ServerDrainedDirectorAdded => Step::ServerDrained,
-        // One version of the table: all directors select the same server.
+        // The table does not change, so all directors select the same server.
         Event::DirectorAdded
         | Event::DirectorDrained
         | Event::DirectorKilled
@@ -37,13 +37,13 @@ pub(super) fn most_broken(
     if tunnel || has_sync {
         return Some(0);
     }
-    let after = directors.saturating_add_signed(event.paths());
-    let moved = moved_by_last(u32::from(directors), u32::from(after));
+    let after = directors.saturating_add_signed(event.path_change());
+    let moved = share_moved_by_last_region(u32::from(directors), u32::from(after));
     let share = changed_slots(step)? * moved * TOLERANCE;
     Some((share * f64::from(connections)).ceil() as u64)
 }
 
-/// The share of the slots of a table that a change of the servers moves.
+/// Returns the share of the slots of a table that a change to the servers moves; `None` = the servers do not change.
 fn changed_slots(step: Step) -> Option<f64> {
     let steps: &'static [Step] = match step {
         Step::ServerAdded => &[Step::ServerAdded],
@@ -69,28 +69,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_may_lose_changed_slots_of_moved_flows() {
-        let goal = |event| METHODS.map(|method| most_broken(event, method, 4, 10_000));
+    fn goal_is_product_of_changed_slots_and_moved_flows() {
+        let goal = |event| METHODS.map(|method| max_broken(event, method, 4, 10_000));
         let [rules, direct, sync, gue] = goal(Event::ServerAddedDirectorKilled);
         assert_eq!((rules, sync, gue), (None, Some(0), Some(0)));
         // A fifth of the slots and more, half of the flows.
-        let direct = direct.expect("a goal");
+        let direct = direct.expect("has a goal");
         assert!((1_100..1_700).contains(&direct), "{direct}");
         let [_, direct, sync, gue] = goal(Event::ServerDrainedDirectorAdded);
         assert_eq!((sync, gue), (Some(0), Some(0)));
-        let direct = direct.expect("a goal");
+        let direct = direct.expect("has a goal");
         assert!((1_300..1_900).contains(&direct), "{direct}");
     }
 
     #[test]
-    fn changes_of_directors_alone_break_nothing() {
+    fn goal_is_zero_if_only_directors_change() {
         for event in [
             Event::DirectorAdded,
             Event::DirectorCut,
             Event::MajorityLost,
         ] {
             for method in &METHODS[1..] {
-                assert_eq!(most_broken(event, *method, 4, 400), Some(0));
+                assert_eq!(max_broken(event, *method, 4, 400), Some(0));
             }
         }
     }

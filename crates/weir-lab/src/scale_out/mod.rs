@@ -1,6 +1,6 @@
 //! `weir lab run scale-out`: a group of directors behind a router with equal-cost paths. Directors are added, drained,
-//! killed and cut off, servers change, and etcd loses its majority, while connections are open and carry data: how many
-//! of them break, and how long is a flow not answered? Stateless rules of nftables are the peer.
+//! killed and cut off, servers change, and etcd loses its majority, while connections are open and carry data. Measures
+//! how many connections break, and how long a flow receives no response. The peer is stateless nftables rules.
 
 mod director;
 mod event;
@@ -17,7 +17,7 @@ use crate::error::{LabError, Result};
 use crate::experiment::RunOptions;
 use crate::interrupt;
 use crate::progress::Progress;
-use crate::report::faults::{self, About, FaultRow, chosen, milliseconds};
+use crate::report::faults::{self, Description, FaultRow, milliseconds, select};
 use crate::requirement;
 use crate::session::Session;
 use event::Event;
@@ -26,13 +26,13 @@ use rig::Rig;
 
 /// The experiment's name.
 pub(crate) const NAME: &str = "scale-out";
-/// What it does.
+/// The experiment's summary.
 pub(crate) const SUMMARY: &str =
     "broken connections when directors behind ECMP, or their servers, change: nftables, Weir";
 
 const VIP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 const DIRECTORS: u8 = 4;
-/// Open connections.
+/// Number of open connections.
 const CONNECTIONS: u32 = 400;
 
 /// How directors select a server, and what they share.
@@ -44,11 +44,11 @@ pub(crate) struct Method {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Balancer {
-    /// Stateless rules of nftables.
+    /// Stateless nftables rules.
     Rules,
     /// Weir with `maglev`, in a group.
     Weir {
-        /// Under `tunnel` with GUE and its second hop, otherwise `direct`.
+        /// `tunnel` with GUE and its second hop; otherwise `direct`.
         tunnel: bool,
         /// Whether the directors synchronize flows.
         has_sync: bool,
@@ -90,16 +90,16 @@ pub(crate) struct Row {
     method: &'static str,
     directors: u8,
     connections: u32,
-    /// Median of the runs, and the worst one.
+    /// Number of broken connections: median and maximum of the runs.
     broken: Option<usize>,
     worst_broken: Option<usize>,
-    /// Median of the longest time without an answer on a flow of datagrams, in milliseconds, and the worst one.
+    /// Longest time without a response on a flow of datagrams, in milliseconds: median and maximum of the runs.
     outage_ms: Option<u64>,
     worst_outage_ms: Option<u64>,
-    /// Median of the time until the router has the paths that it should have, in milliseconds, and the worst one.
+    /// Time until the router has the expected paths, in milliseconds: median and maximum of the runs.
     route_ms: Option<u64>,
     worst_route_ms: Option<u64>,
-    /// Most broken connections of a run by the goals of the experiment.
+    /// Maximum number of broken connections of a run that the experiment's goal permits.
     goal: Option<u64>,
     runs: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,8 +111,8 @@ pub(crate) struct Row {
 /// # Errors
 /// Wrong options, missing root or programs; Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
-    let methods = chosen(NAME, "--methods", &METHODS, |it| it.name, &options.methods)?;
-    let events = chosen(
+    let methods = select(NAME, "--methods", &METHODS, |it| it.name, &options.methods)?;
+    let events = select(
         NAME,
         "--faults",
         &Event::ALL,
@@ -129,7 +129,7 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let directors = options.directors.unwrap_or(DIRECTORS);
     let connections = options.concurrency.unwrap_or(CONNECTIONS);
     let note = note(directors, connections);
-    let about = about(&note);
+    let description = description(&note);
     let mut rows = Vec::new();
     for event in events {
         for method in &methods {
@@ -147,14 +147,14 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
                 }
             }
             let row = row((event, *method), (directors, connections), &runs, error);
-            progress.line(&faults::line(&about, &row));
+            progress.line(&faults::line(&description, &row));
             rows.push(row);
         }
     }
-    faults::finish(&about, &rows, &options.report, json, &progress)
+    faults::finish(&description, &rows, &options.report, json, &progress)
 }
 
-/// Client and servers are in this process: each connection needs two sockets.
+/// Raises the limit of open files: client and servers are in this process, so each connection needs two sockets.
 fn allow_many_sockets() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -162,7 +162,7 @@ fn allow_many_sockets() {
         current: limit.maximum,
         ..limit
     };
-    // A run with few connections succeeds without it, and others report the failed socket.
+    // A run with few connections succeeds without the higher limit; other runs report the failed socket.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
@@ -192,7 +192,7 @@ fn row(
         worst_outage_ms: outages.last().copied(),
         route_ms: routes.get(routes.len() / 2).copied(),
         worst_route_ms: routes.last().copied(),
-        goal: goal::most_broken(event, method, directors, connections),
+        goal: goal::max_broken(event, method, directors, connections),
         runs: runs.len(),
         error,
     }
@@ -247,14 +247,14 @@ impl FaultRow for Row {
     }
 }
 
-/// Bars are shares of all connections.
-const fn about(note: &str) -> About<'_> {
-    About {
+/// Describes the experiment. A full bar is all connections.
+const fn description(note: &str) -> Description<'_> {
+    Description {
         name: NAME,
         summary: SUMMARY,
         heads: [("EVENT", 30), ("METHOD", 12)],
         columns: " BROKEN   WORST    GOAL    OUTAGE     WORST     ROUTE     WORST",
-        most: 1.0,
+        full_bar: 1.0,
         note,
     }
 }
@@ -273,21 +273,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn row_has_the_medians_and_the_worst_runs() {
+    fn row_contains_medians_and_maxima() {
         let run = |outage, broken| Measured {
             outage: Duration::from_millis(outage),
             route: Some(Duration::from_millis(outage / 10)),
             broken,
         };
         let runs = [run(30, 0), run(900, 7), run(40, 1)];
-        let of = (Event::DirectorCut, METHODS[1]);
-        let row = row(of, (4, 400), &runs, None);
+        let event_and_method = (Event::DirectorCut, METHODS[1]);
+        let row = row(event_and_method, (4, 400), &runs, None);
         assert_eq!(
             (row.broken, row.worst_broken, row.outage_ms, row.runs),
             (Some(1), Some(7), Some(40), 3)
         );
         assert_eq!(
-            faults::line(&about(""), &row),
+            faults::line(&description(""), &row),
             "director-cut                   direct             1       7       0     40 ms    900 ms      4 ms     \
              90 ms"
         );

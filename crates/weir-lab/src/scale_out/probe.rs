@@ -1,4 +1,4 @@
-//! Clients and servers: connections that stay open under load, and datagrams of several flows.
+//! The clients and servers: connections that remain open under load, and datagrams of several flows.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,31 +15,31 @@ use crate::interrupt;
 use crate::namespace::Namespace;
 
 const PORT: u16 = 80;
-/// Flows of datagrams: enough for each of eight directors.
+/// Number of flows of datagrams: enough that each of eight directors receives some.
 const DATAGRAM_FLOWS: usize = 32;
-/// Between two datagrams of a flow.
+/// Interval between two datagrams of a flow.
 const DATAGRAM_INTERVAL: Duration = Duration::from_millis(5);
-/// Between two bytes on a connection.
+/// Interval between two bytes on a connection.
 const BYTE_INTERVAL: Duration = Duration::from_millis(100);
-/// Load before the event.
-const BEFORE: Duration = Duration::from_millis(500);
-/// Load after the event has ended: BFD needs 0.9 s.
-const AFTER: Duration = Duration::from_secs(2);
-/// How long a connection may take to return a byte at the end.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a connection may take to begin.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// Sent at the end; other bytes may still be on their way.
-const LAST: u8 = b'z';
+/// Duration of the load before the event.
+const LOAD_BEFORE: Duration = Duration::from_millis(500);
+/// Duration of the load after the event: BFD needs 0.9 s.
+const LOAD_AFTER: Duration = Duration::from_secs(2);
+/// Time limit for a connection to return a byte at the end.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for opening a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The byte that is sent at the end, to distinguish its response from those to earlier bytes.
+const LAST_BYTE: u8 = b'z';
 
 /// The result of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// The longest time without an answer on one of the flows of datagrams.
+    /// The longest time without a response on one of the flows of datagrams.
     pub(crate) outage: Duration,
-    /// Connections that do not return a byte any more.
+    /// Number of connections that no longer return a byte.
     pub(crate) broken: usize,
-    /// How long the router took to have the paths that it should have; `None` = they did not change.
+    /// Time until the router had the expected paths; `None` = they did not change.
     pub(crate) route: Option<Duration>,
 }
 
@@ -47,19 +47,19 @@ fn failed(source: std::io::Error) -> LabError {
     LabError::file("socket")(source)
 }
 
-/// A thread that returns what it receives, until it is dropped.
+/// A thread that returns the data that it receives. Dropping it stops the thread.
 pub(super) struct Server {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// `address` is the source of its datagrams.
+    /// Starts a server whose datagrams have the source `address`.
     pub(super) fn start(namespace: &Namespace, address: Ipv4Addr) -> Result<Self> {
         let (udp, tcp) = namespace.enter(|| {
-            let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+            let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
             let udp = UdpSocket::bind((address, PORT)).map_err(failed)?;
-            let tcp = TcpListener::bind(any).map_err(failed)?;
+            let tcp = TcpListener::bind(unspecified).map_err(failed)?;
             udp.set_nonblocking(true).map_err(failed)?;
             tcp.set_nonblocking(true).map_err(failed)?;
             Ok((udp, tcp))
@@ -105,7 +105,7 @@ async fn datagrams(socket: UdpSocket) -> std::io::Result<()> {
     let socket = tokio::net::UdpSocket::from_std(socket)?;
     let mut bytes = [0; 16];
     loop {
-        // An ICMP error of an earlier datagram is no reason to end.
+        // Ignore ICMP errors caused by earlier datagrams.
         if let Ok((length, from)) = socket.recv_from(&mut bytes).await {
             let _ = socket.send_to(&bytes[..length], from).await;
         }
@@ -131,8 +131,9 @@ struct Connection {
 
 impl Connection {
     fn open() -> std::io::Result<Self> {
-        let mut stream = TcpStream::connect_timeout(&SocketAddr::from((VIP, PORT)), CONNECT_LIMIT)?;
-        stream.set_read_timeout(Some(CONNECT_LIMIT))?;
+        let mut stream =
+            TcpStream::connect_timeout(&SocketAddr::from((VIP, PORT)), CONNECT_TIMEOUT)?;
+        stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
         stream.set_nodelay(true)?;
         stream.write_all(b"a")?;
         stream.read_exact(&mut [0; 1])?;
@@ -149,7 +150,7 @@ impl Connection {
         }
     }
 
-    /// Reads what has arrived. Returns whether the last byte is among it.
+    /// Reads the received data. Returns whether it contains the last byte.
     fn receive(&mut self) -> bool {
         let mut bytes = [0; 256];
         loop {
@@ -158,7 +159,7 @@ impl Connection {
                     self.is_open = false;
                     return false;
                 }
-                Ok(length) if bytes[..length].contains(&LAST) => return true,
+                Ok(length) if bytes[..length].contains(&LAST_BYTE) => return true,
                 Ok(_) => {}
                 Err(error) => {
                     self.is_open &= error.kind() == ErrorKind::WouldBlock;
@@ -205,7 +206,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Opens all connections, with one answer each.
+    /// Opens all connections, and waits for one response on each.
     pub(super) fn open(namespace: &Namespace, connections: usize) -> Result<Self> {
         namespace.enter(|| {
             let mut opened = Vec::with_capacity(connections);
@@ -224,8 +225,8 @@ impl Client {
         })
     }
 
-    /// Whether the VIP answers a datagram and a connection.
-    pub(super) fn is_answered(namespace: &Namespace) -> Result<bool> {
+    /// Returns whether the VIP responds to a datagram and on a connection.
+    pub(super) fn vip_responds(namespace: &Namespace) -> Result<bool> {
         namespace.enter(|| {
             let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
             udp.set_read_timeout(Some(Duration::from_millis(200)))
@@ -235,7 +236,7 @@ impl Client {
         })
     }
 
-    /// Sends on all flows while the event happens. It returns how long the router took.
+    /// Sends on all flows while `event` runs, which returns the time until the router had the expected paths.
     pub(super) fn measure(
         mut self,
         event: impl FnOnce() -> Result<Option<Duration>> + Send,
@@ -243,13 +244,13 @@ impl Client {
         let is_over = AtomicBool::new(false);
         let route = std::thread::scope(|scope| {
             let load = scope.spawn(|| self.load(&is_over));
-            std::thread::sleep(BEFORE);
+            std::thread::sleep(LOAD_BEFORE);
             let happened = event();
             if happened.is_ok() {
-                std::thread::sleep(AFTER);
+                std::thread::sleep(LOAD_AFTER);
             }
             is_over.store(true, Ordering::Relaxed);
-            // The thread has no reason to panic.
+            // The thread does not panic.
             let _ = load.join();
             happened
         })?;
@@ -266,7 +267,7 @@ impl Client {
     }
 
     fn load(&mut self, is_over: &AtomicBool) {
-        // No answer before this moment counts.
+        // Responses are counted from this time on.
         let begin = Instant::now();
         for flow in &mut self.flows {
             flow.last = begin;
@@ -278,7 +279,7 @@ impl Client {
             for flow in &mut self.flows {
                 flow.step();
             }
-            // A part of the connections in each round.
+            // Each round sends on a part of the connections.
             for connection in self.connections.iter_mut().skip(round).step_by(rounds) {
                 if connection.is_open {
                     connection.send(b'a');
@@ -288,24 +289,24 @@ impl Client {
             round = (round + 1) % rounds;
             next += DATAGRAM_INTERVAL;
             let now = Instant::now();
-            // A late thread does not send the missed ones at once.
+            // A late thread skips the rounds that it missed.
             next = next.max(now);
             std::thread::sleep(next - now);
         }
     }
 
     fn broken(&mut self) -> usize {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + RESPONSE_TIMEOUT;
         let mut waiting: Vec<&mut Connection> = self.connections.iter_mut().collect();
         for connection in &mut waiting {
-            connection.send(LAST);
+            connection.send(LAST_BYTE);
         }
         let mut broken = 0;
         while !waiting.is_empty() && Instant::now() < end {
             waiting.retain_mut(|connection| {
-                let is_answered = connection.receive();
-                broken += usize::from(!is_answered && !connection.is_open);
-                !is_answered && connection.is_open
+                let vip_responds = connection.receive();
+                broken += usize::from(!vip_responds && !connection.is_open);
+                !vip_responds && connection.is_open
             });
             std::thread::sleep(DATAGRAM_INTERVAL);
         }

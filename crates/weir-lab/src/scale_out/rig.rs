@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::director::{self, Director, GONE};
+use super::director::{self, Director, PATH_REMOVAL_TIMEOUT};
 use super::event::Event;
 use super::probe::{Client, Measured, Server};
 use super::{Balancer, Method, VIP};
@@ -26,24 +26,24 @@ use crate::namespace::Namespace;
 use crate::process::{self, Daemon, Launcher};
 use crate::session::Session;
 
-/// Starting directors takes most of it on a busy machine.
-pub(super) const LIMIT: Duration = Duration::from_secs(120);
+/// Time limit for a start. On a busy machine, starting directors takes most of it.
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Name of the group in etcd.
 pub(super) const GROUP: &str = "lab";
 pub(super) const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
-/// Servers of the pool at the beginning. One more can be added.
+/// Number of servers of the pool at the beginning. One more can be added.
 pub(super) const SERVERS: u8 = 4;
-/// How long etcd has no majority.
-const WITHOUT_MAJORITY: Duration = Duration::from_secs(5);
+/// Time for which etcd has no majority.
+const MAJORITY_LOSS_TIME: Duration = Duration::from_secs(5);
 
-/// Short timers, so that sessions of new directors begin at once.
+/// BGP options with short timers, so that sessions of new directors are established at once.
 pub(super) const SESSION: &str = "  bfd on;\n  hold time 9;\n  connect delay time 1;\n  connect retry time 2;\n  error \
                                   wait time 1, 5;\n";
 pub(super) const BFD: &str = "protocol bfd {\n  interface \"eth0\" { min rx interval 300 ms; min tx interval 300 ms; \
                               multiplier 3; };\n}\n";
 
-/// What all hosts are connected to.
+/// The switch to which all hosts are connected, and the settings of the run.
 pub(super) struct Fabric<'a> {
     pub(super) session: &'a Session,
     pub(super) weir: &'a Path,
@@ -53,7 +53,7 @@ pub(super) struct Fabric<'a> {
 /// The hosts of a trial with a group of directors.
 pub(super) struct Rig<'a> {
     method: Method,
-    /// Number of the announced directors at the beginning.
+    /// Number of directors that announce the VIP at the beginning.
     count: u8,
     // The fields are dropped in this order.
     directors: Vec<Director>,
@@ -92,12 +92,12 @@ fn ip(namespace: &Namespace, words: &str) -> Result<String> {
     process::run("ip", &arguments)
 }
 
-/// A namespace with `eth0` on the switch; the port has the host's name. Its default route is the router.
+/// Creates a namespace with `eth0` on the switch, and a default route to the router. The port has the host's name.
 pub(super) fn host(fabric: &Fabric<'_>, name: &str, address: Ipv4Addr) -> Result<Namespace> {
     let session = fabric.session;
     let unique = format!("{}-{}{name}", session.tag(), session.next_number());
     let namespace = Namespace::create(&unique)?;
-    // The port of a former host of that name may be left over for a moment.
+    // The port of an earlier host with this name may still exist.
     let _ = ip(&fabric.wire, &format!("link del {name}"));
     ip(
         &fabric.wire,
@@ -153,42 +153,42 @@ impl<'a> Rig<'a> {
             rig.wait_for_members()?;
             rig.directors[0].publish(&rig.published(SERVERS))?;
         }
-        rig.wait_for_paths(usize::from(count), LIMIT)?;
+        rig.wait_for_paths(usize::from(count), START_TIMEOUT)?;
         rig.wait_for_servers()?;
         wait_for(
-            "an answer of the VIP",
-            LIMIT,
-            || Ok(Client::is_answered(&rig.client)?.then_some(())),
+            "a response from the VIP",
+            START_TIMEOUT,
+            || Ok(Client::vip_responds(&rig.client)?.then_some(())),
             String::new,
         )?;
         Ok(rig)
     }
 
-    /// Opens connections, and lets the event happen under load.
+    /// Opens connections, and triggers the event under load.
     pub(super) fn measure(&mut self, event: Event, connections: usize) -> Result<Measured> {
         if event == Event::ServerDrainedDirectorAdded {
-            // It must join within a second of the other change, and a start can take longer.
+            // The director must join within a second of the other change, and its start can take longer.
             self.add_director(SERVERS)?;
             let added = usize::from(self.count);
             if let Balancer::Weir { .. } = self.method.balancer {
-                self.wait_for_paths(added + 1, LIMIT)?;
+                self.wait_for_paths(added + 1, START_TIMEOUT)?;
                 self.wait_for_servers()?;
             }
             self.directors[added].drain(self.method)?;
-            self.wait_for_paths(added, GONE)?;
+            self.wait_for_paths(added, PATH_REMOVAL_TIMEOUT)?;
         }
         let client = Client::open(&self.client, connections)?;
         if matches!(self.method.balancer, Balancer::Weir { has_sync: true, .. }) {
             // Younger connections are not synchronized yet.
             std::thread::sleep(Duration::from_secs(1));
         }
-        client.measure(|| self.happen(event))
+        client.measure(|| self.trigger(event))
     }
 
-    /// Returns how long the router took to have the new paths.
-    fn happen(&mut self, event: Event) -> Result<Option<Duration>> {
+    /// Triggers an event. Returns the time until the router had the new paths.
+    fn trigger(&mut self, event: Event) -> Result<Option<Duration>> {
         let begin = Instant::now();
-        let paths = usize::from(self.count.saturating_add_signed(event.paths()));
+        let paths = usize::from(self.count.saturating_add_signed(event.path_change()));
         let last = self.directors.len() - 1;
         match event {
             Event::DirectorAdded => self.add_director(SERVERS)?,
@@ -202,7 +202,7 @@ impl<'a> Rig<'a> {
                 for member in &mut self.etcd[..2] {
                     member.kill();
                 }
-                std::thread::sleep(WITHOUT_MAJORITY);
+                std::thread::sleep(MAJORITY_LOSS_TIME);
                 for number in 0..2 {
                     self.etcd[number].start()?;
                 }
@@ -217,21 +217,25 @@ impl<'a> Rig<'a> {
                 self.directors[last].ready(self.method)?;
             }
         }
-        let limit = if event.paths() > 0 { LIMIT } else { GONE };
+        let limit = if event.path_change() > 0 {
+            START_TIMEOUT
+        } else {
+            PATH_REMOVAL_TIMEOUT
+        };
         self.wait_for_paths(paths, limit)?;
-        Ok((event.paths() != 0).then(|| begin.elapsed()))
+        Ok((event.path_change() != 0).then(|| begin.elapsed()))
     }
 
     fn add_director(&mut self, servers: u8) -> Result<()> {
         let number = u8::try_from(self.directors.len()).unwrap_or(u8::MAX) + 1;
-        let of_group = (self.method, self.count + 1);
+        let method_and_max = (self.method, self.count + 1);
         let servers = self.addresses(servers);
-        let director = Director::start(&self.fabric, number, of_group, &servers)?;
+        let director = Director::start(&self.fabric, number, method_and_max, &servers)?;
         self.directors.push(director);
         Ok(())
     }
 
-    /// The first servers are in the pool from now on. A server that leaves is drained: its connections continue.
+    /// Changes the pool to the first `count` servers. A server that leaves is drained: its connections continue.
     fn change_servers(&self, count: u8) -> Result<()> {
         match self.method.balancer {
             Balancer::Rules => {
@@ -283,14 +287,14 @@ impl<'a> Rig<'a> {
                 && members.filter(|it| it["state"] == "present").count() == count
         };
         wait_for(
-            "the group",
-            LIMIT,
+            "the members of the group",
+            START_TIMEOUT,
             || Ok(self.directors.iter().all(has_all).then_some(())),
             || self.directors.iter().map(Director::tail).collect(),
         )
     }
 
-    /// Waits until each director has found all servers up: what it selects before that is not what the others select.
+    /// Waits until all directors report all servers as up: before, directors select different servers.
     fn wait_for_servers(&self) -> Result<()> {
         if self.method.balancer == Balancer::Rules {
             return Ok(());
@@ -304,8 +308,8 @@ impl<'a> Rig<'a> {
             up == usize::from(SERVERS)
         };
         wait_for(
-            "servers that are up",
-            LIMIT,
+            "the servers to be up",
+            START_TIMEOUT,
             || Ok(self.directors.iter().all(has_all).then_some(())),
             || self.directors.iter().map(Director::tail).collect(),
         )
@@ -323,7 +327,7 @@ impl<'a> Rig<'a> {
     }
 }
 
-/// The router and the client behind it.
+/// Creates the router and the client behind it.
 fn router(fabric: &Fabric<'_>) -> Result<(Namespace, Namespace)> {
     let session = fabric.session;
     let router = host(fabric, "router", ROUTER)?;
@@ -343,7 +347,7 @@ fn router(fabric: &Fabric<'_>) -> Result<(Namespace, Namespace)> {
         ("net/ipv4/conf/all/rp_filter", "0"),
         ("net/ipv4/conf/eth0/rp_filter", "0"),
         ("net/ipv4/conf/inside/rp_filter", "0"),
-        // Addresses and ports.
+        // Hash addresses and ports.
         ("net/ipv4/fib_multipath_hash_policy", "1"),
     ])?;
     Ok((router, client))
@@ -383,11 +387,11 @@ fn start_router(fabric: &Fabric<'_>, router: &Namespace, directors: u8) -> Resul
         socket.clone().into(),
     ];
     let mut bird = launcher.start("bird", Path::new("bird"), &arguments)?;
-    bird.wait_ready("BIRD", LIMIT, || Ok(socket.exists()))?;
+    bird.wait_ready("BIRD", START_TIMEOUT, || Ok(socket.exists()))?;
     Ok(bird)
 }
 
-/// A server with the VIP, or with rules that set it as the source of replies.
+/// Creates a server with the VIP, or with rules that set the VIP as the source of replies.
 fn real_server(fabric: &Fabric<'_>, method: Method, number: u8) -> Result<RealServer> {
     let address = server_address(number);
     let namespace = host(fabric, &format!("s{number}"), address)?;
@@ -428,7 +432,7 @@ fn real_server(fabric: &Fabric<'_>, method: Method, number: u8) -> Result<RealSe
         directory: &directory,
         cgroup: None,
     };
-    launcher.run("real-server", fabric.weir, &arguments, LIMIT)?;
+    launcher.run("real-server", fabric.weir, &arguments, START_TIMEOUT)?;
     Ok(RealServer {
         address,
         _server: Server::start(&namespace, VIP)?,
@@ -441,7 +445,7 @@ fn start_etcd(fabric: &Fabric<'_>) -> Result<Vec<Etcd>> {
     let unique = fabric.session.next_number();
     for number in 0..3 {
         let namespace = host(fabric, &format!("e{number}"), etcd_address(number))?;
-        // In `/run`, which is in memory: etcd waits for the disk with each write.
+        // In `/run`, which is in memory, because etcd waits for the disk at each write.
         let directory = fabric
             .session
             .directory(&format!("etcd{unique}-{number}"))?;
@@ -462,8 +466,11 @@ impl Etcd {
         let name = |number: u8| format!("e{number}");
         let all = (0..3).map(|it| format!("{}=http://{}:2380", name(it), etcd_address(it)));
         let all = all.collect::<Vec<_>>().join(",");
-        let own = etcd_address(self.number);
-        let (client, peer) = (format!("http://{own}:2379"), format!("http://{own}:2380"));
+        let address = etcd_address(self.number);
+        let (client, peer) = (
+            format!("http://{address}:2379"),
+            format!("http://{address}:2380"),
+        );
         let settings = BTreeMap::from([
             ("--name", name(self.number)),
             ("--initial-cluster", all),
@@ -495,7 +502,7 @@ impl Etcd {
         if let Some(daemon) = self.daemon.take()
             && let Some(pid) = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw)
         {
-            // It may have ended by itself.
+            // The process may have exited already.
             let _ = kill_process(pid, Signal::KILL);
         }
     }

@@ -1,4 +1,4 @@
-//! The modules of one crate and what each of them imports, read from the source.
+//! Reads the modules of a crate and their imports from the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ pub(crate) type ModulePath = Vec<String>;
 #[derive(Default)]
 struct Module {
     children: BTreeSet<String>,
-    /// Names that the module exports again, and the paths that they stand for.
+    /// Names that the module re-exports, and their paths.
     exported: BTreeMap<String, Vec<String>>,
-    /// Paths of modules whose names are exported again as a whole.
+    /// Paths of modules that are re-exported as a whole.
     globs: Vec<Vec<String>>,
     /// Names of the module's own items.
     own: BTreeSet<String>,
-    /// Paths that the module's code names, except those that it only exports again.
+    /// Paths that the module's code names, except those that it only re-exports.
     named: BTreeSet<Vec<String>>,
 }
 
@@ -32,7 +32,7 @@ impl Modules {
     /// Reads a crate from its root file. Code that only tests compile is left out.
     pub(crate) fn read(root: &Path) -> Self {
         let mut modules = Self::default();
-        let directory = root.parent().expect("a directory");
+        let directory = root.parent().expect("has a directory");
         modules.add(&parse(root), &[], directory);
         modules
     }
@@ -56,7 +56,7 @@ impl Modules {
                 item => module.own.extend(name_of(item)),
             }
         }
-        // A name that the module exports again is also in scope there.
+        // A name that the module re-exports is also in scope in the module.
         let mut code = Code::default();
         for item in items.iter().filter(|item| !is_for_tests(item)) {
             if !matches!(item, syn::Item::Mod(_) | syn::Item::Use(_)) {
@@ -66,7 +66,7 @@ impl Modules {
         for named in code.paths {
             let first = named[0].as_str();
             let is_local = matches!(first, "crate" | "self" | "super");
-            // One word alone is a variable, not a module.
+            // A single word is a variable, not a module.
             let is_child = named.len() > 1 && module.children.contains(first);
             if is_local || is_child || module.exported.contains_key(first) {
                 module.named.insert(named);
@@ -75,7 +75,7 @@ impl Modules {
         self.all.insert(path.to_vec(), module);
     }
 
-    /// Returns each import as importing and imported module.
+    /// Returns the imports, each as importing and imported module.
     pub(crate) fn imports(&self) -> BTreeSet<(ModulePath, ModulePath)> {
         let mut imports = BTreeSet::new();
         for (from, module) in &self.all {
@@ -164,7 +164,7 @@ impl Module {
     }
 }
 
-/// The paths of a `use`, each with the name that it gets; `None` = all names of a module.
+/// Returns the paths of a `use`, each with the name that it binds; `None` = all names of a module.
 fn flatten(
     tree: &syn::UseTree,
     path: &mut Vec<String>,
@@ -200,7 +200,7 @@ fn flatten(
     }
 }
 
-/// The paths in the code of a module, macro arguments included.
+/// The paths in the code of a module, including macro arguments.
 #[derive(Default)]
 struct Code {
     paths: BTreeSet<Vec<String>>,

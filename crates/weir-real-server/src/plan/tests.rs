@@ -1,4 +1,4 @@
-//! Plans for host states that are constructed in record.
+//! Plans for host states that are constructed in memory.
 
 use super::*;
 use crate::request::UpRequest;
@@ -52,12 +52,12 @@ fn text(steps: &[Step]) -> String {
 }
 
 /// Returns the state of the host and the record after `steps`.
-fn after(mut actual: Actual, mut record: Record, steps: &[Step]) -> (Actual, Record) {
+fn apply_steps(mut actual: Actual, mut record: Record, steps: &[Step]) -> (Actual, Record) {
     for step in steps {
         match step {
             Step::SetSysctl { name, from, to } => {
                 actual.sysctls.insert(name.clone(), to.clone());
-                let changed = Changed {
+                let changed = ChangedSysctl {
                     previous: from.clone(),
                     set: to.clone(),
                 };
@@ -128,7 +128,7 @@ fn down_restores_the_state_before_up() {
             .insert(sysctl_name("all", "rp_filter"), "1".to_owned());
         let up = desired(forward, &["192.0.2.10:80", "2001:db8::10"], &[]);
         let steps = plan(&up, &before, &Record::default(), OBJECT);
-        let (actual, record) = after(before.clone(), Record::default(), &steps);
+        let (actual, record) = apply_steps(before.clone(), Record::default(), &steps);
         assert_eq!(
             plan(&up, &actual, &record, OBJECT),
             [],
@@ -136,7 +136,7 @@ fn down_restores_the_state_before_up() {
         );
 
         let steps = plan(&Desired::default(), &actual, &record, OBJECT);
-        let (actual, record) = after(actual, record, &steps);
+        let (actual, record) = apply_steps(actual, record, &steps);
         assert_eq!((actual, record), (before, Record::default()), "{forward}");
     }
 }
@@ -190,7 +190,7 @@ fn strict_rp_filter_is_set_to_loose_on_receiving_interfaces() {
 fn changes_by_other_programs_are_kept() {
     let up = desired(Forward::Direct, &["192.0.2.10"], &["eth0"]);
     let steps = plan(&up, &host(), &Record::default(), OBJECT);
-    let (mut actual, record) = after(host(), Record::default(), &steps);
+    let (mut actual, record) = apply_steps(host(), Record::default(), &steps);
     actual
         .sysctls
         .insert(sysctl_name("eth0", "arp_ignore"), "2".to_owned());
@@ -205,7 +205,7 @@ fn changes_by_other_programs_are_kept() {
 fn programs_are_attached_again_after_build_hook_or_address_change() {
     let up = desired(Forward::Tunnel, &["192.0.2.10"], &[]);
     let steps = plan(&up, &host(), &Record::default(), OBJECT);
-    let (actual, record) = after(host(), Record::default(), &steps);
+    let (actual, record) = apply_steps(host(), Record::default(), &steps);
     let attach = "attach programs to eth0 ingress";
     assert_eq!(text(&plan(&up, &actual, &record, OBJECT + 1)), attach);
     let mut stale = actual.clone();

@@ -1,4 +1,4 @@
-//! A director in user space: receives packets for a VIP, rewrites them for the forwarding method, and sends them to the
+//! A director in user space: receives packets for a VIP, rewrites them for a forwarding method, and sends them to the
 //! server.
 
 use std::io::Read;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use weir_sys::NetNs;
 
-/// Rewrites a packet for the VIP to one for the server; `None` = the packet is dropped.
+/// Rewrites a packet for the VIP into a packet for the server; `None` = the packet is dropped.
 pub(crate) type Rewrite = Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>;
 
 pub(crate) struct Director {
@@ -21,17 +21,19 @@ pub(crate) struct Director {
 }
 
 impl Director {
-    /// Rewrites and forwards packets whose destination is `vip`.
+    /// Starts a thread that rewrites and forwards packets whose destination is `vip`.
     pub(crate) fn start(netns: &NetNs, vip: IpAddr, server: IpAddr, rewrite: Rewrite) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let forwarded = Arc::new(AtomicU64::new(0));
-        let (tap, raw) = netns.run(|| (open_tap(vip), open_raw(server))).unwrap();
+        let (incoming, raw) = netns
+            .run(|| (open_packet_socket(vip), open_raw_socket(server)))
+            .unwrap();
         let (stopped, count) = (stop.clone(), forwarded.clone());
         let worker = thread::spawn(move || {
-            let mut tap = tap;
+            let mut incoming = incoming;
             let mut buffer = vec![0; 1 << 16];
             while !stopped.load(Ordering::Relaxed) {
-                let Ok(len) = tap.read(&mut buffer) else {
+                let Ok(len) = incoming.read(&mut buffer) else {
                     continue;
                 };
                 if destination(&buffer[..len]) != Some(vip) {
@@ -62,13 +64,16 @@ impl Drop for Director {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             let joined = thread.join();
-            assert!(joined.is_ok() || thread::panicking(), "the director failed");
+            assert!(
+                joined.is_ok() || thread::panicking(),
+                "the director's thread panicked"
+            );
         }
     }
 }
 
 /// Opens a packet socket for one EtherType, which receives incoming packets without the Ethernet header.
-fn open_tap(vip: IpAddr) -> Socket {
+fn open_packet_socket(vip: IpAddr) -> Socket {
     let ethertype: u16 = if vip.is_ipv4() { 0x0800 } else { 0x86dd };
     let protocol = Protocol::from(i32::from(ethertype.to_be()));
     let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(protocol)).unwrap();
@@ -80,7 +85,7 @@ fn open_tap(vip: IpAddr) -> Socket {
 }
 
 /// Opens a raw socket. With protocol 255, sent packets include the IP header.
-fn open_raw(server: IpAddr) -> Socket {
+fn open_raw_socket(server: IpAddr) -> Socket {
     let domain = if server.is_ipv4() {
         Domain::IPV4
     } else {
@@ -113,17 +118,17 @@ fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
+fn address_bytes(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
     }
 }
 
-/// Builds an IP packet of `protocol` with `payload`. The kernel fills in the IPv4 checksum.
-pub(crate) fn wrap(
+/// Builds an IP packet with this protocol number and payload. The kernel fills in the IPv4 checksum.
+pub(crate) fn ip_packet(
     source: IpAddr,
-    target: IpAddr,
+    destination: IpAddr,
     protocol: u8,
     traffic_class: u8,
     payload: &[u8],
@@ -160,8 +165,8 @@ pub(crate) fn wrap(
             ]
         }
     };
-    packet.extend(octets(source));
-    packet.extend(octets(target));
+    packet.extend(address_bytes(source));
+    packet.extend(address_bytes(destination));
     packet.extend(payload);
     packet
 }
@@ -170,11 +175,11 @@ fn ip_protocol(inner: &[u8]) -> u8 {
     if inner[0] >> 4 == 4 { 4 } else { 41 }
 }
 
-pub(crate) fn ipip(source: IpAddr, target: IpAddr, traffic_class: u8) -> Rewrite {
+pub(crate) fn ipip(source: IpAddr, destination: IpAddr, traffic_class: u8) -> Rewrite {
     Box::new(move |inner| {
-        Some(wrap(
+        Some(ip_packet(
             source,
-            target,
+            destination,
             ip_protocol(inner),
             traffic_class,
             inner,
@@ -182,7 +187,7 @@ pub(crate) fn ipip(source: IpAddr, target: IpAddr, traffic_class: u8) -> Rewrite
     })
 }
 
-pub(crate) fn gre(source: IpAddr, target: IpAddr, checksum: bool) -> Rewrite {
+pub(crate) fn gre(source: IpAddr, destination: IpAddr, checksum: bool) -> Rewrite {
     Box::new(move |inner| {
         let ethertype: [u8; 2] = if inner[0] >> 4 == 4 {
             [0x08, 0x00]
@@ -196,9 +201,9 @@ pub(crate) fn gre(source: IpAddr, target: IpAddr, checksum: bool) -> Rewrite {
             header.extend(check.to_be_bytes());
             header.extend([0, 0]);
         }
-        Some(wrap(
+        Some(ip_packet(
             source,
-            target,
+            destination,
             47,
             0,
             &[header.as_slice(), inner].concat(),
@@ -206,26 +211,26 @@ pub(crate) fn gre(source: IpAddr, target: IpAddr, checksum: bool) -> Rewrite {
     })
 }
 
-/// The `checksum` setting of a service with GUE.
+/// How packets are encapsulated in GUE.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GueChecksum {
+pub(crate) enum GueMode {
     None,
     Full,
-    /// Remote checksum offload; the value is whether the outer header has a checksum.
+    /// Remote checksum offload; `true` = the outer UDP header has a checksum too.
     Remote(bool),
     /// Variant 1: the inner packet directly follows the UDP header.
     Variant1,
 }
 
-pub(crate) fn gue(source: IpAddr, target: IpAddr, port: u16, checksum: GueChecksum) -> Rewrite {
+pub(crate) fn gue(source: IpAddr, destination: IpAddr, port: u16, mode: GueMode) -> Rewrite {
     Box::new(move |inner| {
         let mut inner = inner.to_vec();
-        let mut header = match checksum {
-            GueChecksum::Variant1 => Vec::new(),
-            GueChecksum::Remote(_) => vec![2, ip_protocol(&inner), 0, 1, 0x80, 0, 0, 0],
+        let mut header = match mode {
+            GueMode::Variant1 => Vec::new(),
+            GueMode::Remote(_) => vec![2, ip_protocol(&inner), 0, 1, 0x80, 0, 0, 0],
             _ => vec![0, ip_protocol(&inner), 0, 0],
         };
-        if let GueChecksum::Remote(_) = checksum {
+        if let GueMode::Remote(_) = mode {
             let (start, field) = write_partial_checksum(&mut inner);
             header.extend((start as u16).to_be_bytes());
             header.extend((field as u16).to_be_bytes());
@@ -240,16 +245,20 @@ pub(crate) fn gue(source: IpAddr, target: IpAddr, port: u16, checksum: GueChecks
         .concat();
         udp.extend(header);
         udp.extend(inner);
-        if matches!(checksum, GueChecksum::Full | GueChecksum::Remote(true)) {
-            let pseudo = sum(&octets(source)) + sum(&octets(target)) + 17 + u32::from(len);
+        if matches!(mode, GueMode::Full | GueMode::Remote(true)) {
+            let pseudo = sum(&address_bytes(source))
+                + sum(&address_bytes(destination))
+                + 17
+                + u32::from(len);
             let check = !fold(pseudo + sum(&udp));
             udp[6..8].copy_from_slice(&check.to_be_bytes());
         }
-        Some(wrap(source, target, 17, 0, &udp))
+        Some(ip_packet(source, destination, 17, 0, &udp))
     })
 }
 
-/// Writes the sum of the pseudo header to the inner checksum field. Returns the offsets of the data and of the field.
+/// Writes the sum of the pseudo header to the inner checksum field. Returns the offsets of the transport header and of
+/// its checksum field.
 fn write_partial_checksum(inner: &mut [u8]) -> (usize, usize) {
     let (start, protocol, addresses) = if inner[0] >> 4 == 4 {
         (20, inner[9], 12..20)
@@ -262,16 +271,17 @@ fn write_partial_checksum(inner: &mut [u8]) -> (usize, usize) {
     (start, field)
 }
 
-/// Sets the destination to `target` and the DSCP to `dscp`, and updates the transport checksum, if there is one.
-pub(crate) fn l3dsr(target: IpAddr, dscp: u8) -> Rewrite {
+/// Sets the destination to `destination` and the DSCP to `dscp`, and updates the transport checksum, if there is one.
+pub(crate) fn l3dsr(destination: IpAddr, dscp: u8) -> Rewrite {
     Box::new(move |packet| {
         let mut packet = packet.to_vec();
         let field = if packet[0] >> 4 == 4 { 16..20 } else { 24..40 };
         let old = sum(&packet[field.clone()]);
-        packet[field].copy_from_slice(&octets(target));
+        packet[field].copy_from_slice(&address_bytes(destination));
         if let Some(field) = checksum_field(&packet) {
             let check = u16::from_be_bytes([packet[field], packet[field + 1]]);
-            let changed = !fold(u32::from(!check) + u32::from(!fold(old)) + sum(&octets(target)));
+            let changed =
+                !fold(u32::from(!check) + u32::from(!fold(old)) + sum(&address_bytes(destination)));
             packet[field..field + 2].copy_from_slice(&changed.to_be_bytes());
         }
         set_dscp(&mut packet, dscp);
@@ -279,7 +289,7 @@ pub(crate) fn l3dsr(target: IpAddr, dscp: u8) -> Rewrite {
     })
 }
 
-/// Returns the offset of the checksum that covers the pseudo header. Later fragments and ICMPv4 have none.
+/// Returns the offset of the checksum that covers the pseudo header. Non-first fragments and ICMPv4 have none.
 fn checksum_field(packet: &[u8]) -> Option<usize> {
     let (protocol, start, offset) = match (packet[0] >> 4, packet[6]) {
         (4, _) => (

@@ -21,7 +21,7 @@ pub(crate) const SERVER: [&str; 2] = ["10.9.2.3", "fd09:2::3"];
 pub(crate) const VIP: [&str; 2] = ["192.0.2.10", "2001:db8::10"];
 pub(crate) const PORT: u16 = 8080;
 /// Bytes that a connection transfers in each direction: more than all buffers on the path hold.
-pub(crate) const VOLUME: usize = 4 << 20;
+pub(crate) const VOLUME_BYTES: usize = 4 << 20;
 /// Time limit of each operation.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -44,7 +44,7 @@ pub(crate) fn ip(address: &str) -> IpAddr {
     address.parse().unwrap()
 }
 
-/// Runs `ip` with the arguments of each line.
+/// Runs `ip` with the arguments in each line, and returns the output.
 pub(crate) fn run_ip(netns: &NetNs, lines: &str) -> String {
     let mut output = String::new();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -128,7 +128,7 @@ impl Topology {
         self.set_offloads();
     }
 
-    /// Disables segmentation and checksum offload on the client, because the director of the tests handles single
+    /// Disables segmentation and checksum offload on the client, because the tests' director handles only single
     /// packets with complete checksums. Enables GRO on the server, as with a hardware NIC: veth merges packets if the
     /// peer does not send merged ones, and threaded NAPI processes many packets at once.
     fn set_offloads(&self) {
@@ -312,7 +312,7 @@ pub(crate) fn serve(netns: &NetNs, address: IpAddr) {
     });
 }
 
-/// Sends [`VOLUME`] bytes to `address` and checks that they are returned.
+/// Sends [`VOLUME_BYTES`] bytes to `address` and asserts that they are returned.
 pub(crate) fn exchange_tcp(netns: &NetNs, address: IpAddr) {
     let stream = netns
         .run(|| TcpStream::connect_timeout(&SocketAddr::new(address, PORT), TIMEOUT))
@@ -320,14 +320,14 @@ pub(crate) fn exchange_tcp(netns: &NetNs, address: IpAddr) {
     let mut stream = stream.unwrap_or_else(|error| panic!("connect to {address}: {error}"));
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.set_write_timeout(Some(TIMEOUT)).unwrap();
-    let sent = pattern(VOLUME);
+    let sent = pattern(VOLUME_BYTES);
     stream.write_all(&sent).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut received = Vec::new();
     stream.read_to_end(&mut received).unwrap();
     assert!(
         received == sent,
-        "{} of {} bytes came received from {address}",
+        "{} of {} bytes were received from {address}, or some differ",
         received.len(),
         sent.len()
     );
@@ -351,7 +351,7 @@ pub(crate) fn connect_udp(netns: &NetNs, address: IpAddr, port: u16) -> UdpSocke
     socket
 }
 
-/// Sends a datagram of each length on `socket` and checks that it is returned.
+/// Sends a datagram of each length on `socket` and asserts that it is returned.
 pub(crate) fn echo(socket: &UdpSocket, lengths: &[usize]) {
     let peer = socket.peer_addr().unwrap();
     for len in lengths {

@@ -12,17 +12,17 @@ const ROWS: usize = 1 << 16;
 /// The servers of a service.
 #[derive(Debug, Clone)]
 pub(super) struct Servers {
-    /// Servers that exist, by number, and whether each gets new connections.
+    /// The servers in order of their numbers, and whether each receives new connections.
     all: Vec<(u32, bool)>,
-    /// Number of the next server.
-    next: u32,
+    /// Number of the next added server.
+    next_id: u32,
 }
 
 impl Servers {
     pub(super) fn new(count: u32) -> Self {
         Self {
             all: (1..=count).map(|id| (id, true)).collect(),
-            next: count + 1,
+            next_id: count + 1,
         }
     }
 
@@ -36,8 +36,8 @@ impl Servers {
         let middle = self.all.len() / 2;
         match step {
             Step::ServerAdded => {
-                self.all.push((self.next, true));
-                self.next += 1;
+                self.all.push((self.next_id, true));
+                self.next_id += 1;
                 None
             }
             Step::ServerDrained => {
@@ -50,12 +50,12 @@ impl Servers {
     }
 }
 
-/// What directors know of the servers at one time.
+/// One version of the table with which directors select servers.
 #[derive(Debug, Clone)]
 pub(super) enum Version {
     Modulo(Vec<u32>),
     Maglev(Vec<u32>),
-    /// Servers, and the two of each row: new connections go to the first one.
+    /// All servers, and the two servers of each row; new connections are sent to the first one.
     Glb(Vec<(u32, bool)>, Vec<[u32; 2]>),
 }
 
@@ -73,7 +73,7 @@ impl Version {
         }
     }
 
-    /// The version after a change.
+    /// Returns the version after a change.
     pub(super) fn next(&self, servers: &Servers) -> Self {
         match self {
             Self::Modulo(_) => Self::Modulo(usable(servers)),
@@ -81,8 +81,8 @@ impl Version {
             Self::Glb(before, rows) => {
                 let mut rows = rows.clone();
                 for (row, two) in rows.iter_mut().enumerate() {
-                    let gone = two.iter().any(|&id| servers.get(id).is_none());
-                    *two = if gone {
+                    let is_removed = two.iter().any(|&id| servers.get(id).is_none());
+                    *two = if is_removed {
                         two_best(row, &servers.all)
                     } else {
                         let added = servers.all.iter().skip(before.len());
@@ -96,26 +96,26 @@ impl Version {
         }
     }
 
-    /// The server of a new connection.
+    /// Returns the server of a new connection.
     pub(super) fn select(&self, hash: u64) -> u32 {
         match self {
             Self::Modulo(servers) => servers[(hash % servers.len() as u64) as usize],
-            Self::Maglev(table) => table[scaled(hash, table.len())],
-            Self::Glb(_, rows) => rows[scaled(hash, ROWS)][0],
+            Self::Maglev(table) => table[scale(hash, table.len())],
+            Self::Glb(_, rows) => rows[scale(hash, ROWS)][0],
         }
     }
 
-    /// Whether a packet reaches `server` without any memory of its connection.
+    /// Returns whether a packet reaches `server` although no director has an entry of its connection.
     pub(super) fn reaches(&self, hash: u64, server: u32) -> bool {
         match self {
             Self::Modulo(_) | Self::Maglev(_) => self.select(hash) == server,
-            Self::Glb(_, rows) => rows[scaled(hash, ROWS)].contains(&server),
+            Self::Glb(_, rows) => rows[scale(hash, ROWS)].contains(&server),
         }
     }
 }
 
-/// The upper half of the hash scaled to a table, as [`maglev::lookup`] does.
-fn scaled(hash: u64, length: usize) -> usize {
+/// Returns the index into a table of this length for a hash, as [`maglev::lookup`] does.
+fn scale(hash: u64, length: usize) -> usize {
     (((hash >> 32) * length as u64) >> 32) as usize
 }
 
@@ -138,19 +138,19 @@ fn table(servers: &Servers) -> Vec<u32> {
         })
         .collect();
     maglev::table(&entries, maglev::size_for(entries.len()))
-        .expect("size_for has a place for each server")
+        .expect("size_for returns at least the number of servers")
 }
 
-/// The two servers with the greatest rendezvous hash; one that is drained comes second (GLB's "draining" state).
+/// Returns the two servers with the greatest rendezvous hashes; a drained server is second (GLB's "draining" state).
 fn two_best(row: usize, servers: &[(u32, bool)]) -> [u32; 2] {
     let score = |id: u32| mix_64(mix_64(row as u64) ^ u64::from(id));
     let mut best = [(0, 0, false); 2];
     for &(id, usable) in servers {
-        let this = (score(id), id, usable);
-        if this.0 > best[0].0 {
-            best = [this, best[0]];
-        } else if this.0 > best[1].0 {
-            best[1] = this;
+        let candidate = (score(id), id, usable);
+        if candidate.0 > best[0].0 {
+            best = [candidate, best[0]];
+        } else if candidate.0 > best[1].0 {
+            best[1] = candidate;
         }
     }
     if !best[0].2 && best[1].2 {

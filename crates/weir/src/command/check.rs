@@ -26,9 +26,9 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
             });
         }
     };
-    let mut doubts = configuration::doubtful_certificates(&loaded.desired);
-    doubts.extend(occupied(global, &loaded)?);
-    let rejected = doubts.iter().any(|doubt| doubt.fatal);
+    let mut problems = configuration::doubtful_certificates(&loaded.desired);
+    problems.extend(occupied(global, &loaded)?);
+    let rejected = problems.iter().any(|problem| problem.fatal);
     let added = added_vips(&global.runtime_dir);
     // If the addresses cannot be read, only the file is checked.
     let absent = block_on(configuration::absent_vips(&loaded.desired, &added))?.unwrap_or_default();
@@ -41,19 +41,19 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
     let failovers = failovers
         .iter()
         .map(|it| Finding::of_failover(it, names.file_name(it.source, &name)));
-    let doubts = doubts
+    let problems = problems
         .iter()
-        .map(|doubt| Finding::of_doubt(doubt, names.file_name(doubt.source, &name)));
-    let here = Finding::grouped(absent.chain(failovers).chain(doubts));
-    let is_warning = |one: &Finding| one.severity == "warning";
-    let warned = loaded.warnings > 0 || here.iter().any(is_warning);
+        .map(|problem| Finding::of_doubt(problem, names.file_name(problem.source, &name)));
+    let host_findings = Finding::grouped(absent.chain(failovers).chain(problems));
+    let is_warning = |finding: &Finding| finding.severity == "warning";
+    let warned = loaded.warnings > 0 || host_findings.iter().any(is_warning);
     if json {
-        let found: Vec<Finding> = loaded.found.into_iter().chain(here).collect();
-        print(&found)?;
+        let findings: Vec<Finding> = loaded.found.into_iter().chain(host_findings).collect();
+        print(&findings)?;
         return Ok(ExitCode::from(u8::from(rejected || (strict && warned))));
     }
     terminal::eprint(&loaded.findings);
-    for finding in &here {
+    for finding in &host_findings {
         terminal::eprint(&finding.render());
     }
     if rejected {
@@ -71,13 +71,13 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(found: &[Finding]) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(found).map_err(Failure::failed)?;
+fn print(findings: &[Finding]) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(findings).map_err(Failure::failed)?;
     Ok(terminal::print(&(text + "\n"))?)
 }
 
-/// Warnings about addresses that another program listens on. They are not errors because that program may have ended
-/// when Weir starts. While a daemon runs, `weir plan` reports them.
+/// Returns warnings about addresses on which another program listens. They are not errors, because that program may
+/// have exited before Weir starts. While a daemon runs, `weir plan` reports them.
 fn occupied(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Problem>, Failure> {
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     let reply = block_on(client.status())?;
@@ -86,16 +86,16 @@ fn occupied(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Problem>, Fai
         return Ok(Vec::new());
     }
     let file = global.config();
-    let mut doubts = configuration::occupied_listeners(&loaded.desired);
-    doubts.retain_mut(|doubt| {
-        doubt.fatal = false;
-        doubt.cause = format!("`weir run` would reject {} now", file.display());
+    let mut problems = configuration::occupied_listeners(&loaded.desired);
+    problems.retain_mut(|problem| {
+        problem.fatal = false;
+        problem.cause = format!("`weir run` would reject {} now", file.display());
         true
     });
-    Ok(doubts)
+    Ok(problems)
 }
 
-/// Reports that the running daemon has another file than the one that is checked.
+/// Reports that the running daemon uses another file than the one that is checked.
 fn note_other_file(global: &GlobalOptions) {
     let checked = std::path::absolute(global.config()).ok();
     let active = daemon::last_configuration(&global.runtime_dir);

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::terminal;
 
 pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
-    // While the lock is held no daemon can start.
+    // While the lock is held, no daemon can start.
     let held = RuntimeDir::take(&global.runtime_dir).map_err(|error| match error {
         runtime_dir::Error::Running { .. } => Failure::Failed {
             message: "a daemon is running: stop it first".to_owned(),
@@ -31,7 +31,7 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
     let mut text = String::new();
     if let Some(other) = &other {
         if !force {
-            return Err(refused(other));
+            return Err(other_namespace_failure(other));
         }
         let kept = weir_engine::discard_changes(&paths).map_err(Failure::failed)?;
         for (interface, address) in kept {
@@ -52,7 +52,7 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was reverted.
+/// The changes that were reverted.
 struct Undone {
     /// Steps of `real-server down`.
     steps: Vec<Step>,
@@ -70,7 +70,9 @@ async fn undo(
     // The real server's pins are in a directory below the director's.
     let steps = match weir_real_server::down(options, &DownRequest::default()).await {
         Err(error) if force => {
-            terminal::eprint(&format!("weir: not undone: {error}\n"));
+            terminal::eprint(&format!(
+                "weir: failed to undo changes by `real-server`: {error}\n"
+            ));
             Vec::new()
         }
         other => other.map_err(Failure::failed)?,
@@ -90,8 +92,8 @@ async fn undo(
 }
 
 impl Undone {
-    /// The server's settings, the data plane, the addresses, and counts of the others, in a line each. `forgotten` =
-    /// files of the runtime directory.
+    /// Returns one line for each setting of `real-server`, the data plane, each address, and each count of other
+    /// objects. `forgotten` = number of files removed from the runtime directory.
     fn list(&self, global: &GlobalOptions, forgotten: usize) -> String {
         let mut text: String = self.steps.iter().map(|step| format!("{step}\n")).collect();
         if self.cleaned.data_plane {
@@ -130,19 +132,19 @@ impl Undone {
                 "files removed from the runtime directory",
             ),
         ];
-        for (count, one, many) in removed {
+        for (count, singular, plural) in removed {
             match count {
                 0 => {}
-                1 => text.push_str(&format!("1 {one}\n")),
-                more => text.push_str(&format!("{more} {many}\n")),
+                1 => text.push_str(&format!("1 {singular}\n")),
+                more => text.push_str(&format!("{more} {plural}\n")),
             }
         }
         text
     }
 }
 
-/// Interfaces are recorded by name, and a name means another interface here.
-fn refused(other: &OtherNamespace) -> Failure {
+/// Returns the failure if the daemon ran in another network namespace: the recorded names mean other interfaces here.
+fn other_namespace_failure(other: &OtherNamespace) -> Failure {
     let here = match other.path() {
         Some(path) => format!("run `nsenter --net={} weir clean`", path.display()),
         None => "run `weir clean` there, or with --force if it no longer exists".to_owned(),

@@ -15,8 +15,8 @@ use crate::arguments::{Cluster, GlobalOptions};
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Pause between two looks at the rollout.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Interval at which the state of the rollout is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) fn cluster(global: &GlobalOptions, command: &Cluster) -> Outcome {
     match command {
@@ -34,7 +34,7 @@ pub(super) fn cluster(global: &GlobalOptions, command: &Cluster) -> Outcome {
                     *json,
                     &format!("published version {published}\n"),
                 ),
-                false => follow(global, published, *json),
+                false => wait_for_rollout(global, published, *json),
             }
         }
     }
@@ -52,7 +52,7 @@ fn status(global: &GlobalOptions, json: bool) -> Outcome {
 }
 
 fn publish(global: &GlobalOptions, file: &Path, guard: Duration) -> Result<u64, Failure> {
-    let named = |error: io::Error| Failure::Failed {
+    let with_file_name = |error: io::Error| Failure::Failed {
         message: format!("{}: {error}", file.display()),
     };
     let text = if file == Path::new("-") {
@@ -62,7 +62,7 @@ fn publish(global: &GlobalOptions, file: &Path, guard: Duration) -> Result<u64, 
         fs::read_to_string(file)
     };
     let request = PublishRequest {
-        text: text.map_err(named)?,
+        text: text.map_err(with_file_name)?,
         guard_ms: u64::try_from(guard.as_millis()).unwrap_or(u64::MAX),
         color: terminal::color(),
     };
@@ -72,7 +72,7 @@ fn publish(global: &GlobalOptions, file: &Path, guard: Duration) -> Result<u64, 
 }
 
 /// Waits until the rollout has ended, and shows its steps on stderr.
-fn follow(global: &GlobalOptions, version: u64, json: bool) -> Outcome {
+fn wait_for_rollout(global: &GlobalOptions, version: u64, json: bool) -> Outcome {
     let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
     let mut shown = String::new();
     let wait = async {
@@ -84,23 +84,23 @@ fn follow(global: &GlobalOptions, version: u64, json: bool) -> Outcome {
                         terminal::eprint(&format!("{step}\n"));
                         shown = step;
                     }
-                    // A director that has not read the publication from etcd yet still shows the one before.
+                    // A director that has not read the publication from etcd yet still reports the previous one.
                     let is_over = group.published == version && group.rollout != "running";
                     if is_over || group.published > version {
                         return Ok(group);
                     }
                 }
-                // The director is replaced, or applies a large configuration.
+                // The daemon is being replaced, or is applying a large configuration.
                 Err(Error::NoDaemon { .. } | Error::Silent { stopped: None }) => {}
                 Err(error) => return Err(Failure::from(error)),
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     let group = with_progress("the rollout", wait)??;
     if group.published > version {
         return Err(Failure::Failed {
-            message: format!("version {} was published meanwhile", group.published),
+            message: format!("version {} was published in the meantime", group.published),
         });
     }
     if group.rollout == "stopped" {
@@ -117,16 +117,17 @@ fn follow(global: &GlobalOptions, version: u64, json: bool) -> Outcome {
     )
 }
 
+/// Returns one line about the progress of the rollout.
 fn step(group: &Group) -> String {
     let present = group.members.iter().filter(|it| it.state == "present");
     let (all, done) = (
         present.clone().count(),
         present.filter(|it| it.lag == 0).count(),
     );
-    let turn = group.rollout_member.as_ref();
-    let turn = turn.map_or(String::new(), |member| format!(", {member} applies it"));
+    let applying = group.rollout_member.as_ref();
+    let applying = applying.map_or(String::new(), |member| format!(", {member} is applying it"));
     format!(
-        "version {}: {done} of {all} directors{turn}",
+        "version {}: {done} of {all} directors{applying}",
         group.published
     )
 }

@@ -14,7 +14,7 @@ use crate::failure::{Failure, is_root};
 use crate::terminal;
 
 pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
-    // The daemon's configuration, unless a file is given.
+    // The daemon's configuration, unless a file is specified.
     let last = daemon::last_configuration(&global.runtime_dir);
     let file = global.config.as_deref().or(last.as_deref());
     let loaded = configuration::load(file.unwrap_or(global.config()), terminal::color());
@@ -25,13 +25,12 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     if !is_root() {
         terminal::eprint(
-            "weir: without root, services made by ipvsadm, firewall rules and ARP replies may be missing: run as root \
-             to see \
-             everything\n",
+            "weir: without root privileges, services created with ipvsadm, firewall rules and ARP replies may be \
+             missing: run as root to see everything\n",
         );
     }
     let mut reported = Vec::new();
-    let mut found = block_on(async {
+    let mut findings = block_on(async {
         let daemon = match client.status().await {
             Ok(report) => {
                 reported = report.director_findings();
@@ -49,27 +48,27 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
         weir_doctor::director(&desired, &daemon, &configuration::moving_vips(&desired)).await
     })?
     .map_err(Failure::failed)?;
-    found.extend(reported);
+    findings.extend(reported);
     if arguments.fix {
         terminal::eprint(
             "weir: --fix changes nothing on a director: the daemon maintains its own settings\n",
         );
     }
-    report(&found, arguments)
+    report(&findings, arguments)
 }
 
 pub(super) fn server(options: &Options, arguments: &Doctor) -> Outcome {
-    let found =
+    let findings =
         block_on(weir_real_server::doctor(options, arguments.fix))?.map_err(Failure::failed)?;
-    report(&found, arguments)
+    report(&findings, arguments)
 }
 
-/// Prints the findings. Exit code: 0 = no problem is left, 1 = there are problems.
-fn report(found: &[Diagnosis], arguments: &Doctor) -> Outcome {
+/// Prints the findings. Exit code: 0 = there are no problems, or all are fixed; 1 = there are problems.
+fn report(findings: &[Diagnosis], arguments: &Doctor) -> Outcome {
     let mut text = if arguments.json {
-        serde_json::to_string_pretty(found).map_err(Failure::failed)? + "\n"
+        serde_json::to_string_pretty(findings).map_err(Failure::failed)? + "\n"
     } else {
-        found
+        findings
             .iter()
             .map(ToString::to_string)
             .collect::<Vec<_>>()
@@ -79,6 +78,6 @@ fn report(found: &[Diagnosis], arguments: &Doctor) -> Outcome {
         text.push_str("no problems found\n");
     }
     terminal::print(&text)?;
-    let well = found.iter().all(|one| one.fixed);
-    Ok(ExitCode::from(u8::from(!well)))
+    let all_fixed = findings.iter().all(|finding| finding.fixed);
+    Ok(ExitCode::from(u8::from(!all_fixed)))
 }

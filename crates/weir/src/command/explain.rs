@@ -15,23 +15,23 @@ use crate::arguments::{Explain, GlobalOptions};
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Error without arguments.
-const NO_QUESTION: &str = "explain: a code, a packet or a request is needed, for example
+/// The error if no argument is specified.
+const NOTHING_TO_EXPLAIN: &str = "explain: specify a code, a packet or a request, for example
   weir explain E016
   weir explain --packet 'tcp 198.51.100.7:40000 192.0.2.10:80'
   weir explain --request 'GET http://www.example/img/a.png' -H 'Cookie: a=b'";
 
-pub(super) fn explain(global: &GlobalOptions, question: &Explain) -> Outcome {
-    if let Some(number) = &question.code {
-        return code(number, question.json);
+pub(super) fn explain(global: &GlobalOptions, arguments: &Explain) -> Outcome {
+    if let Some(number) = &arguments.code {
+        return code(number, arguments.json);
     }
     let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
     let what = "the explanation";
-    let answer = match (&question.packet, &question.request) {
+    let answer = match (&arguments.packet, &arguments.request) {
         (Some(packet), _) => with_progress(what, client.explain(packet))??,
         (None, Some(request)) => {
-            // The daemon parses it again; a wrong one is an error of usage, even without a daemon.
-            let parsed = Request::parse(request, &question.headers);
+            // The daemon parses the request again. An invalid request is a usage error, even without a daemon.
+            let parsed = Request::parse(request, &arguments.headers);
             let parsed = parsed.map_err(|error| Failure::Usage {
                 message: format!("explain: {error}"),
             })?;
@@ -40,7 +40,7 @@ pub(super) fn explain(global: &GlobalOptions, question: &Explain) -> Outcome {
             match named.filter(|named| active.as_ref() != Some(named)) {
                 Some(file) => of_file(&parsed, &file)?,
                 None => {
-                    let reply = client.explain_request(request, &question.headers);
+                    let reply = client.explain_request(request, &arguments.headers);
                     match (with_progress(what, reply)?, &global.config) {
                         (Err(client::Error::NoDaemon { .. }), Some(file)) => {
                             of_file(&parsed, file)?
@@ -52,11 +52,11 @@ pub(super) fn explain(global: &GlobalOptions, question: &Explain) -> Outcome {
         }
         (None, None) => {
             return Err(Failure::Usage {
-                message: NO_QUESTION.to_owned(),
+                message: NOTHING_TO_EXPLAIN.to_owned(),
             });
         }
     };
-    let text = if question.json {
+    let text = if arguments.json {
         serde_json::to_string_pretty(&answer).map_err(Failure::failed)? + "\n"
     } else {
         answer.to_string()
@@ -65,7 +65,7 @@ pub(super) fn explain(global: &GlobalOptions, question: &Explain) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Explains what a configuration file does with a request; needs no daemon.
+/// Explains what a configuration file does with a request. Requires no daemon.
 fn of_file(request: &Request, file: &Path) -> Result<Answer, Failure> {
     let loaded = configuration::load(file, terminal::color());
     let loaded = loaded.map_err(|rejected| Failure::Findings {
@@ -74,7 +74,7 @@ fn of_file(request: &Request, file: &Path) -> Result<Answer, Failure> {
     Ok(request.explain(&loaded.desired, None, file))
 }
 
-/// Explains a diagnostic's code; needs no daemon.
+/// Explains the code of a diagnostic. Requires no daemon.
 fn code(number: &str, json: bool) -> Outcome {
     let Some(code) = Code::named(number) else {
         let message = format!(

@@ -13,7 +13,7 @@ use crate::terminal;
 
 pub(super) fn fmt(global: &GlobalOptions, file: Option<&Path>, check: bool) -> Outcome {
     let file = file.unwrap_or_else(|| global.config());
-    let standard = file == Path::new("-");
+    let is_stdin = file == Path::new("-");
     let name = file.display();
     if file
         .extension()
@@ -22,14 +22,14 @@ pub(super) fn fmt(global: &GlobalOptions, file: Option<&Path>, check: bool) -> O
         return Err(failed(format!("{name}: only TOML has a canonical form")));
     }
     let mut bytes = Vec::new();
-    let read = match standard {
+    let read = match is_stdin {
         true => io::stdin().read_to_end(&mut bytes).map(drop),
         false => fs::read(file).map(|read| bytes = read),
     };
     read.map_err(|error| failed(format!("{name}: {error}")))?;
     let text = weir_config::load(&bytes).map_err(|error| failed(format!("{name}: {error}")))?;
-    let form = weir_config::canonical(text).map_err(|found| Failure::Findings {
-        findings: weir_config::render(&[*found], text, &name.to_string(), terminal::color()),
+    let form = weir_config::canonical(text).map_err(|finding| Failure::Findings {
+        findings: weir_config::render(&[*finding], text, &name.to_string(), terminal::color()),
     })?;
     if check {
         if form == text {
@@ -37,7 +37,7 @@ pub(super) fn fmt(global: &GlobalOptions, file: Option<&Path>, check: bool) -> O
         }
         return Err(failed(format!("{name} is not in canonical form")));
     }
-    if standard {
+    if is_stdin {
         terminal::print(&form)?;
     } else if form != text {
         replace(file, &form).map_err(|error| failed(format!("{name}: {error}")))?;
@@ -50,17 +50,17 @@ fn failed(message: String) -> Failure {
     Failure::Failed { message }
 }
 
-/// Replaces a file at once, so that a reload never reads a part of it. A link stays, owner and mode too.
+/// Replaces a file atomically, so that a reload never reads a part of it. Keeps links to it, its owner and its mode.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let file = file.canonicalize()?;
-    let known = file.metadata()?;
+    let metadata = file.metadata()?;
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = file.with_file_name(name);
     let write = || {
         let mut out = File::create_new(&temporary)?;
-        out.set_permissions(PermissionsExt::from_mode(known.mode() & 0o7777))?;
-        fchown(&out, Some(known.uid()), Some(known.gid()))?;
+        out.set_permissions(PermissionsExt::from_mode(metadata.mode() & 0o7777))?;
+        fchown(&out, Some(metadata.uid()), Some(metadata.gid()))?;
         out.write_all(text.as_bytes())?;
         out.sync_all()?;
         fs::rename(&temporary, &file)

@@ -1,5 +1,5 @@
 //! `weir generate`: man pages, shell completions and the manual's page of commands, from the definition of the command
-//! line and the catalog of keys. It is a command rather than a build script, so that builds do not pay for it.
+//! line and the catalog of keys. This is a command and not a build script, so that builds do not take longer.
 
 mod roff;
 
@@ -13,7 +13,7 @@ use super::Outcome;
 use crate::arguments::{Arguments, Generate};
 use crate::terminal;
 
-/// End of the help of commands that are reserved.
+/// Suffix of the help of reserved commands.
 const NOT_BUILT: &str = "(not built yet)";
 
 pub(super) fn generate(what: &Generate) -> Outcome {
@@ -29,7 +29,7 @@ pub(super) fn generate(what: &Generate) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command line without `help`, whose pages would repeat the others; reserved commands are hidden.
+/// Returns the command line without `help`, whose pages would repeat the other pages. Hides reserved commands.
 fn definition() -> Command {
     let command = Arguments::command().disable_help_subcommand(true);
     command.mut_subcommands(|it| {
@@ -44,11 +44,12 @@ fn man(directory: &Path) -> std::io::Result<()> {
     std::fs::write(directory.join(roff::FILE), roff::configuration())
 }
 
-/// Commands that are not hidden, without nested ones.
+/// Returns the subcommands that are not hidden, without nested ones.
 fn visible(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|it| !it.is_hide_set())
 }
 
+/// Returns the manual's page of commands.
 fn page() -> String {
     let mut root = definition();
     root.build();
@@ -76,20 +77,20 @@ fn describe(out: &mut String, command: &Command, parent: &str, depth: usize) {
         about.unwrap_or_default(),
         usage(command)
     );
-    let mut own = command
+    let mut arguments = command
         .get_arguments()
         .filter(|it| !it.is_global_set() && !it.is_hide_set() && it.get_id() != "help")
         .peekable();
-    if own.peek().is_some() {
+    if arguments.peek().is_some() {
         out.push('\n');
-        table(out, own);
+        table(out, arguments);
     }
     for nested in visible(command) {
         describe(out, nested, &name, depth + 1);
     }
 }
 
-/// The usage line without its label.
+/// Returns the usage line without its label.
 fn usage(command: &Command) -> String {
     let usage = command.clone().render_usage().to_string();
     usage.trim_start_matches("Usage: ").trim().to_owned()
@@ -127,7 +128,7 @@ fn table<'a>(out: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
     }
 }
 
-/// Text for a cell of a table; characters that Markdown would take as a tag are escaped.
+/// Returns text for a cell of a table. Escapes characters that Markdown would interpret.
 fn escaped(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;")
 }

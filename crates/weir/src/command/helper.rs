@@ -17,7 +17,7 @@ pub(super) fn service(global: &GlobalOptions) -> Outcome {
         keeper::configured_socket().unwrap_or_else(|| PathBuf::from(keeper::HELPER_SOCKET));
     let configuration = std::path::absolute(global.config())?;
     let paths = super::run::paths(global);
-    // On this thread: the helpers end with the thread that has started them (PR_SET_PDEATHSIG).
+    // On this thread, because the helpers are killed when the thread that started them exits (PR_SET_PDEATHSIG).
     block_on(keeper::serve_keepers(&socket, &configuration, &paths))?.map_err(Failure::failed)?;
     Ok(ExitCode::SUCCESS)
 }

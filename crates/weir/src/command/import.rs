@@ -16,7 +16,7 @@ pub(super) fn import(import: &Import) -> Outcome {
     let text = read(&import.file)?;
     let root = import.root.as_deref().map(std::path::absolute);
     let root = root.transpose()?;
-    // Included files are relative to it.
+    // Paths of included files are relative to the file.
     let name = import.file.to_string_lossy();
     let (imported, late) = with_names(root.as_deref(), |machine| match import.from {
         ImportFrom::Ipvsadm => {
@@ -46,7 +46,7 @@ pub(super) fn import(import: &Import) -> Outcome {
     Ok(ExitCode::FAILURE)
 }
 
-/// Writes the file to standard output. If its reader closed the pipe, as `head` does, the notes follow nevertheless.
+/// Writes the file to standard output. Ignores a closed pipe, as from `head`, so that the notes are still reported.
 fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -55,8 +55,8 @@ fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Reports each line that was not imported. Harmless ones come first; those that may admit clients come last, where
-/// they are noticed.
+/// Reports each line that was not imported: harmless ones first, and those that may admit clients last, where an
+/// operator notices them.
 fn report(name: &str, imported: &Imported, late: &[String]) {
     let Imported {
         notes,
@@ -86,8 +86,7 @@ fn report(name: &str, imported: &Imported, late: &[String]) {
     }
     eprintln!(
         "\nBEHAVIOUR CHANGES: these lines of {name} reject, limit or authenticate clients, and are not imported, or \
-         not unchanged; \
-         weir.toml may admit clients that {name} keeps out:"
+         not unchanged; weir.toml may admit clients that {name} rejects:"
     );
     for note in unguarded {
         eprintln!("  {note}");
@@ -109,6 +108,6 @@ fn read(path: &Path) -> Result<String, Failure> {
     done.map_err(|error| Failure::Failed {
         message: format!("{}: {}", path.display(), with_advice(&error)),
     })?;
-    // The other programs read bytes: comments in the encoding of another time are common.
+    // The other programs do not require UTF-8, and comments in older encodings are common.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -1,4 +1,4 @@
-//! `weir ipvsadm`, and the program under the name `ipvsadm`.
+//! `weir ipvsadm`, and the program when it is started as `ipvsadm`.
 
 use std::ffi::OsString;
 use std::io::{self, BufReader, Write};
@@ -10,7 +10,7 @@ use weir_engine::Paths;
 use super::{Outcome, block_on};
 use crate::arguments::GlobalOptions;
 
-/// Options from the environment: under the name `ipvsadm` the program has none of Weir's options.
+/// Returns the options from the environment: started as `ipvsadm`, the program has none of Weir's own options.
 pub(super) fn from_environment() -> GlobalOptions {
     GlobalOptions::from_environment()
 }

@@ -1,4 +1,4 @@
-//! `weir lab`, all of it weir-lab's.
+//! `weir lab`, which the crate weir-lab implements.
 
 use std::process::ExitCode;
 

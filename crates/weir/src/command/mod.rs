@@ -36,10 +36,10 @@ use crate::arguments::{Arguments, Command, TokenAction};
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Result of a command.
+/// The result of a command.
 pub(crate) type Outcome = Result<ExitCode, Failure>;
 
-/// Runs the command.
+/// Runs the command of the command line.
 pub(crate) fn execute(arguments: &Arguments) -> Outcome {
     let global = &arguments.global;
     match &arguments.command {
@@ -82,7 +82,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
     }
 }
 
-/// Runs the program as `ipvsadm` if it was started under that name; Weir's own command line does not apply then.
+/// Runs the program as `ipvsadm` if it was started under that name; `None` = it was started under another name.
 pub(crate) fn by_program_name() -> Option<ExitCode> {
     let called: OsString = std::env::args_os().next()?;
     let name = Path::new(&called).file_name()?;
@@ -94,7 +94,7 @@ pub(crate) fn by_program_name() -> Option<ExitCode> {
     })
 }
 
-/// Runs a future to its end on this thread.
+/// Runs a future to completion on this thread.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -106,7 +106,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
 const FIRST_PROGRESS: Duration = Duration::from_secs(2);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// [`block_on`] with progress reports on stderr when it takes long.
+/// Runs a future like [`block_on`], with progress reports on stderr if it takes long.
 fn with_progress<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
     let started = Instant::now();
     block_on(report_while(
@@ -122,13 +122,13 @@ fn with_progress<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Fail
     ))
 }
 
-/// Time limit of the daemon's replies to requests that take it milliseconds.
+/// Time limit for the daemon's reply to a request that normally takes milliseconds.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit of `status`, which must report a daemon that hangs.
+/// Time limit for the reply to `status`, which must report a daemon that hangs.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Waits for `work`; calls `report` after `first`, then every `interval`.
+/// Waits for `work`. Calls `report` after `first`, then after each `interval`.
 async fn report_while<T>(
     work: impl Future<Output = T>,
     first: Duration,
@@ -159,8 +159,8 @@ mod tests {
 
         let (done, work) = tokio::sync::oneshot::channel();
         let mut done = Some(done);
-        let moment = Duration::from_millis(1);
-        let slow = report_while(work, moment, moment, || {
+        let pause = Duration::from_millis(1);
+        let slow = report_while(work, pause, pause, || {
             reports += 1;
             if reports == 3
                 && let Some(done) = done.take()

@@ -21,7 +21,7 @@ pub(super) fn node(global: &GlobalOptions, action: NodeAction, json: bool) -> Ou
     let text = match (json, now.state) {
         (true, _) => serde_json::to_string(&now).map_err(Failure::failed)? + "\n",
         (false, NodeState::Drain) => {
-            "draining: withdraws routes and releases virtual routers; `weir node ready` reverts this\n".to_owned()
+            "draining: withdrawing routes and releasing virtual routers; `weir node ready` reverts this\n".to_owned()
         }
         (false, NodeState::Ready) => "ready\n".to_owned(),
     };

@@ -26,8 +26,8 @@ pub(super) fn plan(global: &GlobalOptions, json: bool) -> Outcome {
     let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
     let plan = match with_progress("the plan", client.plan(&request))? {
         Err(error @ client::Error::NoDaemon { .. }) => {
-            let (old, what) = last_active(global);
-            terminal::eprint(&format!("weir: {error}; comparing with {what}\n"));
+            let (old, description) = last_active(global);
+            terminal::eprint(&format!("weir: {error}; comparing with {description}\n"));
             without_daemon(global, &old)?
         }
         other => other?,
@@ -41,7 +41,8 @@ pub(super) fn plan(global: &GlobalOptions, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What forwards without a daemon, and what to call it: the last configuration, as long as its data plane is pinned.
+/// Returns the configuration of the pinned data plane, which forwards without a daemon, and its description. If no data
+/// plane is pinned, returns an empty configuration.
 fn last_active(global: &GlobalOptions) -> (Desired, &'static str) {
     let paths = Paths {
         runtime_dir: global.runtime_dir.clone(),

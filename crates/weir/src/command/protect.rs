@@ -11,11 +11,11 @@ use crate::arguments::{GlobalOptions, Protect};
 use crate::failure::{Failure, with_advice};
 use crate::terminal;
 
-/// Exit codes as of env(1): the command was not started; it is not executable; it was not found.
+/// Exit codes as in env(1): the command was not started, is not executable, or was not found.
 const NOT_STARTED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// Shells add this to the number of the signal that ended a command.
+/// Shells add this to the number of the signal that terminated a command.
 const SIGNAL_BASE: i32 = 128;
 
 pub(super) fn protect(global: &GlobalOptions, arguments: &Protect) -> Outcome {
@@ -30,7 +30,7 @@ pub(super) fn protect(global: &GlobalOptions, arguments: &Protect) -> Outcome {
         code: match &error {
             Error::Command { source, .. } if source.kind() == ErrorKind::NotFound => NOT_FOUND,
             Error::Command { .. } => NOT_EXECUTABLE,
-            Error::Interrupted { signal } => signalled(signal.as_raw()),
+            Error::Interrupted { signal } => signal_code(signal.as_raw()),
             _ => NOT_STARTED,
         },
         message: with_advice(&error),
@@ -40,10 +40,10 @@ pub(super) fn protect(global: &GlobalOptions, arguments: &Protect) -> Outcome {
 
 fn code(status: ExitStatus) -> ExitCode {
     let number = status.code().and_then(|number| u8::try_from(number).ok());
-    let by_signal = || status.signal().map(signalled);
+    let by_signal = || status.signal().map(signal_code);
     ExitCode::from(number.or_else(by_signal).unwrap_or(NOT_STARTED))
 }
 
-fn signalled(signal: i32) -> u8 {
+fn signal_code(signal: i32) -> u8 {
     u8::try_from(SIGNAL_BASE + signal).unwrap_or(NOT_STARTED)
 }

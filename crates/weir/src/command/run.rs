@@ -27,13 +27,13 @@ pub(super) fn run(global: &GlobalOptions) -> Outcome {
 
 /// Runs the keeper on this thread: the daemon is tied to the life of the thread that started it (PR_SET_PDEATHSIG).
 fn keeper(global: &GlobalOptions) -> Outcome {
-    // An ordinary user's program may have its capability for privileged ports from its file, at each start.
+    // An unprivileged user's program may receive its capability for privileged ports from its file, at each start.
     if rustix::process::geteuid().is_root() {
         weir_sys::forbid_new_privileges().map_err(Failure::failed)?;
     }
-    // Errors in the file are reported before anything is created. From here on only daemons read it.
+    // Errors in the file are reported before anything is created. From here on, only daemons read it.
     let file = std::path::absolute(global.config())?;
-    // A keeper without rights cannot read it; its first daemon does.
+    // An unprivileged keeper cannot read the file; its first daemon does.
     if keeper::configured_socket().is_none() {
         configuration::load(&file, terminal::color())
             .and_then(|loaded| configuration::with_usable_files(loaded, &file))
@@ -60,7 +60,7 @@ fn daemon(global: &GlobalOptions, mut kept: Kept) -> Outcome {
         color: terminal::color(),
     };
     let paths = paths(global);
-    // Threads that exist already would keep their rights.
+    // This must precede the start of threads, because existing threads would keep their privileges.
     daemon::separate(&options, &mut kept).map_err(|error| {
         kept.link.fail(&error);
         Failure::failed(error)

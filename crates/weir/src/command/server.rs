@@ -16,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Interval of progress reports while the count does not change.
 const REPORT_INTERVAL: Duration = Duration::from_secs(15);
-/// Shortest interval of progress reports while the count changes.
+/// Minimum interval of progress reports while the count changes.
 const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) fn server(global: &GlobalOptions, server: &Server) -> Outcome {
@@ -73,8 +73,8 @@ async fn wait_until_drained(
     loop {
         let now = client.server_now(&name.pool, &name.address).await?;
         let open = now.open_connections;
-        let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
-        if open == 0 || left.is_some_and(|left| left.is_zero()) {
+        let remaining = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
+        if open == 0 || remaining.is_some_and(|remaining| remaining.is_zero()) {
             return Ok(now);
         }
         let is_due = reported.is_none_or(|(count, at)| {
@@ -94,7 +94,10 @@ async fn wait_until_drained(
                 started.elapsed().as_secs()
             ));
         }
-        tokio::time::sleep(left.map_or(POLL_INTERVAL, |left| left.min(POLL_INTERVAL))).await;
+        tokio::time::sleep(
+            remaining.map_or(POLL_INTERVAL, |remaining| remaining.min(POLL_INTERVAL)),
+        )
+        .await;
     }
 }
 
@@ -106,23 +109,23 @@ fn connections(count: u64) -> String {
     }
 }
 
-/// One line about the result of an action.
+/// Returns one line about the result of an action.
 fn summary(name: &ServerName, action: &ServerAction, now: &ServerNow) -> String {
     let ServerName { pool, address } = name;
-    let left = connections(now.open_connections);
+    let open = connections(now.open_connections);
     let state = match now.state.as_str() {
         "unused" => "no service uses its pool".to_owned(),
         state => format!("{state}, effective weight {}", now.effective_weight),
     };
     match action {
         ServerAction::Drain { .. } if now.open_connections == 0 => {
-            format!("{pool}/{address} is drained: no new connections, {left}")
+            format!("{pool}/{address} is drained: no new connections, {open}")
         }
         ServerAction::Drain { .. } => {
-            format!("{pool}/{address} is draining: no new connections, {left}")
+            format!("{pool}/{address} is draining: no new connections, {open}")
         }
         ServerAction::Maint => {
-            format!("{pool}/{address} is in maintenance: no new connections, no checks, {left}")
+            format!("{pool}/{address} is in maintenance: no new connections, no checks, {open}")
         }
         ServerAction::Ready => format!("{pool}/{address} has no override: {state}"),
         ServerAction::Weight { weight } => format!(

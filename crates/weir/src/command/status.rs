@@ -17,25 +17,25 @@ use crate::failure::Failure;
 use crate::terminal;
 
 /// Interval of `--watch`.
-const PERIOD: Duration = Duration::from_secs(1);
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Smallest width of a terminal for which the text is drawn.
-const WIDTH: usize = 80;
+/// Minimum number of columns for which the text is formatted.
+const MIN_COLUMNS: usize = 80;
 
-/// Rows of a terminal whose size is unknown.
-const ROWS: usize = 24;
+/// Number of rows of a terminal whose size is unknown.
+const DEFAULT_ROWS: usize = 24;
 
-/// Columns and rows of the terminal; `None` = unknown, also if it reports none, as a pty without a window does.
+/// Returns the columns and rows of the terminal; `None` = unknown, or reported as 0, as by a pty without a window.
 fn size() -> Option<(u16, u16)> {
     let reported = reported_size().ok();
     reported.filter(|&(columns, rows)| columns > 0 && rows > 0)
 }
 
-/// Begins and ends a page of `--watch`: no line is continued in the next one, and what is below is erased (DEC private
-/// mode 7, ECMA-48: ED).
-const PAGE: (&str, &str) = ("\x1b[?7l", "\x1b[J\x1b[?7h");
+/// Escape sequences before and after a page of `--watch`: disable line wrapping; erase the rest of the screen and
+/// enable line wrapping (DEC private mode 7, ECMA-48: ED).
+const PAGE_SEQUENCES: (&str, &str) = ("\x1b[?7l", "\x1b[J\x1b[?7h");
 
-/// What to show, and how.
+/// The options of the command.
 struct Query {
     pool: Option<String>,
     down: bool,
@@ -77,17 +77,17 @@ pub(super) fn status(global: &GlobalOptions, command: &Command) -> Outcome {
     })?
 }
 
-/// `COLUMNS`, or the width of the terminal.
+/// Returns `COLUMNS`, or the width of the terminal.
 fn columns() -> usize {
-    let given = std::env::var("COLUMNS").ok();
-    let given = given.and_then(|text| text.parse().ok());
-    given.unwrap_or_else(|| size().map_or(WIDTH, |(columns, _)| usize::from(columns)))
+    let variable = std::env::var("COLUMNS").ok();
+    let columns = variable.and_then(|text| text.parse().ok());
+    columns.unwrap_or_else(|| size().map_or(MIN_COLUMNS, |(columns, _)| usize::from(columns)))
 }
 
 fn view(query: &Query) -> View<'static> {
     let is_terminal = io::stdout().is_terminal();
     View {
-        width: is_terminal.then(|| columns().max(WIDTH)),
+        width: is_terminal.then(|| columns().max(MIN_COLUMNS)),
         color: is_terminal && terminal::wants_color(),
         all: query.pool.is_some() || query.down,
         down: query.down,
@@ -105,13 +105,13 @@ fn text(mut report: Report, query: &Query) -> Result<String, Failure> {
     Ok(text + "\n")
 }
 
-/// Prints the status until interrupted or the daemon has ended.
+/// Prints the status until the user interrupts the program or the daemon exits.
 async fn watch_status(client: &Client, query: &Query) -> Outcome {
     let is_terminal = io::stdout().is_terminal();
     let mut before: Option<(Report, Instant)> = None;
     loop {
         let mut report = match client.status().await {
-            // It may reply later.
+            // The daemon may reply later.
             Err(error @ client::Error::Silent { .. }) => {
                 terminal::eprint(&format!("weir: {error}\n"));
                 continue;
@@ -133,7 +133,7 @@ async fn watch_status(client: &Client, query: &Query) -> Outcome {
             };
             let text = table::render(&report, &view);
             if is_terminal {
-                let rows = size().map_or(ROWS, |(_, rows)| usize::from(rows));
+                let rows = size().map_or(DEFAULT_ROWS, |(_, rows)| usize::from(rows));
                 page(&text, rows)
             } else {
                 text
@@ -141,12 +141,12 @@ async fn watch_status(client: &Client, query: &Query) -> Outcome {
         };
         terminal::print(&page)?;
         before = Some((report, now));
-        tokio::time::sleep(PERIOD).await;
+        tokio::time::sleep(WATCH_INTERVAL).await;
     }
 }
 
-/// Draws each line at its row of a screen of `rows`, so that nothing scrolls and the head stays visible. The last row
-/// reports lines that do not fit.
+/// Positions each line at its row of a screen with `rows` rows, so that nothing scrolls and the header remains visible.
+/// The last row reports how many lines do not fit.
 fn page(text: &str, rows: usize) -> String {
     let lines = text.lines().count();
     let shown = if lines > rows {
@@ -154,21 +154,21 @@ fn page(text: &str, rows: usize) -> String {
     } else {
         lines
     };
-    let mut page = PAGE.0.to_owned();
-    for (at, line) in text.lines().take(shown).enumerate() {
-        page.push_str(&format!("\x1b[{};1H{line}\x1b[K", at + 1));
+    let mut page = PAGE_SEQUENCES.0.to_owned();
+    for (index, line) in text.lines().take(shown).enumerate() {
+        page.push_str(&format!("\x1b[{};1H{line}\x1b[K", index + 1));
     }
     if shown < lines {
         let rest = lines - shown;
         page.push_str(&format!(
-            "\x1b[{};1H… {rest} more lines; name a pool, or use --down\x1b[K",
+            "\x1b[{};1H… {rest} more lines; specify a pool, or use --down\x1b[K",
             shown + 1
         ));
     }
-    page + PAGE.1
+    page + PAGE_SEQUENCES.1
 }
 
-/// Prints the state of the pinned data plane, for when no daemon replies. The exit code reports that.
+/// Prints the state of the pinned data plane if no daemon replies, and returns the failure that reports this.
 async fn pinned(global: &GlobalOptions, query: &Query, absent: client::Error) -> Outcome {
     let last = daemon::last_configuration(&global.runtime_dir);
     let file = global.config.as_deref().or(last.as_deref());
@@ -198,7 +198,7 @@ mod tests {
     use super::page;
 
     #[test]
-    fn page_scrolls_nothing() {
+    fn page_does_not_scroll() {
         let text = page("head\nrow\n", 2);
         assert!(!text.contains('\n') && !text.contains("more lines"));
         assert!(text.contains("\x1b[1;1Hhead\x1b[K\x1b[2;1Hrow"), "{text:?}");

@@ -17,6 +17,6 @@ pub(super) fn tap(global: &GlobalOptions, tap: &Tap) -> Outcome {
         client.tap(&tap.service, tap.json, &tap.matches, show).await
     })??;
     Err(Failure::Failed {
-        message: format!("service {} is no longer there", tap.service),
+        message: format!("service {} no longer exists", tap.service),
     })
 }

@@ -12,7 +12,7 @@ use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Creates a token and prints it; only its hash is stored.
+/// Creates a token and prints it. Only its hash is stored.
 pub(super) fn add(global: &GlobalOptions, file: &Path, name: &str, role: Role) -> Outcome {
     let token = add_token(file, name, role).map_err(Failure::failed)?;
     terminal::print(&format!("{token}\n"))?;
@@ -24,7 +24,7 @@ pub(super) fn add(global: &GlobalOptions, file: &Path, name: &str, role: Role) -
     Ok(ExitCode::SUCCESS)
 }
 
-/// What activates the tokens of a file.
+/// Returns what the operator must do to activate the tokens in a file.
 fn activation(global: &GlobalOptions, file: &Path) -> String {
     let active = daemon::last_configuration(&global.runtime_dir);
     let configuration = global.config.as_deref().or(active.as_deref());

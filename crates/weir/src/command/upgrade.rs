@@ -25,7 +25,7 @@ pub(super) fn upgrade(global: &GlobalOptions, path: Option<&Path>) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The helper service, if there is one, starts helpers of a program only if root has named it.
+/// Permits the program in the helper service, if there is one: it starts helpers only of programs that root permits.
 fn permit(program: &Path) -> Result<(), Failure> {
     let socket =
         keeper::configured_socket().unwrap_or_else(|| PathBuf::from(keeper::HELPER_SOCKET));

@@ -43,7 +43,7 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The failure without an agent: a daemon without virtual routers has none.
+/// Returns the failure if no agent replies: a daemon without virtual routers starts no agent.
 fn without_agent(global: &GlobalOptions, error: &weir_vrrp_agent::Error) -> Failure {
     let message = format!("no VRRP agent is running: {error}");
     match UnixStream::connect(global.runtime_dir.join("weir.sock")) {
@@ -56,14 +56,14 @@ fn without_agent(global: &GlobalOptions, error: &weir_vrrp_agent::Error) -> Fail
     }
 }
 
-/// The channel to the other process, on standard input.
+/// Returns the channel to the other process, which is standard input.
 fn channel() -> Result<Channel, Failure> {
     terminal::log("info");
     keeper::check_parent().map_err(|_| Failure::Failed {
-        message: "this command is started by `weir run`".to_owned(),
+        message: "only `weir run` can start this command".to_owned(),
     })?;
     let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
-    // Programs that it starts must not inherit the channel.
+    // Programs that this process starts must not inherit the channel.
     weir_sys::close_stdin().map_err(Failure::failed)?;
     Ok(Channel::from(channel))
 }

@@ -11,7 +11,7 @@ pub(super) fn prepared() -> World {
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&format!("{vip}:80"));
     world.start_director(&config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), ""));
-    fixes(&world, "server0", &DOCTOR, "until the next boot only");
+    fixes(&world, "server0", &DOCTOR, "only until the next boot");
     wait_for("all is well", TIMEOUT, || serves(&world));
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
@@ -144,7 +144,7 @@ fn settings_lost_at_reboot_are_reported() {
     let world = World::new(1);
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
-    let seen = "until the next boot only: net/ipv4/conf/all/arp_announce is 2, net/ipv4/conf/all/arp_ignore is 1";
+    let seen = "only until the next boot: net/ipv4/conf/all/arp_announce is 2, net/ipv4/conf/all/arp_ignore is 1";
     fixes(&world, "server0", &DOCTOR, seen);
     does(
         &world,

@@ -22,7 +22,7 @@ impl Trial {
             Site::Php => {
                 let workers = php::start(launcher)?;
                 let role = nginx::Role::FastCgi {
-                    choice: "",
+                    method: "",
                     workers: &[Ipv4Addr::LOCALHOST],
                 };
                 Ok(vec![nginx::start(launcher, pages, &role)?, workers])
@@ -65,18 +65,18 @@ impl Trial {
                 nftables::dnat(topology)?;
                 Running::Nothing
             }
-            Balancer::NginxFastCgi(choice) => {
+            Balancer::NginxFastCgi(method) => {
                 let role = nginx::Role::FastCgi {
-                    choice,
+                    method,
                     workers: &servers,
                 };
                 Running::Program {
                     _daemon: nginx::start(&launcher, setting.pages, &role)?,
                 }
             }
-            Balancer::NginxProxy(choice) => {
+            Balancer::NginxProxy(method) => {
                 let role = nginx::Role::Proxy {
-                    choice,
+                    method,
                     servers: &servers,
                 };
                 Running::Program {
@@ -119,7 +119,7 @@ impl Trial {
         let instance = director.instance();
         let mut daemon = ldirectord::start(launcher, &instance, &self.method.scheduler, servers)?;
         daemon.wait_ready("ldirectord's table", START_LIMIT, || {
-            Ok(director.made_by_ipvsadm()? == servers.len())
+            Ok(director.ipvsadm_server_count()? == servers.len())
         })?;
         Ok(Running::Both {
             _daemon: daemon,
@@ -159,7 +159,7 @@ impl Trial {
 
 /// A running balancer. Dropping it stops the balancer.
 pub(super) enum Running<'a> {
-    /// Rules in the namespace, which are removed with it.
+    /// Rules in the namespace, which are removed with the namespace.
     Nothing,
     Program {
         _daemon: Daemon,
@@ -168,7 +168,7 @@ pub(super) enum Running<'a> {
         _director: weir::Director<'a>,
     },
     Disturbed(disturbance::Live<'a>),
-    /// The daemon is dropped first, because it changes the director until it ends.
+    /// The daemon is dropped first, because it changes the director until it exits.
     Both {
         _daemon: Daemon,
         _director: weir::Director<'a>,

@@ -1,10 +1,10 @@
-//! The man page weir.toml(5), translated from the cards of the manual: sections, keys, lists, examples and emphasis.
+//! Translates the cards of the manual into the man page weir.toml(5): sections, keys, lists, examples and emphasis.
 //! Tables are left out, because only the list of sections is one.
 
 /// File name of the page.
 pub(super) const FILE: &str = "weir.toml.5";
 
-/// The page in the language of man(7).
+/// Returns the page in the format of man(7).
 pub(super) fn configuration() -> String {
     let mut out = format!(
         ".TH weir.toml 5 \"\" \"weir {}\"\n.SH NAME\nweir.toml \\- configuration of the load balancer Weir\n\
@@ -18,7 +18,7 @@ pub(super) fn configuration() -> String {
     out
 }
 
-/// Appends a page of Markdown. The title of the first page is the man page's own.
+/// Translates a page of Markdown and appends it. Leaves out the title of the first page.
 fn translate(out: &mut String, page: &str) {
     let mut is_example = false;
     for line in page.lines() {
@@ -44,7 +44,7 @@ fn translate(out: &mut String, page: &str) {
     }
 }
 
-/// A line of text, which man(7) must not take as a request.
+/// Appends a line of text, escaped so that man(7) does not interpret it as a request.
 fn push_line(out: &mut String, line: &str) {
     if line.starts_with(['.', '\'']) {
         out.push_str("\\&");
@@ -53,12 +53,12 @@ fn push_line(out: &mut String, line: &str) {
     out.push('\n');
 }
 
-/// Text that a reader may copy: no character has a meaning, and hyphens stay ASCII.
+/// Escapes text that a reader may copy: no character is interpreted, and hyphens remain ASCII.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }
 
-/// A line with code in bold, and links by their text.
+/// Returns a line with code in bold, and with links replaced by their text.
 fn emphasized(line: &str) -> String {
     let mut out = String::new();
     for (number, part) in without_links(line).split('`').enumerate() {
@@ -73,7 +73,7 @@ fn emphasized(line: &str) -> String {
     out
 }
 
-/// `[text](target)` becomes `text`.
+/// Replaces `[text](target)` by `text`.
 fn without_links(line: &str) -> String {
     let mut text = line.to_owned();
     while let Some(middle) = text.find("](") {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markdown_becomes_requests_of_man() {
+    fn markdown_is_translated_to_man_requests() {
         let mut out = String::new();
         let page = "# `[a-b]`\n\n.x of [`y-z`](y.md#p), a-b \\\n\n```toml\n.key = '\\'\n```\n\n## `key`\n\n\
              - one `[c]`\n| t |\n";
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_without_target_stay() {
+    fn brackets_without_target_are_kept() {
         assert_eq!(
             without_links("a [check.NAME] (b), [c](d) [e]"),
             "a [check.NAME] (b), c [e]"

@@ -1,10 +1,10 @@
-//! Draws the live view: a head, the table, and the keys.
+//! Draws the live view: a header, the table, and the keys.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Cell, Paragraph, Row as Line_, Table, TableState};
+use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table, TableState};
 use weir_control::count::counted;
 use weir_control::status::table::servers_text;
 
@@ -13,20 +13,20 @@ use super::screen::{Mode, Screen};
 
 const KEYS: &str = "q quit  / filter  s sort  S reverse  d drain  m maint  r ready";
 
-/// Draws everything; without `color` only bold and reverse text distinguish rows.
+/// Draws the screen. Without `color`, only bold and reverse text distinguish rows.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, color: bool) {
     let areas = [
         Constraint::Length(2),
         Constraint::Min(1),
         Constraint::Length(1),
     ];
-    let [head, body, foot] = Layout::vertical(areas).areas(frame.area());
-    frame.render_widget(Paragraph::new(headline(screen)), head);
+    let [head, body, footer] = Layout::vertical(areas).areas(frame.area());
+    frame.render_widget(Paragraph::new(header_lines(screen)), head);
     table(frame, screen, body, color);
-    frame.render_widget(Paragraph::new(footline(screen)), foot);
+    frame.render_widget(Paragraph::new(footer_line(screen)), footer);
 }
 
-fn headline(screen: &Screen) -> Vec<Line<'static>> {
+fn header_lines(screen: &Screen) -> Vec<Line<'static>> {
     let report = &screen.report;
     let servers = || report.services.iter().flat_map(|service| &service.servers);
     let down = servers().filter(|server| server.state == "down").count();
@@ -40,24 +40,28 @@ fn headline(screen: &Screen) -> Vec<Line<'static>> {
     );
     let mut second = format!(
         "sort: {}{}",
-        screen.how.sort.as_str(),
-        if screen.how.reverse { ", reversed" } else { "" }
+        screen.arrangement.sort.as_str(),
+        if screen.arrangement.reverse {
+            ", reversed"
+        } else {
+            ""
+        }
     );
-    if !screen.how.filter.is_empty() {
-        second.push_str(&format!("  filter: {}", screen.how.filter));
+    if !screen.arrangement.filter.is_empty() {
+        second.push_str(&format!("  filter: {}", screen.arrangement.filter));
     }
-    if let Some(trouble) = &screen.trouble {
-        second = format!("{trouble}; the numbers are old");
+    if let Some(error) = &screen.error {
+        second = format!("{error}; the numbers are outdated");
     }
     vec![first.into(), second.into()]
 }
 
-fn footline(screen: &Screen) -> Line<'static> {
+fn footer_line(screen: &Screen) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     match &screen.mode {
-        Mode::Filter { .. } => Line::from(format!("filter: {}_", screen.how.filter)),
-        Mode::Confirm(order) => Line::from(Span::styled(
-            format!("{} {}/{}? y/n", order.verb(), order.pool, order.server),
+        Mode::Filter { .. } => Line::from(format!("filter: {}_", screen.arrangement.filter)),
+        Mode::Confirm(change) => Line::from(Span::styled(
+            format!("{} {}/{}? y/n", change.verb(), change.pool, change.server),
             bold,
         )),
         Mode::Browse => match &screen.message {
@@ -89,24 +93,24 @@ fn table(frame: &mut Frame<'_>, screen: &Screen, area: ratatui::layout::Rect, co
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let rows = screen.rows.iter().map(|row| line(row, color));
     let table = Table::new(rows, widths)
-        .header(Line_::new(head).style(bold))
+        .header(TableRow::new(head).style(bold))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::new().with_selected(Some(screen.selected));
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-fn line(row: &Row, color: bool) -> Line_<'static> {
-    let rate = |value: Option<f64>| value.map(short).unwrap_or_default();
+fn line(row: &Row, color: bool) -> TableRow<'static> {
+    let rate = |value: Option<f64>| value.map(format_short).unwrap_or_default();
     let state = Cell::from(row.state.clone());
-    let state = match paint(row).filter(|_| color) {
-        Some(paint) => state.style(Style::new().fg(paint)),
+    let state = match state_color(row).filter(|_| color) {
+        Some(color) => state.style(Style::new().fg(color)),
         None => state,
     };
-    let line = Line_::new(vec![
+    let line = TableRow::new(vec![
         Cell::from(row.name()),
         state,
         Cell::from(row.weight.clone()),
-        Cell::from(short(row.active as f64)),
+        Cell::from(format_short(row.active as f64)),
         Cell::from(rate(row.rate)),
         Cell::from(rate(row.errors)),
         Cell::from(rate(row.bytes.map(|it| it.0))),
@@ -120,7 +124,8 @@ fn line(row: &Row, color: bool) -> Line_<'static> {
     }
 }
 
-fn paint(row: &Row) -> Option<Color> {
+/// Returns the colour of a row's state; `None` = the default colour.
+fn state_color(row: &Row) -> Option<Color> {
     match (row.level, row.state.as_str()) {
         (Level::Server, "up") => Some(Color::Green),
         (Level::Server, "down" | "ejected") => Some(Color::Red),
@@ -130,8 +135,8 @@ fn paint(row: &Row) -> Option<Color> {
     }
 }
 
-/// A number in at most six characters.
-fn short(value: f64) -> String {
+/// Formats a number in at most six characters.
+fn format_short(value: f64) -> String {
     const UNITS: [&str; 5] = ["", "k", "M", "G", "T"];
     let (mut value, mut unit) = (value, 0);
     while value >= 999.5 && unit + 1 < UNITS.len() {
@@ -167,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_have_at_most_six_characters() {
         for (value, expected) in [
             (0.0, "0"),
             (0.5, "0.5"),
@@ -177,7 +182,7 @@ mod tests {
             (999_600.0, "1.0M"),
             (5e13, "50.0T"),
         ] {
-            assert_eq!(short(value), expected);
+            assert_eq!(format_short(value), expected);
         }
     }
 

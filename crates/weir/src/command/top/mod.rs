@@ -1,7 +1,7 @@
 //! `weir top`: a live view of services, pools and servers from the control socket.
 //!
-//! It reads the status document every second, like `weir status --watch`, and shows rates as the difference of two
-//! documents. Orders go through the API, so the role of the user decides what is allowed.
+//! Reads the status every second, like `weir status --watch`, and calculates rates from two successive reports. Changes
+//! to servers go through the API, so the user's role determines what is allowed.
 
 mod draw;
 mod rows;
@@ -22,13 +22,13 @@ use super::{Outcome, REPLY_TIMEOUT, STATUS_TIMEOUT, block_on};
 use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
-use screen::{Next, Order, Screen};
+use screen::{Next, Screen, ServerChange};
 
-/// Interval of documents.
-const PERIOD: Duration = Duration::from_secs(1);
+/// Interval at which the status is read.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Events of the terminal that may wait.
-const EVENTS: usize = 64;
+/// Maximum number of queued events from the terminal.
+const MAX_QUEUED_EVENTS: usize = 64;
 
 pub(super) fn top(global: &GlobalOptions) -> Outcome {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
@@ -38,7 +38,7 @@ pub(super) fn top(global: &GlobalOptions) -> Outcome {
     }
     let client = Client::new(&global.runtime_dir);
     block_on(async {
-        // Without a daemon the message appears on the normal screen.
+        // If there is no daemon, the message must appear on the normal screen.
         let report = client.clone().within(STATUS_TIMEOUT).status().await?;
         let screen = Screen::new(report, Instant::now());
         let mut terminal = ratatui::try_init()?;
@@ -55,10 +55,10 @@ async fn show(
     mut screen: Screen,
 ) -> Result<(), Failure> {
     let color = terminal::wants_color();
-    let mut events = events();
+    let mut events = read_events();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let mut ticks = tokio::time::interval(PERIOD);
+    let mut ticks = tokio::time::interval(REFRESH_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         terminal.draw(|frame| draw::draw(frame, &screen, color))?;
@@ -79,8 +79,8 @@ async fn show(
         match next {
             Next::Draw => {}
             Next::Quit => return Ok(()),
-            Next::Execute(order) => {
-                screen.message = Some(execute(client, order).await);
+            Next::Execute(change) => {
+                screen.message = Some(execute(client, change).await);
                 refresh(&mut screen, client).await;
             }
         }
@@ -90,27 +90,27 @@ async fn show(
 async fn refresh(screen: &mut Screen, client: &Client) {
     match client.clone().within(STATUS_TIMEOUT).status().await {
         Ok(report) => screen.update(report, Instant::now()),
-        Err(error) => screen.trouble = Some(error.to_string()),
+        Err(error) => screen.error = Some(error.to_string()),
     }
 }
 
-/// Executes an order and returns its result in one line.
-async fn execute(client: &Client, order: Order) -> String {
+/// Makes a change and returns its result in one line.
+async fn execute(client: &Client, change: ServerChange) -> String {
     let client = client.clone().within(REPLY_TIMEOUT);
-    let verb = order.verb();
-    let request = ServerOrder(order.change);
-    match client.server(&order.pool, &order.server, request).await {
+    let verb = change.verb();
+    let request = ServerOrder(change.request);
+    match client.server(&change.pool, &change.server, request).await {
         Ok(now) => format!(
             "{}/{}: {verb} done, now {}, effective weight {}",
             now.pool, now.address, now.state, now.effective_weight
         ),
-        Err(error) => format!("{}/{}: {verb} failed: {error}", order.pool, order.server),
+        Err(error) => format!("{}/{}: {verb} failed: {error}", change.pool, change.server),
     }
 }
 
-/// Reads the terminal on a thread, because the read blocks. The thread ends with the process.
-fn events() -> mpsc::Receiver<Event> {
-    let (sender, receiver) = mpsc::channel(EVENTS);
+/// Reads events from the terminal on a thread, because the read blocks. The thread runs until the process exits.
+fn read_events() -> mpsc::Receiver<Event> {
+    let (sender, receiver) = mpsc::channel(MAX_QUEUED_EVENTS);
     std::thread::spawn(move || {
         while let Ok(event) = event::read() {
             if sender.blocking_send(event).is_err() {

@@ -1,4 +1,4 @@
-//! The rows of the live view: services, their pools, and their servers, with rates, sorted and filtered.
+//! Builds the rows of the live view: services, their pools, and their servers, with rates, sorted and filtered.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,14 +13,14 @@ pub(super) enum Level {
     Server,
 }
 
-/// Order of the servers of a pool.
+/// The order of the servers of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// As in the configuration.
+    /// The order of the configuration.
     #[default]
     File,
     Name,
-    /// Those that need attention first.
+    /// States that need attention first.
     State,
     /// By current connections, descending.
     Active,
@@ -55,14 +55,14 @@ impl Sort {
         }
     }
 
-    /// The next order; after the last one comes the first.
+    /// Returns the next order; the first order follows the last one.
     pub(super) fn next(self) -> Self {
-        let at = Self::ALL.iter().position(|it| *it == self).unwrap_or(0);
-        Self::ALL[(at + 1) % Self::ALL.len()]
+        let index = Self::ALL.iter().position(|it| *it == self).unwrap_or(0);
+        Self::ALL[(index + 1) % Self::ALL.len()]
     }
 }
 
-/// Names a row from one document to the next.
+/// Identifies a row in successive reports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) service: String,
@@ -77,13 +77,13 @@ pub(super) struct Row {
     pub(super) key: Key,
     pub(super) state: String,
     pub(super) weight: String,
-    /// Connections now.
+    /// Number of current connections.
     pub(super) active: u64,
-    /// Connections a second; requests of a service with HTTP. `None` = not known yet.
+    /// Connections per second; requests per second of a service with HTTP. `None` = not known yet.
     pub(super) rate: Option<f64>,
-    /// Errors a second; `None` = not counted or not known yet.
+    /// Errors per second; `None` = not counted or not known yet.
     pub(super) errors: Option<f64>,
-    /// Bytes a second, from and to clients.
+    /// Bytes per second, from and to clients.
     pub(super) bytes: Option<(f64, f64)>,
     /// 99th percentile of the latency in milliseconds.
     pub(super) p99_ms: Option<f64>,
@@ -91,7 +91,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The text in the first column.
+    /// Returns the text in the first column.
     pub(super) fn name(&self) -> String {
         match self.level {
             Level::Service => self.key.service.clone(),
@@ -100,7 +100,7 @@ impl Row {
         }
     }
 
-    /// The position of its state: what an operator should look at comes first.
+    /// Returns the rank of the state: states that need attention first.
     fn rank(&self) -> usize {
         let order = [
             "down",
@@ -131,7 +131,7 @@ impl Row {
     }
 }
 
-/// An earlier document and its age.
+/// An earlier report and its age.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Earlier<'a> {
     pub(super) report: &'a Report,
@@ -143,11 +143,11 @@ pub(super) struct Earlier<'a> {
 pub(super) struct Arrangement {
     pub(super) sort: Sort,
     pub(super) reverse: bool,
-    /// Part of a name or a state; case does not matter.
+    /// Part of a name or a state, in any case.
     pub(super) filter: String,
 }
 
-/// Totals of which the difference is a rate.
+/// Counters from whose differences rates are calculated.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     events: u64,
@@ -184,7 +184,7 @@ impl Totals {
     }
 }
 
-/// Differences to an earlier document.
+/// Calculates rates from the counters in an earlier report.
 struct Rates<'a> {
     seconds: f64,
     services: HashMap<&'a str, Totals>,
@@ -212,12 +212,12 @@ impl<'a> Rates<'a> {
         }
     }
 
-    /// Fills the rates of a row.
+    /// Sets the rates of a row.
     fn fill(&self, row: &mut Row, now: Totals, before: Option<&Totals>) {
         let Some(before) = before.filter(|_| self.seconds > 0.0) else {
             return;
         };
-        // What was removed and added again starts at zero.
+        // The counters of a server that was removed and added again start at zero.
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / self.seconds;
         row.rate = Some(rate(now.events, before.events));
         row.errors = now
@@ -231,39 +231,43 @@ impl<'a> Rates<'a> {
     }
 }
 
-/// The rows of a document.
-pub(super) fn rows(report: &Report, earlier: Option<Earlier<'_>>, how: &Arrangement) -> Vec<Row> {
+/// Returns the rows of a report.
+pub(super) fn rows(
+    report: &Report,
+    earlier: Option<Earlier<'_>>,
+    arrangement: &Arrangement,
+) -> Vec<Row> {
     let rates = earlier.map(Rates::new);
-    let filter = how.filter.to_lowercase();
+    let filter = arrangement.filter.to_lowercase();
     let mut all = Vec::new();
     for service in &report.services {
         let head = service_row(service, rates.as_ref());
-        let whole = filter.is_empty() || head.matches(&filter);
-        let mut below = Vec::new();
+        let shows_all = filter.is_empty() || head.matches(&filter);
+        let mut nested = Vec::new();
         for servers in service.servers.chunk_by(|a, b| a.pool == b.pool) {
             let pool = pool_row(service, servers);
-            let shown = whole || pool.matches(&filter);
+            let shown = shows_all || pool.matches(&filter);
             let rows = servers
                 .iter()
                 .map(|server| server_row(service, server, rates.as_ref()));
             let mut rows: Vec<Row> = rows.filter(|row| shown || row.matches(&filter)).collect();
-            arrange(&mut rows, how);
+            sort(&mut rows, arrangement);
             if shown || !rows.is_empty() {
-                below.push(pool);
-                below.append(&mut rows);
+                nested.push(pool);
+                nested.append(&mut rows);
             }
         }
-        if whole || !below.is_empty() {
+        if shows_all || !nested.is_empty() {
             all.push(head);
-            all.append(&mut below);
+            all.append(&mut nested);
         }
     }
     all
 }
 
-fn arrange(rows: &mut [Row], how: &Arrangement) {
+fn sort(rows: &mut [Row], arrangement: &Arrangement) {
     let by = |of: fn(&Row) -> f64| move |a: &Row, b: &Row| of(b).total_cmp(&of(a));
-    match how.sort {
+    match arrangement.sort {
         Sort::File => {}
         Sort::Name => rows.sort_by(|a, b| a.key.server.cmp(&b.key.server)),
         Sort::State => rows.sort_by_key(Row::rank),
@@ -272,7 +276,7 @@ fn arrange(rows: &mut [Row], how: &Arrangement) {
         Sort::Bytes => rows.sort_by(by(Row::total_bytes)),
         Sort::Latency => rows.sort_by(by(|row| row.p99_ms.unwrap_or(0.0))),
     }
-    if how.reverse {
+    if arrangement.reverse {
         rows.reverse();
     }
 }
@@ -388,7 +392,7 @@ fn server_row(service: &Service, server: &Server, rates: Option<&Rates<'_>>) -> 
 pub(super) mod tests {
     use super::*;
 
-    /// A document of one layer 4 service with these servers: address, state, connections now and in total.
+    /// Returns a report of one layer 4 service with these servers: address, state, current and total connections.
     pub(in super::super) fn report(servers: &[(&str, &str, u64, u64)]) -> Report {
         let server = |(address, state, active, total): &(&str, &str, u64, u64)| {
             serde_json::json!({
@@ -409,7 +413,7 @@ pub(super) mod tests {
                 "packets_out": 0, "bytes_in": 0, "bytes_out": 0, "servers": servers
             }]
         });
-        serde_json::from_value(document).expect("a status document")
+        serde_json::from_value(document).expect("valid status report")
     }
 
     fn names(rows: &[Row]) -> Vec<String> {
@@ -458,7 +462,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn rates_are_differences_of_two_documents() {
+    fn rates_are_calculated_from_two_reports() {
         let (before, now) = (report(&[("a", "up", 0, 10)]), report(&[("a", "up", 0, 30)]));
         let earlier = Earlier {
             report: &before,

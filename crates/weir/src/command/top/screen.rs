@@ -1,4 +1,4 @@
-//! The state of the screen: which row is selected, what is typed, and what a key does.
+//! The state of the screen: the selected row and the typed text. Handles keys.
 
 use std::time::Instant;
 
@@ -8,33 +8,33 @@ use weir_control::status::Report;
 
 use super::rows::{Arrangement, Earlier, Key, Level, Row, rows};
 
-/// Rows that a page key moves.
-const PAGE: usize = 10;
+/// Number of rows by which a page key moves the selection.
+const PAGE_ROWS: usize = 10;
 
-/// What the keys are for.
+/// Determines what keys do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Browse,
-    /// Text for the filter; the filter before it, which Esc restores.
+    /// Keys edit the filter. `before` is the previous filter, which Esc restores.
     Filter {
         before: String,
     },
-    /// An order waits for `y`.
-    Confirm(Order),
+    /// A change waits for `y`.
+    Confirm(ServerChange),
 }
 
-/// A change of a server.
+/// A change to a server's override.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Order {
+pub(super) struct ServerChange {
     pub(super) pool: String,
     pub(super) server: String,
     /// `None` = ready.
-    pub(super) change: Option<Override>,
+    pub(super) request: Option<Override>,
 }
 
-impl Order {
+impl ServerChange {
     pub(super) const fn verb(&self) -> &'static str {
-        match self.change {
+        match self.request {
             Some(Override::Drain) => "drain",
             Some(Override::Maint) => "maint",
             _ => "ready",
@@ -42,29 +42,29 @@ impl Order {
     }
 }
 
-/// What the loop has to do after a key.
+/// What the event loop must do after a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Draw,
-    Execute(Order),
+    Execute(ServerChange),
     Quit,
 }
 
-/// Everything that is drawn.
+/// The state that is drawn.
 #[derive(Debug)]
 pub(super) struct Screen {
     pub(super) report: Report,
     read: Instant,
     earlier: Option<(Report, Instant)>,
-    pub(super) how: Arrangement,
+    pub(super) arrangement: Arrangement,
     pub(super) mode: Mode,
     pub(super) rows: Vec<Row>,
     /// Index of the selected row.
     pub(super) selected: usize,
-    /// Result of the last order.
+    /// Result of the last change.
     pub(super) message: Option<String>,
-    /// Why the document is old.
-    pub(super) trouble: Option<String>,
+    /// Why the report could not be updated.
+    pub(super) error: Option<String>,
 }
 
 impl Screen {
@@ -73,38 +73,38 @@ impl Screen {
             report,
             read: now,
             earlier: None,
-            how: Arrangement::default(),
+            arrangement: Arrangement::default(),
             mode: Mode::Browse,
             rows: Vec::new(),
             selected: 0,
             message: None,
-            trouble: None,
+            error: None,
         };
-        screen.arrange();
+        screen.update_rows();
         screen
     }
 
-    /// Takes a new document; the selected row stays selected.
+    /// Replaces the report. The selected row remains selected.
     pub(super) fn update(&mut self, report: Report, now: Instant) {
         let before = std::mem::replace(&mut self.report, report);
         self.earlier = Some((before, self.read));
         self.read = now;
-        self.trouble = None;
-        self.arrange();
+        self.error = None;
+        self.update_rows();
     }
 
-    /// The selected row.
+    /// Returns the selected row.
     pub(super) fn row(&self) -> Option<&Row> {
         self.rows.get(self.selected)
     }
 
-    fn arrange(&mut self) {
+    fn update_rows(&mut self) {
         let key: Option<Key> = self.row().map(|row| row.key.clone());
         let earlier = self.earlier.as_ref().map(|(report, at)| Earlier {
             report,
             elapsed: self.read.saturating_duration_since(*at),
         });
-        self.rows = rows(&self.report, earlier, &self.how);
+        self.rows = rows(&self.report, earlier, &self.arrangement);
         let same = key.and_then(|key| self.rows.iter().position(|row| row.key == key));
         let last = self.rows.len().saturating_sub(1);
         self.selected = same.unwrap_or(self.selected).min(last);
@@ -122,9 +122,9 @@ impl Screen {
         match std::mem::replace(&mut self.mode, Mode::Browse) {
             Mode::Browse => self.browse(key.code),
             Mode::Filter { before } => self.edit_filter(key.code, before),
-            Mode::Confirm(order) if key.code == KeyCode::Char('y') => Next::Execute(order),
-            Mode::Confirm(order) => {
-                self.message = Some(format!("{} cancelled", order.verb()));
+            Mode::Confirm(change) if key.code == KeyCode::Char('y') => Next::Execute(change),
+            Mode::Confirm(change) => {
+                self.message = Some(format!("{} cancelled", change.verb()));
                 Next::Draw
             }
         }
@@ -135,25 +135,25 @@ impl Screen {
         match code {
             KeyCode::Char('q') => return Next::Quit,
             KeyCode::Esc => {
-                self.how.filter.clear();
-                self.arrange();
+                self.arrangement.filter.clear();
+                self.update_rows();
             }
             KeyCode::Down | KeyCode::Char('j') => self.selected = (self.selected + 1).min(last),
             KeyCode::Up | KeyCode::Char('k') => self.selected = self.selected.saturating_sub(1),
-            KeyCode::PageDown => self.selected = (self.selected + PAGE).min(last),
-            KeyCode::PageUp => self.selected = self.selected.saturating_sub(PAGE),
+            KeyCode::PageDown => self.selected = (self.selected + PAGE_ROWS).min(last),
+            KeyCode::PageUp => self.selected = self.selected.saturating_sub(PAGE_ROWS),
             KeyCode::Home => self.selected = 0,
             KeyCode::End => self.selected = last,
             KeyCode::Char('s') => {
-                self.how.sort = self.how.sort.next();
-                self.arrange();
+                self.arrangement.sort = self.arrangement.sort.next();
+                self.update_rows();
             }
             KeyCode::Char('S') => {
-                self.how.reverse = !self.how.reverse;
-                self.arrange();
+                self.arrangement.reverse = !self.arrangement.reverse;
+                self.update_rows();
             }
             KeyCode::Char('/') => {
-                let before = self.how.filter.clone();
+                let before = self.arrangement.filter.clone();
                 self.mode = Mode::Filter { before };
             }
             KeyCode::Char('d') => self.confirm(Some(Override::Drain)),
@@ -168,33 +168,33 @@ impl Screen {
         match code {
             KeyCode::Enter => return Next::Draw,
             KeyCode::Esc => {
-                self.how.filter = before;
-                self.arrange();
+                self.arrangement.filter = before;
+                self.update_rows();
                 return Next::Draw;
             }
             KeyCode::Backspace => {
-                self.how.filter.pop();
+                self.arrangement.filter.pop();
             }
-            KeyCode::Char(letter) => self.how.filter.push(letter),
+            KeyCode::Char(letter) => self.arrangement.filter.push(letter),
             _ => {}
         }
         self.mode = Mode::Filter { before };
-        self.arrange();
+        self.update_rows();
         Next::Draw
     }
 
-    /// Asks for a confirmation.
-    fn confirm(&mut self, change: Option<Override>) {
+    /// Asks the user to confirm a change to the selected server.
+    fn confirm(&mut self, request: Option<Override>) {
         let server = self.row().filter(|row| row.level == Level::Server);
         let Some(key) = server.map(|row| row.key.clone()) else {
             self.message = Some("select a server first".to_owned());
             return;
         };
         self.message = None;
-        self.mode = Mode::Confirm(Order {
+        self.mode = Mode::Confirm(ServerChange {
             pool: key.pool,
             server: key.server,
-            change,
+            request,
         });
     }
 }
@@ -219,32 +219,32 @@ mod tests {
     }
 
     #[test]
-    fn order_needs_a_selected_server_and_a_confirmation() {
+    fn change_requires_selected_server_and_confirmation() {
         let mut screen = screen();
         assert_eq!(press(&mut screen, "dy"), Next::Draw);
         assert_eq!(screen.message.as_deref(), Some("select a server first"));
-        let drain = Order {
+        let drain = ServerChange {
             pool: "app".to_owned(),
             server: "10.0.0.5".to_owned(),
-            change: Some(Override::Drain),
+            request: Some(Override::Drain),
         };
         assert_eq!(press(&mut screen, "jjdn"), Next::Draw);
         assert_eq!(screen.message.as_deref(), Some("drain cancelled"));
         assert_eq!(press(&mut screen, "dy"), Next::Execute(drain.clone()));
-        let ready = Order {
-            change: None,
+        let ready = ServerChange {
+            request: None,
             ..drain
         };
         assert_eq!(press(&mut screen, "ry"), Next::Execute(ready));
     }
 
     #[test]
-    fn selection_follows_its_server() {
+    fn selected_server_remains_selected() {
         let mut screen = screen();
         press(&mut screen, "jjj");
         assert_eq!(screen.row().unwrap().key.server, "10.0.0.6");
         press(&mut screen, "sss");
-        assert_eq!(screen.how.sort, Sort::Active);
+        assert_eq!(screen.arrangement.sort, Sort::Active);
         assert_eq!(screen.selected, 2, "most connections first");
         let servers = [("10.0.0.6", "up", 2, 2)];
         screen.update(report(&servers), Instant::now());
@@ -252,16 +252,16 @@ mod tests {
     }
 
     #[test]
-    fn letters_of_the_filter_are_not_orders() {
+    fn letters_typed_into_filter_are_not_commands() {
         let mut screen = screen();
         press(&mut screen, "/0.6q");
-        assert_eq!(screen.how.filter, "0.6q");
+        assert_eq!(screen.arrangement.filter, "0.6q");
         screen.key(KeyCode::Backspace.into());
         screen.key(KeyCode::Enter.into());
         assert_eq!((screen.rows.len(), &screen.mode), (3, &Mode::Browse));
         press(&mut screen, "/x");
         screen.key(KeyCode::Esc.into());
-        assert_eq!(screen.how.filter, "0.6", "Esc restores the filter");
+        assert_eq!(screen.arrangement.filter, "0.6", "Esc restores the filter");
         screen.key(KeyCode::Esc.into());
         assert_eq!(screen.rows.len(), 4, "Esc while browsing removes it");
     }

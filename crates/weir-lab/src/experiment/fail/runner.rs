@@ -1,10 +1,10 @@
-//! The hosts and programs of the `--fail` test, and its steps.
+//! Starts the hosts and programs of the `--fail` test, and runs its phases.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::story::{Act, Slice, Story};
-use super::{FALL, INTERVAL, QUIET, RISE, SLICE_LIMIT, Scene, TIMEOUT, longest};
+use super::phase::{Phase, Phases, Slice};
+use super::{FALL, INTERVAL, RISE, SLICE_LIMIT, STEADY_TIME, Setup, TIMEOUT, failure_window};
 use crate::error::{LabError, Result};
 use crate::experiment::trial::Setting;
 use crate::interrupt::wait_for;
@@ -14,20 +14,20 @@ use crate::process::{Daemon, Launcher};
 use crate::topology::{Host, Topology, VIP};
 
 /// The running hosts and programs.
-pub(super) struct Stage<'a> {
+pub(super) struct Runner<'a> {
     topology: &'a Topology,
     base: &'a Path,
     director: Director<'a>,
-    /// The program of the first server, which is stopped.
-    victim: Option<Daemon>,
+    /// The program of the first server, which is stopped and restarted.
+    stopped_server: Option<Daemon>,
     _others: Vec<Daemon>,
     slice: (u32, u32),
 }
 
-impl<'a> Stage<'a> {
+impl<'a> Runner<'a> {
     /// Starts everything, and waits until every server is up.
-    pub(super) fn set(
-        scene: &Scene,
+    pub(super) fn start(
+        setup: &Setup,
         setting: &Setting<'a>,
         topology: &'a Topology,
         base: &'a Path,
@@ -36,7 +36,7 @@ impl<'a> Stage<'a> {
         for host in &topology.servers {
             servers.push(serve(base, host, setting.pages)?);
         }
-        let victim = Some(servers.remove(0));
+        let stopped_server = Some(servers.remove(0));
         let program = setting.weir.ok_or(LabError::Usage {
             option: "--weir",
             reason: "the test requires the weir program".into(),
@@ -59,61 +59,61 @@ impl<'a> Stage<'a> {
             program,
             topology,
             &directories,
-            scene.forward,
-            &scene.scheduler,
+            setup.forward,
+            &setup.scheduler,
             &check,
         )?;
         let to = (VIP, nginx::PORT).into();
         let path = format!("/{}", nginx::HELLO);
         http::wait_until_served(&topology.client.namespace, to, &path, START_LIMIT)?;
-        let stage = Self {
+        let runner = Self {
             topology,
             base,
             director,
-            victim,
+            stopped_server,
             _others: servers,
-            slice: scene.slice,
+            slice: setup.slice,
         };
         let all_up = || {
             let up = topology.servers.iter().map(|host| {
-                let server = stage.director.server(host.address)?;
+                let server = runner.director.server(host.address)?;
                 Ok(server.state == "up")
             });
             let up: Vec<bool> = up.collect::<Result<_>>()?;
             Ok(up.iter().all(|up| *up).then_some(()))
         };
-        wait_for("every server up", START_LIMIT, all_up, String::new)?;
-        Ok(stage)
+        wait_for("all servers to be up", START_LIMIT, all_up, String::new)?;
+        Ok(runner)
     }
 
     /// Runs all phases.
-    pub(super) fn play(&mut self, setting: &Setting<'_>) -> Result<Story> {
-        let tell = |text: &str| setting.progress.set("weir", text);
-        tell("serves with all servers");
-        let began = Instant::now();
-        let before = self.slices_until(|| Ok(began.elapsed() >= QUIET))?;
-        tell("serves while a server is stopped");
+    pub(super) fn run(&mut self, setting: &Setting<'_>) -> Result<Phases> {
+        let set_activity = |text: &str| setting.progress.set("weir", text);
+        set_activity("serves with all servers");
+        let started_at = Instant::now();
+        let before = self.slices_until(|| Ok(started_at.elapsed() >= STEADY_TIME))?;
+        set_activity("serves while a server is stopped");
         let stopped_at = Instant::now();
-        self.victim = None;
-        let (stopped, down_after) = self.until_it_is("down", stopped_at)?;
-        tell("serves while the server restarts");
-        let counted = self.first()?.connections;
+        self.stopped_server = None;
+        let (stopped, down_after) = self.run_until_state("down", stopped_at)?;
+        set_activity("serves while the server restarts");
+        let connections_before = self.first()?.connections;
         let started_at = Instant::now();
         let host = &self.topology.servers[0];
-        self.victim = Some(serve(self.base, host, setting.pages)?);
-        let (mut back, up_after) = self.until_it_is("up", started_at)?;
+        self.stopped_server = Some(serve(self.base, host, setting.pages)?);
+        let (mut back, up_after) = self.run_until_state("up", started_at)?;
         // With lc, the server's broken connections still count as active, each as 256 inactive ones. The server is
         // selected again when the others have as many.
-        let patience = Instant::now() + START_LIMIT;
+        let deadline = Instant::now() + START_LIMIT;
         let mut served_again = 0;
         back.0.extend(
             self.slices_until(|| {
-                served_again = self.first()?.connections - counted;
-                Ok(served_again > 0 || Instant::now() > patience)
+                served_again = self.first()?.connections - connections_before;
+                Ok(served_again > 0 || Instant::now() > deadline)
             })?
             .0,
         );
-        Ok(Story {
+        Ok(Phases {
             before,
             stopped,
             back,
@@ -128,29 +128,31 @@ impl<'a> Stage<'a> {
         self.director.server(self.topology.servers[0].address)
     }
 
-    /// Runs slices until Weir reports this state of the first server, and some more. Returns the slices, and the time
-    /// from `start` to the report.
-    fn until_it_is(&self, state: &str, start: Instant) -> Result<(Act, Duration)> {
-        let longest = longest() + START_LIMIT;
-        let mut said = None;
-        let act = self.slices_until(|| {
-            if said.is_none() && self.first()?.state == state {
-                said = Some(start.elapsed());
+    /// Runs slices until Weir reports this state of the first server, and for [`STEADY_TIME`] more. Returns the slices,
+    /// and the time from `start` to the report.
+    fn run_until_state(&self, state: &str, start: Instant) -> Result<(Phase, Duration)> {
+        let limit = failure_window() + START_LIMIT;
+        let mut reported_after = None;
+        let phase = self.slices_until(|| {
+            if reported_after.is_none() && self.first()?.state == state {
+                reported_after = Some(start.elapsed());
             }
-            match said {
-                None if start.elapsed() > longest => Err(LabError::Deadline {
+            match reported_after {
+                None if start.elapsed() > limit => Err(LabError::Deadline {
                     what: format!("Weir to report the server as {state}"),
-                    seconds: longest.as_secs(),
+                    seconds: limit.as_secs(),
                     detail: String::new(),
                 }),
                 None => Ok(false),
-                Some(said) => Ok(start.elapsed() >= said.max(longest_for(state)) + QUIET),
+                Some(reported_after) => {
+                    Ok(start.elapsed() >= reported_after.max(min_duration(state)) + STEADY_TIME)
+                }
             }
         })?;
-        Ok((act, said.unwrap_or_default()))
+        Ok((phase, reported_after.unwrap_or_default()))
     }
 
-    fn slices_until(&self, mut enough: impl FnMut() -> Result<bool>) -> Result<Act> {
+    fn slices_until(&self, mut is_done: impl FnMut() -> Result<bool>) -> Result<Phase> {
         let directory = directory(self.base, &self.topology.client)?;
         let client = Launcher {
             namespace: &self.topology.client.namespace,
@@ -166,26 +168,26 @@ impl<'a> Stage<'a> {
             keep_alive: false,
             latency: false,
         };
-        let mut act = Act::default();
+        let mut phase = Phase::default();
         loop {
             let from = Instant::now();
             let outcome = ab::run(&client, &load, SLICE_LIMIT)?;
-            act.0.push(Slice {
+            phase.0.push(Slice {
                 from,
                 outcome,
                 requests: load.requests,
             });
-            if enough()? {
-                return Ok(act);
+            if is_done()? {
+                return Ok(phase);
             }
         }
     }
 }
 
 /// Minimum duration of a phase, so that violations after the state change can be observed.
-fn longest_for(state: &str) -> Duration {
+fn min_duration(state: &str) -> Duration {
     if state == "down" {
-        longest()
+        failure_window()
     } else {
         Duration::ZERO
     }

@@ -1,4 +1,4 @@
-//! Results of the `--fail` test: failed requests and their times.
+//! The results of the `--fail` test: failed requests and their times.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ pub(super) struct Slice {
 
 /// A phase: consecutive slices.
 #[derive(Default)]
-pub(super) struct Act(pub(super) Vec<Slice>);
+pub(super) struct Phase(pub(super) Vec<Slice>);
 
-impl Act {
+impl Phase {
     pub(super) fn failed(&self) -> u64 {
         self.0.iter().map(|slice| slice.outcome.failed).sum()
     }
@@ -57,12 +57,12 @@ impl Act {
 }
 
 /// The phases and times of the test.
-pub(super) struct Story {
-    pub(super) before: Act,
+pub(super) struct Phases {
+    pub(super) before: Phase,
     /// From the stop until some time after the server is down in Weir.
-    pub(super) stopped: Act,
+    pub(super) stopped: Phase,
     /// From the restart until some time after the server is up in Weir.
-    pub(super) back: Act,
+    pub(super) back: Phase,
     pub(super) stopped_at: Instant,
     /// Time from the stop until Weir reports the server as down.
     pub(super) down_after: Duration,
@@ -88,11 +88,11 @@ mod tests {
             },
             requests: 50,
         };
-        let act = Act(vec![slice(0, 20), slice(900, 3), slice(3000, 0)]);
-        assert_eq!(act.failed(), 23);
-        assert_eq!(act.last_failure(start), Some(Duration::from_millis(900)));
-        assert_eq!(act.failed_after(start, Duration::from_secs(1)), 0);
-        assert_eq!(act.failed_after(start, Duration::from_millis(500)), 3);
-        assert_eq!(act.row("x".into()).requests_per_second.round(), 500.0);
+        let phase = Phase(vec![slice(0, 20), slice(900, 3), slice(3000, 0)]);
+        assert_eq!(phase.failed(), 23);
+        assert_eq!(phase.last_failure(start), Some(Duration::from_millis(900)));
+        assert_eq!(phase.failed_after(start, Duration::from_secs(1)), 0);
+        assert_eq!(phase.failed_after(start, Duration::from_millis(500)), 3);
+        assert_eq!(phase.row("x".into()).requests_per_second.round(), 500.0);
     }
 }
